@@ -1,0 +1,261 @@
+"""`Engine`: the small interface that a key-ordered store implements to become a full structable backend.
+
+An engine knows nothing of tables. It keeps one flat, ordered map of byte keys to byte values with snapshots, and
+commits write sets atomically, refusing those that overlap with a commit made after their snapshot. The first four
+bytes of every key name its *space*; a store that keeps tables apart may take them as the name of a physical table.
+Keys are at most about 6 KiB and values at most about 9 MiB; a value is never empty.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+__all__ = [
+    "SPACE_BYTES",
+    "BulkCommit",
+    "Engine",
+    "EngineSnapshot",
+    "Increment",
+    "Pair",
+    "ReadSet",
+    "SchemaChangedError",
+    "SplitPlan",
+    "WriteSet",
+]
+
+SPACE_BYTES = 4
+"""Bytes at the head of every key that name its space."""
+
+Pair = tuple[bytes, bytes]
+"""A key and its value."""
+
+
+class SchemaChangedError(Exception):
+    """An engine noticed that `Engine.epoch` was out of date: catalogs have to be read again, then the call repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """Adds `amount` to one integer field of the row under a key, as of the commit.
+
+    `schema` names the layout of the row, as `Engine.merge` understands it.
+    """
+
+    schema: bytes
+    field: str
+    amount: int
+
+
+@dataclass(slots=True)
+class ReadSet:
+    """What a SERIALIZABLE transaction has read: keys, present or not, and half-open intervals of keys."""
+
+    keys: set[bytes] = field(default_factory=set)
+    intervals: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class WriteSet:
+    """What a transaction changes, all or nothing.
+
+    Parameters
+    ----------
+    writes : dict
+        Rows: key to new value, None deletes. A key here conflicts with any later-than-snapshot write of the key.
+    increments : dict
+        Rows that are only incremented, by key (never also in `writes`). Two increments of one key do not conflict; an
+        increment and a write do. The engine reads the newest value and stores `Engine.merge(value, increments)`.
+    derived : dict
+        Index entries and whatever else follows from `writes`: never checked for conflicts.
+    reads : ReadSet or None
+        Under SERIALIZABLE: conflicts with any later-than-snapshot write or increment of a key in it.
+    spaces : set of bytes
+        The spaces of the tables used: conflicts with a later-than-snapshot schema change of one of them.
+    changed_spaces : set of bytes
+        The spaces whose tables' schema this write set changes; not empty, it advances `Engine.epoch`.
+    """
+
+    writes: dict[bytes, bytes | None] = field(default_factory=dict)
+    increments: dict[bytes, tuple[Increment, ...]] = field(default_factory=dict)
+    derived: dict[bytes, bytes | None] = field(default_factory=dict)
+    reads: ReadSet | None = None
+    spaces: set[bytes] = field(default_factory=set)
+    changed_spaces: set[bytes] = field(default_factory=set)
+
+
+class EngineSnapshot(ABC):
+    """One committed state of the whole map. Used by one thread at a time; iterators end with it.
+
+    Every method may raise `StorageUnavailableError`, `DataCorruptionError`, and `TransactionConflictError` where the
+    state can no longer be read.
+    """
+
+    epoch: int
+    """The engine's schema epoch in this state."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+
+    @abstractmethod
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of keys, in their order; cheapest where the keys are sorted."""
+
+    @abstractmethod
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        """Yield the pairs with begin <= key < end, in key order or in reverse; a generator, to be closed early."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the state; idempotent, and callable from any thread."""
+
+
+class BulkCommit(ABC):
+    """A commit too large for memory, handed over in chunks.
+
+    An engine that cannot apply all chunks in one atomic step first writes `decision` durably, then the chunks, then
+    `completion`, and lets nobody see a state in between; `recover` finds decisions without completion and runs their
+    chunks again. Readers are never blocked by it, writers may be.
+    """
+
+    decision: dict[bytes, bytes | None]
+    completion: dict[bytes, bytes | None]
+    space: bytes
+    """The space of the rows that it writes."""
+
+    @abstractmethod
+    def check(self, latest: EngineSnapshot) -> None:
+        """Raise if the newest state does not admit this commit; called before anything is written, writers held off."""
+
+    @abstractmethod
+    def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
+        """Yield the changes, each chunk to be applied atomically; running it again after a crash yields what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """A snapshot divided for reading from many processes.
+
+    Parameters
+    ----------
+    states : list of bytes
+        One for each split, for `Engine.read_split` in any process.
+    release : callable
+        Frees the snapshot; after it, `read_split` raises `TransactionClosedError`. Must not refer to the storage.
+    """
+
+    states: list[bytes]
+    release: Callable[[], None]
+
+
+class Engine(ABC):
+    """A flat ordered map with snapshots and atomic, optimistically checked commits. Safe to share between threads."""
+
+    epoch: int
+    """Number of the newest schema change that this process knows of. It changes before an admin call returns, in this
+    process at once; an engine that other processes write to notices at the latest in the next `get` or `begin`."""
+
+    merge: Callable[[bytes | None, Sequence[Increment]], bytes]
+    """Applies increments to a row's value; set by the layer above. Raises `InvalidFieldError` on overflow."""
+
+    procedures: dict[str, Callable[[bytes], bytes]]
+    """What `delegate` runs; set by the layer above."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """Return the newest committed value of a key.
+
+        Raises
+        ------
+        SchemaChangedError
+            If the schema changed in another process; `epoch` is up to date when it is raised.
+        """
+
+    @abstractmethod
+    def begin(self, read_only: bool) -> EngineSnapshot:
+        """Return the newest committed state; `read_only` says that no commit will follow."""
+
+    @abstractmethod
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        """Apply a write set atomically, if nothing that it depends on has changed since the snapshot.
+
+        Parameters
+        ----------
+        snapshot : EngineSnapshot or None
+            What the writes are based on; None writes without checking, for keys that nobody reads yet (or any more).
+        changes : WriteSet
+            Durable when the call returns.
+
+        Raises
+        ------
+        TransactionConflictError, StorageUnavailableError
+            Nothing was applied.
+        CommitOutcomeUnknownError
+            It cannot be known.
+        InvalidFieldError
+            From `merge`; nothing was applied.
+        """
+
+    @abstractmethod
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        """Apply a bulk commit atomically and durably; later snapshots see all of it, earlier ones nothing.
+
+        A transaction that began before and writes a row that the bulk wrote conflicts.
+        """
+
+    def delegate(self, procedure: str, argument: bytes) -> bytes:
+        """Run one of `procedures` in the process that can do it best: here, unless the engine says otherwise."""
+        return self.procedures[procedure](argument)
+
+    @abstractmethod
+    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        """Take a snapshot of begin <= key < end and divide it into about `count` about equal parts, at least one.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            If other processes cannot read the store.
+        """
+
+    @abstractmethod
+    def read_split(self, state: bytes) -> Iterator[Pair]:
+        """Yield the pairs of a split, in key order; a generator, to be closed early.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the plan's snapshot is no longer there.
+        """
+
+    @abstractmethod
+    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+        """Store staged pairs of a write job outside the map, durably, and return what `read_run` needs. Any process."""
+
+    @abstractmethod
+    def read_run(self, state: bytes) -> Iterator[Pair]:
+        """Yield the pairs of a run, in the order written; a generator, to be closed early.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If the run is not there.
+        """
+
+    @abstractmethod
+    def drop_runs(self, job_id: str) -> None:
+        """Remove all runs of a job; idempotent."""
+
+    @abstractmethod
+    def jobs_with_runs(self) -> dict[str, float]:
+        """Return the ids of jobs that have runs, with the time of the youngest run in seconds since the epoch."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the engine was closed, or inherited by a fork."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free everything; idempotent."""

@@ -1,0 +1,102 @@
+"""`TableSchema`: a table as the ordered stores keep it, and its form in the catalog."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from structable.spi import DataCorruptionError, Field, TableSpecification
+from structable.spi.documents import (
+    field_from_document,
+    field_to_document,
+    specification_from_document,
+    specification_to_document,
+)
+
+__all__ = ["TableSchema"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A specification with everything that is needed to read and write its rows.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        What users see.
+    space : bytes
+        Four bytes at the head of all keys of this table; never used again for another one.
+    version : int
+        The layout that rows are written in, 0 to 65535.
+    layouts : dict
+        Every layout that rows may be found in: the fields outside the key, in stored order. Later layouts only append
+        fields and widen types, so that a row of an older one is read by its own layout and padded with nulls.
+    indexes : dict
+        Field name to index number (0 to 65535, never used again in this space) of the indexes that scans may use.
+    building : dict
+        Likewise of the indexes that every write keeps, but that do not cover all older rows yet.
+    """
+
+    spec: TableSpecification
+    space: bytes
+    version: int
+    layouts: dict[int, tuple[Field, ...]]
+    indexes: dict[str, int]
+    building: dict[str, int] = field(default_factory=dict)
+    next_index: int = 0
+
+    @property
+    def value_fields(self) -> tuple[Field, ...]:
+        """The fields outside the key in the order of the current layout, which may differ from the specification's."""
+        return self.layouts[self.version]
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns of a row as it is decoded: the key in key order, then the other fields in layout order."""
+        return self.spec.primary_key + tuple(field.name for field in self.value_fields)
+
+    @property
+    def maintained(self) -> dict[str, int]:
+        """All indexes that writes keep, finished or not."""
+        return {**self.indexes, **self.building}
+
+    def encode(self) -> bytes:
+        """Return the catalog's form, UTF-8 JSON."""
+        document = {
+            "specification": specification_to_document(self.spec),
+            "space": self.space.hex(),
+            "version": self.version,
+            "layouts": {str(version): [field_to_document(field) for field in fields] for version, fields in self.layouts.items()},
+            "indexes": self.indexes,
+            "building": self.building,
+            "next_index": self.next_index,
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> TableSchema:
+        """Read the catalog's form.
+
+        Raises
+        ------
+        DataCorruptionError
+            If it is not one.
+        """
+        try:
+            document = json.loads(raw)
+            layouts = {
+                int(version): tuple(field_from_document(field) for field in fields)
+                for version, fields in document["layouts"].items()
+            }
+            schema = cls(
+                specification_from_document(document["specification"]),
+                bytes.fromhex(document["space"]),
+                document["version"],
+                layouts,
+                document["indexes"],
+                document["building"],
+                document["next_index"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataCorruptionError(f"the catalog holds a table that cannot be decoded: {error!r}") from error
+        return schema

@@ -1,0 +1,139 @@
+"""What a backend package provides: a `Backend`, found by its entry point, with the options that it declares."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from .storage import Storage
+from .urls import StorageUrl
+
+__all__ = ["COMMON_OPTIONS", "Backend", "Option", "OptionValue", "parse_options"]
+
+OptionValue: TypeAlias = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One connection option, given as a URL parameter or as a keyword of `connect`.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    default : str, int, float or bool
+        The value where it is not given. Its type is the option's type.
+    description : str
+        What it does, with the unit.
+    choices : tuple of str
+        The allowed values, where they are few.
+    minimum : float or None
+        The smallest allowed number.
+    """
+
+    name: str
+    default: OptionValue
+    description: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+
+    def parse(self, value: object) -> OptionValue:
+        """Return the value in the option's type; texts are read as URL parameters are.
+
+        Raises
+        ------
+        ValueError
+            If it is not one of that type, not among the choices, or below the minimum.
+        """
+        parsed = self._converted(value)
+        if self.choices and parsed not in self.choices:
+            raise ValueError(f"option {self.name!r} is {value!r}; allowed are {', '.join(self.choices)}")
+        if self.minimum is not None and isinstance(parsed, int | float) and not parsed >= self.minimum:
+            raise ValueError(f"option {self.name!r} is {value!r}; the least is {self.minimum:g}")
+        return parsed
+
+    def _converted(self, value: object) -> OptionValue:
+        kind = type(self.default)
+        text = value.lower() if isinstance(value, str) else value
+        if kind is bool and (isinstance(value, bool) or text in _TRUTHS):
+            return value if isinstance(value, bool) else _TRUTHS[str(text)]
+        if kind is str and isinstance(value, str):
+            return value
+        if kind in (int, float) and isinstance(value, str | int | float) and not isinstance(value, bool):
+            try:
+                return float(value) if kind is float else _whole(value)
+            except (ValueError, OverflowError):
+                pass  # said below, in the option's own terms
+        wanted = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[kind]
+        raise ValueError(f"option {self.name!r} is {value!r}; it must be {wanted}")
+
+
+_TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _whole(value: str | float) -> int:
+    number = int(value)
+    if not isinstance(value, str) and number != value:
+        raise ValueError(value)
+    return number
+
+
+COMMON_OPTIONS = (
+    Option("pool_timeout", 30.0, "seconds to wait for a place among the open transactions, scans and plans", minimum=0),
+    Option("ddl_timeout", 30.0, "seconds that an admin call waits for open transactions", minimum=0),
+)
+"""Options that every backend knows."""
+
+
+class Backend(ABC):
+    """The entry point of a backend, in group `structable.backends`: a class that is built without arguments."""
+
+    scheme: ClassVar[str]
+    """The URL scheme, equal to the entry point's name."""
+    description: ClassVar[str]
+    """One line for people."""
+    options: ClassVar[Sequence[Option]]
+    """All options that it knows, `COMMON_OPTIONS` among them."""
+
+    @abstractmethod
+    def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
+        """Return a storage.
+
+        Parameters
+        ----------
+        url : StorageUrl
+            The URL; its parameters are in `options`, too.
+        options : mapping
+            A value for every declared option.
+
+        Raises
+        ------
+        ValueError
+            If the URL lacks something, or holds what the backend has no use for.
+        StorageUnavailableError
+            If the store cannot be reached.
+        DataCorruptionError
+            If what is there is not structable's, or was made by a newer version.
+        """
+
+
+def parse_options(backend: Backend, url: StorageUrl, keywords: Mapping[str, object]) -> dict[str, OptionValue]:
+    """Return a value for every option of a backend, from the URL's parameters, keywords and defaults.
+
+    Raises
+    ------
+    ValueError
+        For an unknown option (listing the known), one given in both places, or a value that does not fit.
+    """
+    known = {option.name: option for option in backend.options}
+    given: dict[str, object] = dict(url.parameters)
+    for name, value in keywords.items():
+        if name in given:
+            raise ValueError(f"option {name!r} is given in the URL and as a keyword; give it once")
+        given[name] = value
+    for name in given:
+        if name not in known:
+            raise ValueError(f"backend {backend.scheme!r} has no option {name!r}; it knows {', '.join(sorted(known))}")
+    return {name: option.parse(given[name]) if name in given else option.default for name, option in known.items()}

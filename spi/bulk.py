@@ -1,0 +1,185 @@
+"""Distributed access: splits of one snapshot to read in parallel, and jobs that write from many processes atomically."""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from .errors import TransactionClosedError
+
+__all__ = ["ScanPlan", "ScanSplit", "SnapshotHold", "StagedWrite", "WriteJob", "WriteMode"]
+
+
+class WriteMode(enum.StrEnum):
+    """What a write job does with each of its rows; the names are those of the table operations.
+
+    INSERT refuses a job with a key that exists or comes twice; UPDATE one with a key that does not exist. DELETE takes
+    batches of key columns. OVERWRITE replaces the whole table. Where a key comes twice, except in INSERT, one of its
+    rows wins.
+    """
+
+    UPSERT = "upsert"
+    INSERT = "insert"
+    REPLACE = "replace"
+    UPDATE = "update"
+    DELETE = "delete"
+    OVERWRITE = "overwrite"
+
+
+class SnapshotHold:
+    """Keeps a plan's snapshot until it is closed, or neither the plan nor one of its splits is referenced here.
+
+    Parameters
+    ----------
+    release : callable without arguments
+        Frees the snapshot; called once, from whichever thread ends the hold. It must not reference the hold.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer")
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._finalizer = weakref.finalize(self, release)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the snapshot was freed."""
+        return not self._finalizer.alive
+
+    def close(self) -> None:
+        """Free the snapshot; idempotent."""
+        self._finalizer()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanSplit:
+    """A part of a plan, readable by `storage.read_split` in any process that can connect to the store; picklable.
+
+    Parameters
+    ----------
+    table : str
+        The table.
+    columns : tuple of str
+        The columns of the batches, in their order.
+    index : int
+        The split's number within the plan, from 0.
+    state : bytes
+        What the backend needs to read it.
+    hold : SnapshotHold or None
+        The plan's hold, in the planning process only: it does not travel.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    index: int
+    state: bytes = field(repr=False)
+    hold: SnapshotHold | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ScanSplit, (self.table, self.columns, self.index, self.state)
+
+    def require_open(self) -> None:
+        """Check that the plan's snapshot is still held, as far as this process can know.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the plan was closed in this process.
+        """
+        if self.hold is not None and self.hold.closed:
+            raise TransactionClosedError(f"the plan of this split of table {self.table!r} was closed, and its snapshot with it")
+
+
+class ScanPlan:
+    """The splits of one snapshot, of about equal size. All of them see the same state of the table.
+
+    The snapshot holds until the `with` block of the plan is left; without `with`, until neither the plan nor one of its
+    splits is referenced in this process, or the storage closes.
+
+    Parameters
+    ----------
+    table : str
+        The table.
+    columns : tuple of str
+        The columns of the batches, in their order.
+    states : list of bytes
+        The backend's description of each split.
+    hold : SnapshotHold
+        Frees the snapshot.
+    """
+
+    __slots__ = ("_hold", "_splits", "columns", "table")
+
+    def __init__(self, table: str, columns: tuple[str, ...], states: list[bytes], hold: SnapshotHold) -> None:
+        self.table = table
+        self.columns = columns
+        self._hold = hold
+        self._splits = tuple(ScanSplit(table, columns, index, state, hold) for index, state in enumerate(states))
+
+    @property
+    def splits(self) -> tuple[ScanSplit, ...]:
+        """The splits, in key order."""
+        return self._splits
+
+    def close(self) -> None:
+        """Free the snapshot; idempotent."""
+        self._hold.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"ScanPlan(table={self.table!r}, columns={list(self.columns)!r}, splits={len(self._splits)})"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """An atomic write of many batches from many processes, as `begin_write` returns it; picklable.
+
+    Parameters
+    ----------
+    table : str
+        The table.
+    mode : WriteMode
+        What happens to each row.
+    job_id : str
+        The caller's name for the job: committing one twice does nothing the second time.
+    state : bytes
+        What the backend needs.
+    """
+
+    table: str
+    mode: WriteMode
+    job_id: str
+    state: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """One attempt of one partition, staged and not yet visible, as `stage` returns it; picklable.
+
+    Parameters
+    ----------
+    job_id : str
+        The job it belongs to.
+    partition, attempt : int
+        As given to `stage`; of two attempts of a partition handed to `commit_write` the last counts.
+    rows : int
+        The number of rows staged.
+    state : bytes
+        What the backend needs.
+    """
+
+    job_id: str
+    partition: int
+    attempt: int
+    rows: int
+    state: bytes = field(default=b"", repr=False)

@@ -1,0 +1,187 @@
+"""Every error that structable raises, and what each one promises.
+
+    StructableError
+      InvalidSpecificationError                          (also ValueError)
+      InvalidFieldError                                  (also ValueError)
+        FieldSizeLimitError
+      TableNotFoundError                                 (also LookupError)
+      RecordNotFoundError                                (also LookupError)
+      BackendNotFoundError                               (also LookupError)
+      TableAlreadyExistsError
+      RecordExistsError
+      SchemaIncompatibleError
+      TransactionError
+        TransactionConflictError
+        TransactionClosedError
+        CommitOutcomeUnknownError
+      StorageUnavailableError                            (also ConnectionError)
+      UnsupportedOperationError
+      DataCorruptionError
+
+All are picklable: Spark executors and client processes send them home. `StorageUnavailableError` and
+`TransactionConflictError` mean that nothing was committed; `CommitOutcomeUnknownError` is the only error
+after which a commit may stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "BackendNotFoundError",
+    "CommitOutcomeUnknownError",
+    "DataCorruptionError",
+    "FieldSizeLimitError",
+    "InvalidFieldError",
+    "InvalidSpecificationError",
+    "RecordExistsError",
+    "RecordNotFoundError",
+    "SchemaIncompatibleError",
+    "StorageUnavailableError",
+    "StructableError",
+    "TableAlreadyExistsError",
+    "TableNotFoundError",
+    "TransactionClosedError",
+    "TransactionConflictError",
+    "TransactionError",
+    "UnsupportedOperationError",
+]
+
+
+class StructableError(Exception):
+    """The root of structable's errors."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions pickle by calling the class with `args`, the message, which the classes below that take
+        # facts would not accept. Message and facts travel as state instead.
+        return _restore, (type(self), self.args), dict(self.__dict__)
+
+
+def _restore(error: type[StructableError], args: tuple[object, ...]) -> StructableError:
+    instance = error.__new__(error, *args)
+    instance.args = args
+    return instance
+
+
+class InvalidSpecificationError(StructableError, ValueError):
+    """A table specification breaks a rule; the message names what is wrong and what is allowed."""
+
+
+class InvalidFieldError(StructableError, ValueError):
+    """A field or its value does not fit the table.
+
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    field : str
+        The field, or what was given in a field's place.
+    reason : str
+        What is wrong with it, and what would be right.
+    """
+
+    def __init__(self, table: str, field: str, reason: str) -> None:
+        super().__init__(f"table {table!r}, field {field!r}: {reason}")
+        self.table = table
+        self.field = field
+        self.reason = reason
+
+
+class FieldSizeLimitError(InvalidFieldError):
+    """A key, an indexed value or a row is larger than the contract allows; nothing was written.
+
+    Parameters
+    ----------
+    table, field : str
+        Where. The field is "primary key" or "row" where the sum counts.
+    size, limit : int
+        Both in bytes.
+    """
+
+    def __init__(self, table: str, field: str, size: int, limit: int) -> None:
+        super().__init__(table, field, f"{size:,} bytes are over the limit of {limit:,} bytes")
+        self.size = size
+        self.limit = limit
+
+
+class TableNotFoundError(StructableError, LookupError):
+    """There is no table of this name."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"table {table!r} does not exist")
+        self.table = table
+
+
+class TableAlreadyExistsError(StructableError):
+    """`create` found a table of this name."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"table {table!r} already exists")
+        self.table = table
+
+
+class RecordNotFoundError(StructableError, LookupError):
+    """`update` without a default found no row of this key."""
+
+    def __init__(self, table: str, key: tuple[object, ...]) -> None:
+        super().__init__(f"table {table!r} has no row with the key {key!r}")
+        self.table = table
+        self.key = key
+
+
+class RecordExistsError(StructableError):
+    """`insert` found a row of this key."""
+
+    def __init__(self, table: str, key: tuple[object, ...]) -> None:
+        super().__init__(f"table {table!r} already has a row with the key {key!r}")
+        self.table = table
+        self.key = key
+
+
+class BackendNotFoundError(StructableError, LookupError):
+    """No usable backend for a URL's scheme: the message lists those installed, or how to install a missing driver."""
+
+
+class SchemaIncompatibleError(StructableError):
+    """`create_or_update` was given a specification that the existing table cannot be changed to.
+
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    differences : iterable of str
+        Every difference that is not allowed, one sentence each.
+    """
+
+    def __init__(self, table: str, differences: Iterable[str]) -> None:
+        self.table = table
+        self.differences = tuple(differences)
+        super().__init__(f"table {table!r} cannot be changed to this specification: " + "; ".join(self.differences))
+
+
+class TransactionError(StructableError):
+    """What went wrong with a transaction as a whole."""
+
+
+class TransactionConflictError(TransactionError):
+    """Another transaction won; nothing of this one was committed, and it may be run again."""
+
+
+class TransactionClosedError(TransactionError):
+    """A table, an iterator, a plan or a transaction was used after its end."""
+
+
+class CommitOutcomeUnknownError(TransactionError):
+    """The commit may or may not have happened, and there was no way to find out. Never retried."""
+
+
+class StorageUnavailableError(StructableError, ConnectionError):
+    """The store cannot be reached or used now. Raised by a commit, it says that nothing was committed."""
+
+
+class UnsupportedOperationError(StructableError):
+    """The operation is not possible here: a write in a read-only transaction, or what a store does not offer."""
+
+
+class DataCorruptionError(StructableError):
+    """What the store holds cannot be decoded, was made by a newer version, or is not structable's."""

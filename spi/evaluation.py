@@ -1,0 +1,95 @@
+"""Evaluation of bound filters: one generated expression per filter, for rows given as tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from .fields import FieldType
+from .filters import NAN, And, Comparison, Filter, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
+from .specification import TableSpecification
+from .values import Value, is_nan
+
+__all__ = ["Predicate", "compile_filter", "equal"]
+
+Predicate: TypeAlias = Callable[[Sequence[Value]], bool]
+
+
+def equal(one: Value, other: Value) -> bool:
+    """Tell whether two checked, non-null values of one field are equal: NaN equals NaN, and -0.0 equals 0.0."""
+    return one == other or (is_nan(one) and is_nan(other))
+
+
+def compile_filter(spec: TableSpecification, where: Filter, columns: Sequence[str]) -> Predicate:
+    """Return a function that tells whether a bound filter is true of a row.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    where : Filter
+        As `bind_filter` returned it.
+    columns : sequence of str
+        The names of the values that the function will be given, in their order; all fields of the filter are in it.
+    """
+    source = _Source(spec, {name: f"v[{position}]" for position, name in enumerate(columns)})
+    expression = source.condition(where)
+    return eval(f"lambda v: {expression}", source.constants)  # type: ignore[no-any-return]  # noqa: S307
+
+
+class _Source:
+    """Python source of conditions. User values never enter the text: they are constants, passed by name."""
+
+    def __init__(self, spec: TableSpecification, places: dict[str, str]) -> None:
+        self._spec = spec
+        self._places = places
+        self.constants: dict[str, object] = {}
+
+    def condition(self, where: Filter) -> str:
+        match where:
+            case And(parts):
+                return "(" + " and ".join(self.condition(part) for part in parts) + ")"
+            case Or(parts):
+                return "(" + " or ".join(self.condition(part) for part in parts) + ")"
+            case IsNull(name, negated):
+                return f"({self._places[name]} is {'not ' if negated else ''}None)"
+            case Comparison(name, operator, value):
+                return f"({self._places[name]} is not None and {self._comparison(name, operator, value)})"
+            case IsIn(name, values, negated):
+                return self._membership(name, values, negated)
+            case StartsWith(name, prefix, negated):
+                place = self._places[name]
+                return f"({place} is not None and {'not ' if negated else ''}{place}.startswith({self._constant(prefix)}))"
+        raise UnboundFilterError(where)
+
+    def _constant(self, value: object) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def _comparison(self, name: str, operator: Operator, value: Value) -> str:
+        place = self._places[name]
+        if self._spec.field(name).type not in (FieldType.FLOAT, FieldType.DOUBLE):
+            return f"{place} {operator.value} {self._constant(value)}"
+        # NaN is greater than every number and equals itself; `x != x` is true of NaN only.
+        if is_nan(value):
+            return {
+                Operator.EQ: f"{place} != {place}",
+                Operator.NE: f"{place} == {place}",
+                Operator.LT: f"{place} == {place}",
+                Operator.LE: "True",
+                Operator.GT: "False",
+                Operator.GE: f"{place} != {place}",
+            }[operator]
+        test = f"{place} {operator.value} {self._constant(value)}"
+        return f"({test} or {place} != {place})" if operator in (Operator.GT, Operator.GE) else test
+
+    def _membership(self, name: str, values: tuple[Value, ...], negated: bool) -> str:
+        if not values:
+            return "True" if negated else "False"
+        place = self._places[name]
+        numbers = frozenset(value for value in values if not is_nan(value))
+        test = f"{place} in {self._constant(numbers)}"
+        if NAN in values:
+            test = f"({test} or {place} != {place})"
+        return f"({place} is not None and {'not ' if negated else ''}{test})"

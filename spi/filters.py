@@ -1,0 +1,318 @@
+"""Filters: `col("k2") > 100`, combined with `&`, `|` and `~`; three-valued logic, as the contract has it.
+
+A filter is built without checks. `bind_filter` checks it against a table and rewrites it so that negations stand
+only at the leaves; of such a filter, only whether it is *true* matters, and each leaf answers that by itself:
+nothing but `is_null` is true of null.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NoReturn, TypeAlias
+
+from .errors import InvalidFieldError
+from .fields import FieldType
+from .specification import TableSpecification
+from .values import Value, check_value, is_nan
+
+__all__ = ["And", "Column", "Comparison", "Filter", "IsIn", "IsNull", "Not", "Operator", "Or", "StartsWith", "bind_filter", "col"]
+
+
+class Operator(enum.Enum):
+    """A comparison; the value is how it is written."""
+
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+    @property
+    def negated(self) -> Operator:
+        """The comparison that is true of exactly the other values (null aside)."""
+        return _NEGATED[self]
+
+
+_NEGATED = {
+    Operator.EQ: Operator.NE,
+    Operator.NE: Operator.EQ,
+    Operator.LT: Operator.GE,
+    Operator.GE: Operator.LT,
+    Operator.GT: Operator.LE,
+    Operator.LE: Operator.GT,
+}
+
+
+class Filter:
+    """A condition on a row. Combine filters with `&` (and), `|` (or) and `~` (not)."""
+
+    __slots__ = ()
+
+    def __and__(self, other: Filter) -> Filter:
+        return And((*_parts(self, And), *_parts(other, And))) if isinstance(other, Filter) else NotImplemented
+
+    def __or__(self, other: Filter) -> Filter:
+        return Or((*_parts(self, Or), *_parts(other, Or))) if isinstance(other, Filter) else NotImplemented
+
+    def __invert__(self) -> Filter:
+        return Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a filter has no truth value; combine filters with &, | and ~, and put comparisons in parentheses")
+
+    def fields(self) -> Iterator[str]:
+        """Yield the names of the fields that the filter reads, with repetition."""
+        raise UnboundFilterError(self)
+
+
+class UnboundFilterError(TypeError):
+    """A subclass of `Filter` that structable does not know was used."""
+
+    def __init__(self, unknown: object) -> None:
+        super().__init__(f"{unknown!r} is not one of structable's filters")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Filter):
+    """`field operator value`; unknown, hence not true, where the field is null."""
+
+    field: str
+    operator: Operator
+    value: Value
+
+    def fields(self) -> Iterator[str]:
+        """Yield the field."""
+        yield self.field
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.operator.value} {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsIn(Filter):
+    """The field equals one of `values` (or none, when `negated`); an empty list is false, also for null."""
+
+    field: str
+    values: tuple[Value, ...]
+    negated: bool = False
+
+    def fields(self) -> Iterator[str]:
+        """Yield the field."""
+        yield self.field
+
+    def __str__(self) -> str:
+        return f"{self.field} {'not in' if self.negated else 'in'} {list(self.values)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Filter):
+    """The field is null (or is not, when `negated`)."""
+
+    field: str
+    negated: bool = False
+
+    def fields(self) -> Iterator[str]:
+        """Yield the field."""
+        yield self.field
+
+    def __str__(self) -> str:
+        return f"{self.field} is {'not null' if self.negated else 'null'}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith(Filter):
+    """The STRING or BYTES field starts with `prefix` (or does not, when `negated`)."""
+
+    field: str
+    prefix: Value
+    negated: bool = False
+
+    def fields(self) -> Iterator[str]:
+        """Yield the field."""
+        yield self.field
+
+    def __str__(self) -> str:
+        return f"{self.field} {'does not start' if self.negated else 'starts'} with {self.prefix!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class And(Filter):
+    """All of `parts` are true."""
+
+    parts: tuple[Filter, ...]
+
+    def fields(self) -> Iterator[str]:
+        """Yield the fields of all parts."""
+        for part in self.parts:
+            yield from part.fields()
+
+    def __str__(self) -> str:
+        return " and ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Filter):
+    """At least one of `parts` is true."""
+
+    parts: tuple[Filter, ...]
+
+    def fields(self) -> Iterator[str]:
+        """Yield the fields of all parts."""
+        for part in self.parts:
+            yield from part.fields()
+
+    def __str__(self) -> str:
+        return " or ".join(f"({part})" if isinstance(part, And) else str(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Filter):
+    """`part` is false (not: unknown)."""
+
+    part: Filter
+
+    def fields(self) -> Iterator[str]:
+        """Yield the fields of the part."""
+        yield from self.part.fields()
+
+    def __str__(self) -> str:
+        return f"not ({self.part})"
+
+
+def _parts(where: Filter, kind: type[And] | type[Or]) -> tuple[Filter, ...]:
+    # Flat from the start: a chain of a thousand `|` must not become a tree a thousand deep.
+    return where.parts if isinstance(where, kind) else (where,)
+
+
+class Column:
+    """A column in a filter, made by `col`: compare it, or call one of its methods.
+
+    Values are checked when the filter is used with a table, not here.
+    """
+
+    __slots__ = ("name",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, value: Value) -> Filter:  # type: ignore[override]
+        return Comparison(self.name, Operator.EQ, value)
+
+    def __ne__(self, value: Value) -> Filter:  # type: ignore[override]
+        return Comparison(self.name, Operator.NE, value)
+
+    def __lt__(self, value: Value) -> Filter:
+        return Comparison(self.name, Operator.LT, value)
+
+    def __le__(self, value: Value) -> Filter:
+        return Comparison(self.name, Operator.LE, value)
+
+    def __gt__(self, value: Value) -> Filter:
+        return Comparison(self.name, Operator.GT, value)
+
+    def __ge__(self, value: Value) -> Filter:
+        return Comparison(self.name, Operator.GE, value)
+
+    def isin(self, values: Iterable[Value]) -> Filter:
+        """True where the field equals one of `values`; with no values it is false everywhere, also for null."""
+        return IsIn(self.name, tuple(values))
+
+    def between(self, low: Value, high: Value) -> Filter:
+        """True where low <= field <= high."""
+        return And((self >= low, self <= high))
+
+    def is_null(self) -> Filter:
+        """True where the field is null."""
+        return IsNull(self.name)
+
+    def is_not_null(self) -> Filter:
+        """True where the field is not null."""
+        return IsNull(self.name, negated=True)
+
+    def startswith(self, prefix: str | bytes) -> Filter:
+        """True where the STRING or BYTES field starts with `prefix`."""
+        return StartsWith(self.name, prefix)
+
+    def __repr__(self) -> str:
+        return f"col({self.name!r})"
+
+
+def col(name: str) -> Column:
+    """Return a column to build a filter from: `col("k2") > 100`."""
+    return Column(name)
+
+
+Leaf: TypeAlias = Comparison | IsIn | IsNull | StartsWith
+
+
+def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
+    """Return the filter checked against a table: values as they are kept, negations only at the leaves, flat `And`/`Or`.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    where : Filter or None
+        The condition; None (no condition) is returned as it is.
+
+    Raises
+    ------
+    InvalidFieldError
+        For an unknown field, a value of a wrong type or out of range, None in a comparison, or no filter at all.
+    """
+    if where is None:
+        return None
+    if not isinstance(where, Filter):
+        raise InvalidFieldError(spec.name, "where", f"{where!r} is not a filter; build one as col('name') == value")
+    return _bound(spec, where, negate=False)
+
+
+def _bound(spec: TableSpecification, where: Filter, *, negate: bool) -> Filter:
+    match where:
+        case Not(part):
+            return _bound(spec, part, negate=not negate)
+        case And(parts) | Or(parts):
+            kind = Or if isinstance(where, And) == negate else And
+            flat: list[Filter] = []
+            for part in parts:
+                bound = _bound(spec, part, negate=negate)
+                flat.extend(bound.parts if isinstance(bound, kind) else (bound,))
+            return kind(tuple(flat))
+        case Comparison(name, operator, value):
+            checked = _checked(spec, name, value)
+            return Comparison(name, operator.negated if negate else operator, checked)
+        case IsIn(name, values):
+            checked_values = tuple(dict.fromkeys(_checked(spec, name, value) for value in values))
+            _checked_name(spec, name)
+            return IsIn(name, checked_values, where.negated != negate)
+        case IsNull(name):
+            _checked_name(spec, name)
+            return replace(where, negated=where.negated != negate)
+        case StartsWith(name, prefix):
+            _checked_name(spec, name)
+            if spec.field(name).type not in (FieldType.STRING, FieldType.BYTES):
+                kind_name = spec.field(name).type.value
+                raise InvalidFieldError(spec.name, name, f"is of type {kind_name}; startswith takes string and bytes")
+            return StartsWith(name, _checked(spec, name, prefix), where.negated != negate)
+    raise UnboundFilterError(where)
+
+
+def _checked_name(spec: TableSpecification, name: object) -> None:
+    if not isinstance(name, str) or name not in spec:
+        raise InvalidFieldError(spec.name, str(name), f"is not a field; the fields are {', '.join(spec.field_names)}")
+
+
+def _checked(spec: TableSpecification, name: str, value: object) -> Value:
+    _checked_name(spec, name)
+    if value is None:
+        raise InvalidFieldError(spec.name, name, "a comparison with None is never true; use is_null() or is_not_null()")
+    checked = check_value(spec.name, spec.field(name), value)
+    # One NaN object, so that containers, which compare by identity first, treat all NaNs alike.
+    return NAN if is_nan(checked) else checked
+
+
+NAN = float("nan")

@@ -1,0 +1,124 @@
+"""`connect`: finds the backend of a URL by its entry point and loads it when it is first used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from .backend import Backend, parse_options
+from .errors import BackendNotFoundError
+from .storage import Storage
+from .urls import StorageUrl
+
+__all__ = ["ENTRY_POINT_GROUP", "InstalledBackend", "connect", "installed_backends", "load_backend"]
+
+ENTRY_POINT_GROUP = "structable.backends"
+
+
+def connect(url: str, **options: object) -> Storage:
+    """Connect to a store.
+
+    Parameters
+    ----------
+    url : str
+        `memory://[name]`, `leveldb:///folder`, or whatever an installed backend offers. Its parameters are options.
+    **options
+        The same options as keywords.
+
+    Returns
+    -------
+    Storage
+        A context manager; close it when done. It is safe to share between threads.
+
+    Raises
+    ------
+    BackendNotFoundError
+        If no backend, or more than one, offers the URL's scheme, or its driver is not installed.
+    ValueError
+        For a malformed URL, or an option that is unknown or does not fit; it lists the known ones.
+    StorageUnavailableError, DataCorruptionError
+        From the backend.
+    """
+    parsed = StorageUrl.parse(url)
+    backend = load_backend(parsed.scheme)
+    values = parse_options(backend, parsed, options)
+    try:
+        return backend.connect(parsed, values)
+    except ModuleNotFoundError as missing:
+        raise _missing_driver(_entry_point(parsed.scheme), missing) from missing
+
+
+def load_backend(scheme: str) -> Backend:
+    """Return the backend of a URL scheme.
+
+    Raises
+    ------
+    BackendNotFoundError
+        As `connect` does.
+    """
+    entry = _entry_point(scheme)
+    try:
+        loaded = entry.load()
+    except ModuleNotFoundError as missing:
+        raise _missing_driver(entry, missing) from missing
+    backend = loaded()
+    if not isinstance(backend, Backend):
+        raise BackendNotFoundError(f"the entry point {entry.value!r} of {_provider(entry)} is not a structable Backend")
+    return backend
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledBackend:
+    """A backend that some installed distribution provides.
+
+    Parameters
+    ----------
+    scheme : str
+        Its URL scheme.
+    provider : str
+        Name and version of the distribution.
+    backend : Backend or None
+        The backend, if it can be loaded.
+    problem : str
+        Why not, and what to do; empty if it can.
+    """
+
+    scheme: str
+    provider: str
+    backend: Backend | None
+    problem: str = ""
+
+
+def installed_backends() -> list[InstalledBackend]:
+    """Return all backends that are installed, by scheme, with what is wrong with those that cannot be loaded."""
+    found: list[InstalledBackend] = []
+    for entry in sorted(set(entry_points(group=ENTRY_POINT_GROUP)), key=lambda entry: (entry.name, entry.value)):
+        try:
+            found.append(InstalledBackend(entry.name, _provider(entry), load_backend(entry.name)))
+        except (BackendNotFoundError, ImportError, AttributeError) as error:
+            found.append(InstalledBackend(entry.name, _provider(entry), None, str(error)))
+    return found
+
+
+def _entry_point(scheme: str) -> EntryPoint:
+    entries = set(entry_points(group=ENTRY_POINT_GROUP, name=scheme))
+    if not entries:
+        installed = ", ".join(sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})) or "none"
+        raise BackendNotFoundError(f"no backend for {scheme}:// is installed; installed are: {installed}")
+    if len({entry.value for entry in entries}) > 1:
+        rivals = " and ".join(sorted(f"{_provider(entry)} ({entry.value})" for entry in entries))
+        raise BackendNotFoundError(f"the backend {scheme!r} is provided by {rivals}; uninstall all but one")
+    return entries.pop()
+
+
+def _provider(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+
+
+def _missing_driver(entry: EntryPoint, missing: ModuleNotFoundError) -> BackendNotFoundError:
+    wanted = str(missing.name)
+    if entry.dist and entry.name in (entry.dist.metadata.get_all("Provides-Extra") or ()):
+        wanted = f"'{entry.dist.name}[{entry.name}]'"
+    return BackendNotFoundError(
+        f"the backend {entry.name!r} needs the module {missing.name!r}, which is not installed: pip install {wanted}"
+    )

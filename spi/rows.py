@@ -1,0 +1,125 @@
+"""Rows as they are read: immutable mappings with attribute access."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, NoReturn
+
+from .values import Value
+
+__all__ = ["Row", "RowShape"]
+
+
+class RowShape:
+    """The column names that all rows of one read share; backends make one per read and pass it to each `Row`.
+
+    Parameters
+    ----------
+    table : str
+        The table's name, for messages.
+    columns : tuple of str
+        The names of the values, in the order of the values.
+    key : tuple of str
+        The names of the primary key's fields, all of which are among `columns`.
+    """
+
+    __slots__ = ("columns", "key_positions", "positions", "table")
+
+    def __init__(self, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
+        self.table = table
+        self.columns = columns
+        self.positions = {name: position for position, name in enumerate(columns)}
+        self.key_positions = tuple(self.positions[name] for name in key)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RowShape, (self.table, self.columns, tuple(self.columns[i] for i in self.key_positions))
+
+
+class Row(Mapping[str, Value]):
+    """One row: `row["status"]`, `row.status`, `row.key`, `dict(row)`. Immutable, hashable, picklable.
+
+    A row equals any mapping of the same names to equal values. Fields that were not set are None. A column that was
+    not read, or that does not exist, is a `KeyError` or an `AttributeError`. Attributes of the class itself (`key`,
+    `keys`, `items`, `values`, `get`) win over fields of that name, which are read as `row["key"]`.
+
+    Parameters
+    ----------
+    shape : RowShape
+        The names.
+    values : tuple of Value
+        The values, one for each column of the shape.
+    """
+
+    __slots__ = ("_shape", "_values")
+
+    def __init__(self, shape: RowShape, values: tuple[Value, ...]) -> None:
+        _set_shape(self, shape)
+        _set_values(self, values)
+
+    @property
+    def key(self) -> tuple[Value, ...]:
+        """The primary key, in key order."""
+        values = self._values
+        return tuple([values[position] for position in self._shape.key_positions])
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[self._shape.positions[name]]
+
+    # Any: a field's type is known to the table, not to the type checker.
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("_"):
+            raise AttributeError(name)  # no field's name; and a row half built has no shape to ask
+        try:
+            return self._values[self._shape.positions[name]]
+        except KeyError:
+            shape = self._shape
+            raise AttributeError(f"the row of table {shape.table!r} has the columns {', '.join(shape.columns)}, not {name!r}") from None
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a row is immutable; {name!r} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a row is immutable; {name!r} cannot be deleted")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shape.columns)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._shape.positions
+
+    def keys(self) -> KeysView[str]:
+        """Return the column names."""
+        return self._shape.positions.keys()
+
+    def values(self) -> ValuesView[Value]:
+        """Return the values, in the order of the columns."""
+        return dict(zip(self._shape.columns, self._values, strict=True)).values()
+
+    def items(self) -> ItemsView[str, Value]:
+        """Return names and values."""
+        return dict(zip(self._shape.columns, self._values, strict=True)).items()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Row):
+            if other._shape.columns == self._shape.columns:
+                return self._values == other._values
+            return dict(self.items()) == dict(other.items())
+        if isinstance(other, Mapping):
+            return dict(self.items()) == dict(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items()))
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Row, (self._shape, self._values)
+
+
+_set_shape = Row._shape.__set__  # type: ignore[attr-defined]
+_set_values = Row._values.__set__  # type: ignore[attr-defined]

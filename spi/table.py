@@ -1,0 +1,222 @@
+"""`StructuredTable`: the operations on one table. Every rule here is one test of the conformance suite."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+
+from .filters import Filter
+from .ranges import Range
+from .rows import Row
+from .scans import RowIterator, ScanExplanation
+from .specification import TableSpecification
+from .values import Key, Value
+
+__all__ = ["StructuredTable"]
+
+_ALL = Range()
+
+
+class StructuredTable(ABC):
+    """One table, inside a transaction or as an auto-commit view (each call is then a transaction of its own).
+
+    A key is a mapping of all key fields, or a tuple in key order. Iterables of rows and keys are consumed once, before
+    anything is done. Wrong arguments raise when the method is called, never at the first row, and a call that raises
+    has no effect. Every method may raise
+
+    - `InvalidFieldError`: an argument names an unknown field, or holds a value that does not fit;
+    - `FieldSizeLimitError`: a key or indexed value over 2,000 bytes, both together over 2,500, a row over 8 MiB;
+    - `UnsupportedOperationError`: a write under `read_only=True`;
+    - `TransactionClosedError`: the transaction has ended;
+    - `TransactionConflictError`, `StorageUnavailableError`: the transaction can only be left.
+
+    Source: DESIGN.md section 4.
+    """
+
+    @property
+    @abstractmethod
+    def specification(self) -> TableSpecification:
+        """The table's schema as of the transaction's snapshot."""
+
+    @abstractmethod
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        """Insert the row, or change the fields it names and keep the others."""
+
+    @abstractmethod
+    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """`upsert` of all rows, in their order; none of them if one is refused."""
+
+    @abstractmethod
+    def replace(self, row: Mapping[str, Value]) -> None:
+        """Make the row exactly this: fields that it does not name become null."""
+
+    @abstractmethod
+    def insert(self, row: Mapping[str, Value]) -> None:
+        """Put a new row.
+
+        Raises
+        ------
+        RecordExistsError
+            If a row of this key exists.
+        """
+
+    @abstractmethod
+    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
+        """Change the named fields of an existing row; if it is absent, put `default` and apply the change to it.
+
+        Parameters
+        ----------
+        row : mapping
+            The key and the fields to change.
+        default : mapping, optional
+            A row to start from; it may leave the key out, and must not name another one.
+
+        Raises
+        ------
+        RecordNotFoundError
+            If the row is absent and there is no default.
+        """
+
+    @abstractmethod
+    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
+        """Return the row of this key, or None.
+
+        Parameters
+        ----------
+        key : tuple or mapping
+            The whole primary key.
+        columns : iterable of str, optional
+            The columns to return; key fields are always among them. All, if not given; an empty list is an error.
+        """
+
+    @abstractmethod
+    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
+        """Return the existing rows of exactly these keys, in key order, each once."""
+
+    @abstractmethod
+    def scan(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """Return the rows of a key range.
+
+        Parameters
+        ----------
+        range : Range
+            The interval of keys.
+        where : Filter, optional
+            Only rows of which it is true (null is unknown, hence not true).
+        columns : iterable of str, optional
+            The columns to return; key fields are always among them.
+        order_by : str, optional
+            A key field or an indexed field: nulls first, ties by primary key. Default is key order.
+        reverse : bool
+            Exactly the reverse order, ties included.
+        limit : int, optional
+            At most so many rows; 0 is none.
+
+        Returns
+        -------
+        RowIterator
+            Of the transaction's snapshot and its own writes up to this call.
+        """
+
+    @abstractmethod
+    def multi_scan(
+        self,
+        ranges: Iterable[Range],
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """Return the union of the ranges as `scan` does one: each row once, one order, one limit."""
+
+    @abstractmethod
+    def scan_index(
+        self,
+        field: str,
+        value: Value,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """Return the rows whose indexed field equals `value` (None finds nulls), in key order unless `order_by` is given.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the field has no index.
+        """
+
+    @abstractmethod
+    def explain(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> ScanExplanation:
+        """Return how `scan` with these arguments would run, without running it."""
+
+    @abstractmethod
+    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
+        """Return the number of distinct rows in the union of the ranges; all rows, if none are given; 0 for an empty list."""
+
+    @abstractmethod
+    def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
+        """Set the field to `value` if it equals `expected`, atomically, and tell whether it did.
+
+        An absent row and an unset field count as None; `expected=None` on an absent row creates it, also with
+        `value=None`. NaN equals NaN.
+
+        Raises
+        ------
+        InvalidFieldError
+            If `field` belongs to the primary key.
+        """
+
+    @abstractmethod
+    def increment(self, key: Key, field: str, amount: int = 1) -> None:
+        """Add `amount` to an integer field; an absent row and a null count as 0.
+
+        Two concurrent increments of one field may both commit.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the field is not an integer field or is part of the key; on overflow, now or at the commit.
+        """
+
+    @abstractmethod
+    def delete(self, key: Key) -> None:
+        """Delete the row of this key; nothing is written if there is none."""
+
+    @abstractmethod
+    def delete_all(self, range: Range, where: Filter | None = None) -> int:
+        """Delete the rows of a range of which `where` is true, and return their number."""
+
+    @abstractmethod
+    def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
+        """Change the named fields of the rows of a range of which `where` is true, and return their number.
+
+        Raises
+        ------
+        InvalidFieldError
+            If `changes` names a key field.
+        """

@@ -1,0 +1,105 @@
+"""Storage URLs: parsing, and display with the password masked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+__all__ = ["StorageUrl", "mask_url"]
+
+_MASK = "***"
+_SECRET_WORDS = ("password", "passwd", "secret", "token", "passphrase")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUrl:
+    """A storage URL in its parts; `str` and `repr` never show the password.
+
+    Parameters
+    ----------
+    scheme : str
+        Names the backend, in lower case.
+    user, password : str or None
+        Percent-decoded.
+    hosts : str
+        What stands between `//` (or `@`) and the path, as it is: `host:port[,host:port]`, or a memory store's name.
+    path : str
+        Percent-decoded, with its leading slash, or empty.
+    parameters : mapping of str to str
+        The query, percent-decoded.
+    """
+
+    scheme: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    hosts: str = ""
+    path: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, url: str) -> StorageUrl:
+        """Take a URL apart.
+
+        Raises
+        ------
+        ValueError
+            If it is no URL, has a fragment, or names a parameter twice. The message masks the password.
+        """
+        scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+        if not separator or not scheme.replace("+", "").replace("-", "").isalnum():
+            raise ValueError(f"{mask_url(url)!r} is not a storage URL, which looks like scheme://place?option=value")
+        rest, _, query = rest.partition("?")
+        # The last @ of the authority: an unescaped one in a password must not become part of the host.
+        authority, slash, path = rest.partition("/")
+        if "@" in path and "@" not in authority and ":" in authority:
+            raise ValueError(f"{mask_url(url)!r}: a slash in a user name or password is written %2F")
+        credentials, at, hosts = authority.rpartition("@")
+        user, colon, password = credentials.partition(":")
+        parameters: dict[str, str] = {}
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name in parameters:
+                raise ValueError(f"{mask_url(url)!r} gives the parameter {name!r} twice")
+            parameters[name] = value
+        return cls(
+            scheme.lower(),
+            unquote(user) if at else None,
+            unquote(password) if colon else None,
+            hosts,
+            unquote(slash + path),
+            MappingProxyType(parameters),
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StorageUrl, (self.scheme, self.user, self.password, self.hosts, self.path, dict(self.parameters))
+
+    def __str__(self) -> str:
+        credentials = ""
+        if self.user is not None:
+            credentials = quote(self.user, safe="") + (f":{_MASK}" if self.password is not None else "") + "@"
+        shown = {name: _MASK if _is_secret(name) else value for name, value in self.parameters.items()}
+        query = f"?{urlencode(shown, safe='*/:,')}" if shown else ""
+        return f"{self.scheme}://{credentials}{self.hosts}{quote(self.path)}{query}"
+
+
+def _is_secret(parameter: str) -> bool:
+    return any(word in parameter.lower() for word in _SECRET_WORDS)
+
+
+def mask_url(url: object) -> str:
+    """Return a URL as it may be shown: whatever looks like a password or another secret is masked, even in a malformed one."""
+    if not isinstance(url, str):
+        return repr(url)
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
+    rest, question, query = rest.partition("?")
+    credentials, at, place = rest.rpartition("@")
+    if at:
+        user, colon, _ = credentials.partition(":")
+        credentials = user + (f":{_MASK}" if colon else "")
+    shown = "&".join(
+        f"{part.partition('=')[0]}={_MASK}" if _is_secret(part.partition("=")[0]) else part for part in query.split("&")
+    )
+    return f"{scheme}{separator}{credentials}{at}{place}{question}{shown}"
