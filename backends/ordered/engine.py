@@ -68,9 +68,11 @@ class WriteSet:
         Rows that are only incremented, by key (never also in `writes`). Two increments of one key do not conflict; an
         increment and a write do. The engine reads the newest value and stores `Engine.merge(value, increments)`.
     derived : dict
-        Index entries and whatever else follows from `writes`: never checked for conflicts.
+        Index entries and whatever else follows from `writes`: they conflict with nothing, except with the `reads` of a
+        SERIALIZABLE transaction that they fall into.
     reads : ReadSet or None
-        Under SERIALIZABLE: conflicts with any later-than-snapshot write or increment of a key in it.
+        Under SERIALIZABLE: conflicts with any later-than-snapshot write, increment or derived change of a key in it.
+        (A bulk commit may count as a write of everything in the intervals that touch its space.)
     spaces : set of bytes
         The spaces of the tables used: conflicts with a later-than-snapshot schema change of one of them.
     changed_spaces : set of bytes
@@ -154,14 +156,22 @@ class Engine(ABC):
     """A flat ordered map with snapshots and atomic, optimistically checked commits. Safe to share between threads."""
 
     epoch: int
-    """Number of the newest schema change that this process knows of. It changes before an admin call returns, in this
-    process at once; an engine that other processes write to notices at the latest in the next `get` or `begin`."""
+    """Number of the newest schema change. An attribute or a cheap property: it must be up to date, in every process,
+    before the commit that changed the schema returns in any of them, so that `begin` needs no round trip to know it."""
 
     merge: Callable[[bytes | None, Sequence[Increment]], bytes]
     """Applies increments to a row's value; set by the layer above. Raises `InvalidFieldError` on overflow."""
 
     procedures: dict[str, Callable[[bytes], bytes]]
     """What `delegate` runs; set by the layer above."""
+
+    def start(self) -> None:
+        """Begin service; the layer above calls it once `merge` and `procedures` are set, before anything else.
+
+        An engine that may find decisions of an interrupted bulk commit runs `procedures["recover"]` here, before it
+        serves anybody.
+        """
+        return None
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
@@ -170,7 +180,7 @@ class Engine(ABC):
         Raises
         ------
         SchemaChangedError
-            If the schema changed in another process; `epoch` is up to date when it is raised.
+            If the schema changed while the call was on its way; `epoch` is up to date when it is raised.
         """
 
     @abstractmethod
