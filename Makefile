@@ -1,0 +1,39 @@
+# Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, and Java by apt.
+BIN := .venv/bin
+WORKERS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format venv java clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: venv java ## the main job: flights into LevelDB, services and Spark on them, a chart
+	$(BIN)/python examples/demo.py $(ARGS)
+
+test: venv java ## every test; narrow it with ARGS="tests/test_docs.py -k readme"
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+bench: venv java ## measure each speed promise against its raw floor
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+lint: venv ## style, types, and the arrows between the folders
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	tools/types
+	tools/arrows
+
+format: venv ## let ruff correct what it can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+venv: ## .venv with structable, editable, and the pinned versions of constraints.txt
+	@tools/setup
+
+java: ## make sure that Spark finds Java 17 or later
+	@tools/java
+
+clean: ## remove .venv, caches and build output
+	rm -rf .venv .venv.lock .packages .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,35 @@
+"""What all tests share: the environment they run in, and a header that says which."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from hypothesis import settings
+
+# The suite's assertions explain themselves like those of a test module.
+pytest.register_assert_rewrite("structable.spi.conformance")
+
+# Spark's workers run what the tests run on, and need no name of this machine that resolves.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+# One slow example on a busy machine is no failure; a whole test has `timeout`. CI has Hypothesis's own profile.
+settings.register_profile("structable", deadline=None, print_blob=True)
+if "CI" not in os.environ:
+    settings.load_profile("structable")
+
+
+def pytest_report_header() -> list[str]:
+    """Name the versions that a failure may depend on."""
+    names = ("hypothesis", "numpy", "plyvel", "pyarrow", "pyspark")
+    try:
+        java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError):
+        java = "no java"
+    return [
+        "drivers: " + ", ".join(f"{name} {version(name)}" for name in names),
+        f"machine: {platform.system()} {platform.release()}, {os.cpu_count()} cores, {java}",
+    ]

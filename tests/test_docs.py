@@ -1,0 +1,60 @@
+"""The documentation is true: its code runs, its links lead somewhere, and it names every public export."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import structable.spi
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+CODE = re.compile(r"^(?P<skip><!-- not executed -->\n+)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for block in CODE.finditer(text):
+        if block["skip"] is None:
+            lines_above = text.count("\n", 0, block.start("code"))
+            code = compile("\n" * lines_above + block["code"], page_name(page), "exec")
+            exec(code, namespace)  # noqa: S102
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", structable.spi.__all__)
+def test_public_export_has_docstrings(name: str) -> None:
+    export = getattr(structable.spi, name)
+    if not (inspect.isclass(export) or inspect.isroutine(export)):
+        return  # a constant or a type alias; the page below explains it
+    assert export.__doc__, f"{name} has no docstring"
+    assert not export.__doc__.startswith(f"{name}("), f"{name} has only the docstring that dataclasses make"
+    bare = [
+        member
+        for member, value in inspect.getmembers_static(export)
+        if not member.startswith("_")
+        and isinstance(value, (property, staticmethod, classmethod)) | inspect.isroutine(value)
+        and not inspect.getdoc(getattr(export, member))
+    ]
+    assert bare == [], f"{name} has members without docstrings"
+
+
+def test_docs_name_every_public_export() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent != ROOT)
+    missing = [name for name in structable.spi.__all__ if not re.search(rf"\b{name}\b", text)]
+    assert missing == [], "docs/*.md do not name these exports of structable.spi"
