@@ -1,0 +1,60 @@
+"""Source of generated functions: codecs are written for one table, so that a row costs no loop over its columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from structable.spi import DataCorruptionError
+
+from .scalars import EPOCH, EPOCH_NTZ
+
+__all__ = ["DECODE_FAILURES", "Source", "corrupt"]
+
+DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, IndexError)
+"""What decoding of bytes that no encoder made may raise; it always comes out as `DataCorruptionError`."""
+
+
+def corrupt(table: str, what: str, raw: bytes, reason: object) -> DataCorruptionError:
+    """Return the error for bytes that cannot be decoded; `what` says what they should have been."""
+    shown = raw.hex() if len(raw) <= 64 else f"{raw[:64].hex()}... ({len(raw):,} bytes)"
+    return DataCorruptionError(f"table {table!r} holds a {what} that cannot be decoded, {shown}: {reason}")
+
+
+class Source:
+    """One function in the making: lines of source, and the constants that they use by name.
+
+    Names of fields enter the source as string literals only, and values of users never do.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self.constants: dict[str, Any] = {
+            "date": dt.date,
+            "datetime": dt.datetime,
+            "timedelta": dt.timedelta,
+            "UTC": dt.UTC,
+            "EPOCH": EPOCH,
+            "EPOCH_NTZ": EPOCH_NTZ,
+            "Decimal": Decimal,
+            "FAILURES": DECODE_FAILURES,
+        }
+
+    def add(self, indent: int, line: str) -> None:
+        """Append a line, indented by so many steps."""
+        self._lines.append(f"{'    ' * indent}{line}")
+
+    def constant(self, stem: str, value: object) -> str:
+        """Keep a value, and return the name by which the source may use it."""
+        name = f"{stem}_{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Compile the lines, and return the function of this name that they define."""
+        text = "\n".join(self._lines)
+        exec(compile(text, f"<generated {name}>", "exec"), self.constants)  # noqa: S102
+        return self.constants[name]  # type: ignore[no-any-return]

@@ -1,0 +1,116 @@
+"""Single values as the integers in which the ordered stores keep them, as expressions for generated code."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import struct
+from collections.abc import Callable
+
+from structable.spi import Field, FieldType
+
+__all__ = [
+    "EPOCH",
+    "EPOCH_NTZ",
+    "EPOCH_ORDINAL",
+    "decimal_checker",
+    "decimal_decoder",
+    "decimal_encoder",
+    "from_number",
+    "is_single",
+    "to_number",
+    "wrong_class",
+]
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+EPOCH_NTZ = dt.datetime(1970, 1, 1)
+EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()
+
+_CLASSES = {
+    FieldType.BOOLEAN: "bool",
+    FieldType.BYTE: "int",
+    FieldType.SHORT: "int",
+    FieldType.INT: "int",
+    FieldType.LONG: "int",
+    FieldType.FLOAT: "float",
+    FieldType.DOUBLE: "float",
+    FieldType.DECIMAL: "Decimal",
+    FieldType.STRING: "str",
+    FieldType.BYTES: "bytes",
+    FieldType.DATE: "date",
+    FieldType.TIMESTAMP: "datetime",
+    FieldType.TIMESTAMP_NTZ: "datetime",
+}
+
+
+def wrong_class(field: Field, name: str) -> str:
+    """Return the source of the test that a variable is not of the very class in which the field's values are kept."""
+    return f"{name}.__class__ is not {_CLASSES[field.type]}"
+
+
+def to_number(kind: FieldType, name: str) -> str:
+    """Return the source of the integer that stands for a date or a time: days, or microseconds, since 1970."""
+    if kind is FieldType.DATE:
+        return f"{name}.toordinal() - {EPOCH_ORDINAL}"
+    if kind in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
+        epoch = "EPOCH" if kind is FieldType.TIMESTAMP else "EPOCH_NTZ"
+        return f"({name} := {name} - {epoch}).days * 86400000000 + {name}.seconds * 1000000 + {name}.microseconds"
+    return name
+
+
+def from_number(kind: FieldType, number: str) -> str:
+    """Return the source that turns an integer of `to_number` back into the value."""
+    if kind is FieldType.DATE:
+        return f"date.fromordinal({number} + {EPOCH_ORDINAL})"
+    if kind is FieldType.TIMESTAMP:
+        return f"EPOCH + timedelta(0, 0, {number})"
+    if kind is FieldType.TIMESTAMP_NTZ:
+        return f"EPOCH_NTZ + timedelta(0, 0, {number})"
+    return number
+
+
+_SINGLE = struct.Struct("<f")
+
+
+def is_single(number: float) -> bool:
+    """Tell whether 32 bits hold a float exactly; raises OverflowError beyond their range."""
+    return number != number or _SINGLE.unpack(_SINGLE.pack(number))[0] == number
+
+
+def decimal_checker(field: Field) -> Callable[[decimal.Decimal], bytes]:
+    """Return the encoder of a DECIMAL that raises ArithmeticError or ValueError if the value does not fit exactly."""
+    precision, scale = field.precision or 0, field.scale or 0
+    traps = [decimal.Inexact, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
+    context = decimal.Context(prec=precision, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=traps)
+    unit = decimal.Decimal((0, (1,), -scale))
+    encode = decimal_encoder(field)
+
+    def check(value: decimal.Decimal) -> bytes:
+        return encode(context.quantize(value, unit))
+
+    return check
+
+
+def decimal_encoder(field: Field) -> Callable[[decimal.Decimal], bytes]:
+    """Return the encoder of checked DECIMALs: 16 bytes, little-endian, of the value times 10 ** scale."""
+    scale = field.scale or 0
+    context = decimal.Context(prec=38)
+
+    def encode(value: decimal.Decimal) -> bytes:
+        return int(context.scaleb(value, scale)).to_bytes(16, "little", signed=True)
+
+    return encode
+
+
+def decimal_decoder(field: Field) -> Callable[[bytes], decimal.Decimal]:
+    """Return the decoder of what `decimal_encoder` made; it raises ValueError for numbers beyond the precision."""
+    precision, scale = field.precision or 0, field.scale or 0
+    context, beyond = decimal.Context(prec=38), 10**precision
+
+    def decode(raw: bytes) -> decimal.Decimal:
+        number = int.from_bytes(raw, "little", signed=True)
+        if not -beyond < number < beyond:
+            raise ValueError(f"{number} does not fit {field.type_text}")
+        return context.scaleb(decimal.Decimal(number), -scale)
+
+    return decode
