@@ -38,7 +38,7 @@ def test_wheel_holds_every_module(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip_wheel, "--wheel-dir", str(tmp_path), str(copy)], check=True, capture_output=True)
+    subprocess.run([*pip_wheel, "--wheel-dir", str(tmp_path), str(copy)], check=True)
 
     (wheel,) = tmp_path.glob("structable-*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("structable-")}
