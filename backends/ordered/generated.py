@@ -14,7 +14,7 @@ from .scalars import EPOCH, EPOCH_NTZ
 
 __all__ = ["DECODE_FAILURES", "Source", "corrupt"]
 
-DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, IndexError)
+DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, LookupError)
 """What decoding of bytes that no encoder made may raise; it always comes out as `DataCorruptionError`."""
 
 
