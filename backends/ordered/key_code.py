@@ -115,6 +115,8 @@ def add_key_decoder(
     at = ""
     begin = 0
     for position in variable:
+        if not any(name in wanted for name in names[begin:]):
+            return
         run = slice(begin, position)
         width = sum(key_width(field.type) for field in fields[run])
         if any(name in wanted for name in names[run]):
