@@ -111,12 +111,12 @@ class ScanPlan:
         Frees the snapshot.
     """
 
-    __slots__ = ("_hold", "_splits", "columns", "table")
+    __slots__ = ("_splits", "columns", "hold", "table")
 
     def __init__(self, table: str, columns: tuple[str, ...], states: list[bytes], hold: SnapshotHold) -> None:
         self.table = table
         self.columns = columns
-        self._hold = hold
+        self.hold = hold
         self._splits = tuple(ScanSplit(table, columns, index, state, hold) for index, state in enumerate(states))
 
     @property
@@ -126,7 +126,7 @@ class ScanPlan:
 
     def close(self) -> None:
         """Free the snapshot; idempotent."""
-        self._hold.close()
+        self.hold.close()
 
     def __enter__(self) -> Self:
         return self

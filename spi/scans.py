@@ -22,6 +22,8 @@ class RowIterator(Iterator[Row], ABC):
         From `next`, once the iterator was closed or its transaction ended.
     """
 
+    __slots__ = ()
+
     @abstractmethod
     def close(self) -> None:
         """Release the snapshot; idempotent."""

@@ -43,6 +43,8 @@ class Transaction(ABC):
     raises the same error again. A transaction belongs to one thread at a time.
     """
 
+    __slots__ = ()
+
     @abstractmethod
     def table(self, name: str) -> StructuredTable:
         """Return a table inside this transaction.
@@ -228,6 +230,11 @@ class Storage(Transactional):
     @abstractmethod
     def closed(self) -> bool:
         """Whether `close` was called, or this process was forked from the one that connected."""
+
+    @property
+    def process_local(self) -> bool:
+        """Whether the data lives in this process alone, so that no other one can read splits or stage rows."""
+        return False
 
     @abstractmethod
     def table(self, name: str) -> StructuredTable:

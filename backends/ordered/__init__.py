@@ -1,1 +1,30 @@
-"""What the key-ordered stores share: it turns an `Engine` into a full `Storage`. It knows no concrete store."""
+"""What the key-ordered stores share: an `Engine` becomes a full storage. It knows no concrete store.
+
+A backend over any ordered key-value store implements `Engine` and hands it to `OrderedStorage`.
+"""
+
+from .engine import (
+    BulkCommit,
+    Engine,
+    EngineSnapshot,
+    Increment,
+    Pair,
+    ReadSet,
+    SchemaChangedError,
+    SplitPlan,
+    WriteSet,
+)
+from .storage import OrderedStorage
+
+__all__ = [
+    "BulkCommit",
+    "Engine",
+    "EngineSnapshot",
+    "Increment",
+    "OrderedStorage",
+    "Pair",
+    "ReadSet",
+    "SchemaChangedError",
+    "SplitPlan",
+    "WriteSet",
+]

@@ -215,6 +215,11 @@ class Engine(ABC):
         A transaction that began before and writes a row that the bulk wrote conflicts.
         """
 
+    @property
+    def process_local(self) -> bool:
+        """Whether the map lives in this process alone."""
+        return False
+
     def delegate(self, procedure: str, argument: bytes) -> bytes:
         """Run one of `procedures` in the process that can do it best: here, unless the engine says otherwise."""
         return self.procedures[procedure](argument)

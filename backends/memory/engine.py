@@ -1,0 +1,220 @@
+"""`MemoryEngine`: an `Engine` over a `VersionedMap`; a commit holds one lock from validation to the last write."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import chain
+
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.spi import (
+    StorageUnavailableError,
+    TransactionClosedError,
+    TransactionConflictError,
+    UnsupportedOperationError,
+)
+
+from .versions import Version, VersionedMap
+
+__all__ = ["MemoryEngine"]
+
+
+class MemorySnapshot(EngineSnapshot):
+    """The state of a map after one of its commits."""
+
+    def __init__(self, stored: VersionedMap) -> None:
+        self._stored = stored
+        self.number, self.epoch = stored.open_snapshot()
+        self._open = True
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        return self._stored.get(key, self.number)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of keys."""
+        return [self._stored.get(key, self.number) for key in keys]
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        """Yield the pairs of an interval."""
+        for key in self._stored.keys(begin, end, reverse=reverse):
+            value = self._stored.get(key, self.number)
+            if value is not None:
+                yield key, value
+
+    def close(self) -> None:
+        """Give the state up."""
+        with self._stored.lock:
+            if self._open:
+                self._open = False
+                self._stored.close_snapshot(self.number)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class MemoryEngine(Engine):
+    """One connection to a map in this process.
+
+    Parameters
+    ----------
+    stored : VersionedMap
+        The map, which outlives the connection where it has a name.
+    """
+
+    def __init__(self, stored: VersionedMap) -> None:
+        self._stored = stored
+        self._process = os.getpid()
+        self._closed = False
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """Number of the newest schema change."""
+        return self._stored.epoch
+
+    @property
+    def process_local(self) -> bool:
+        """True: the map lives here alone."""
+        return True
+
+    @property
+    def closed(self) -> bool:
+        """Whether the engine was closed, or inherited by a fork."""
+        return self._closed or os.getpid() != self._process
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise StorageUnavailableError("the memory store was closed, or belongs to the process that forked this one")
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the newest value of a key."""
+        self._require_open()
+        return self._stored.get(key, self._stored.number)
+
+    def begin(self, read_only: bool) -> MemorySnapshot:
+        """Return the newest state."""
+        self._require_open()
+        return MemorySnapshot(self._stored)
+
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        """Validate and apply a write set, alone."""
+        self._require_open()
+        with self._stored.lock:
+            if snapshot is not None:
+                assert isinstance(snapshot, MemorySnapshot)
+                self._validate(snapshot.number, changes)
+            self._apply(changes)
+
+    def _validate(self, since: int, changes: WriteSet) -> None:
+        stored = self._stored
+        for space in changes.spaces:
+            if stored.schema_changes.get(space, 0) > since:
+                raise TransactionConflictError("a table's schema was changed since the transaction began")
+        for key in changes.writes:
+            if stored.changed_since(key, since):
+                raise TransactionConflictError("another transaction wrote a row that this one writes")
+        for key in changes.increments:
+            if stored.changed_since(key, since, but_increments=True):
+                raise TransactionConflictError("another transaction wrote a row that this one increments")
+        if changes.reads is None:
+            return
+        intervals = (stored.keys(*interval) for interval in changes.reads.intervals)
+        for key in chain(changes.reads.keys, *intervals):
+            if stored.changed_since(key, since):
+                raise TransactionConflictError("another transaction wrote a row that this one read")
+
+    def _apply(self, changes: WriteSet) -> None:
+        stored = self._stored
+        merged = {
+            key: self.merge(stored.get(key, stored.number), increments) for key, increments in changes.increments.items()
+        }
+        number = stored.number + 1
+        written = ((key, Version(number, value)) for key, value in chain(changes.writes.items(), changes.derived.items()))
+        stored.apply(chain(written, ((key, Version(number, value, True)) for key, value in merged.items())))
+        stored.schema_changes.update(dict.fromkeys(changes.changed_spaces, number))
+        stored.epoch += bool(changes.changed_spaces)
+        stored.number = number
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        """Check and apply all chunks under the lock; the new number makes them visible together."""
+        self._require_open()
+        with self._stored.lock, closing(MemorySnapshot(self._stored)) as latest:
+            bulk.check(latest)
+            changed: dict[bytes, bytes | None] = {}
+            for changes in bulk.chunks(latest):
+                changed.update(changes)
+            changed.update(bulk.completion)
+            self._apply(WriteSet(derived=changed))
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        """Divide the newest state by the number of keys; other processes cannot read it."""
+        snapshot = self.begin(True)
+        keys = [key for key, _ in snapshot.scan(begin, end)]
+        size = max(1, -(-len(keys) // count))
+        begins = [begin, *keys[size::size]]
+        token = next(_tokens)
+        _plans[token] = snapshot
+        states = [
+            _MARK.join((str(os.getpid()).encode(), str(token).encode(), one.hex().encode(), other.hex().encode()))
+            for one, other in zip(begins, [*begins[1:], end], strict=True)
+        ]
+
+        def release() -> None:
+            _plans.pop(token).close()
+
+        return SplitPlan(states, release)
+
+    def read_split(self, state: bytes) -> Iterator[Pair]:
+        """Yield the pairs of a split."""
+        process, token, begin, end = state.split(_MARK)
+        _require_this_process(int(process))
+        snapshot = _plans.get(int(token))
+        if snapshot is None:
+            raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
+        return snapshot.scan(bytes.fromhex(begin.decode()), bytes.fromhex(end.decode()))
+
+    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+        """Keep a run in this process."""
+        token = next(_tokens)
+        _runs[token] = (job_id, time.time(), list(pairs))
+        return _MARK.join((str(os.getpid()).encode(), str(token).encode()))
+
+    def read_run(self, state: bytes) -> Iterator[Pair]:
+        """Yield the pairs of a run."""
+        process, token = state.split(_MARK)
+        _require_this_process(int(process))
+        if int(token) not in _runs:
+            raise StorageUnavailableError("the staged rows are gone: their job has ended")
+        return iter(_runs[int(token)][2])
+
+    def drop_runs(self, job_id: str) -> None:
+        """Remove the runs of a job."""
+        for token in [token for token, run in _runs.items() if run[0] == job_id]:
+            _runs.pop(token, None)
+
+    def jobs_with_runs(self) -> dict[str, float]:
+        """Return the jobs that have runs, with the time of the youngest."""
+        youngest: dict[str, float] = {}
+        for job_id, at, _ in list(_runs.values()):
+            youngest[job_id] = max(at, youngest.get(job_id, at))
+        return youngest
+
+    def close(self) -> None:
+        """End this connection; a store with a name stays."""
+        self._closed = True
+
+
+_MARK = b":"
+_tokens = itertools.count(1)
+_plans: dict[int, MemorySnapshot] = {}
+_runs: dict[int, tuple[str, float, list[Pair]]] = {}
+
+
+def _require_this_process(process: int) -> None:
+    if process != os.getpid():
+        raise UnsupportedOperationError(
+            f"a memory store lives in one process: this was made in process {process} and cannot be read in {os.getpid()}"
+        )

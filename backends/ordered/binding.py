@@ -1,0 +1,223 @@
+"""`TableBinding`: a table's schema with its codecs and everything else that is worked out once per schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from structable.spi import Field, InvalidFieldError, Row, TableSpecification, Value
+from structable.spi.rows import RowShape
+from structable.spi.values import check_columns, check_key, check_row_size, check_value
+
+from .engine import Increment
+from .key_codec import KeyCodec
+from .row_codec import RowCodec
+from .schema import TableSchema
+
+__all__ = ["INDEX_MARK", "IndexBinding", "Projection", "TableBinding"]
+
+INDEX_MARK = b"\x01"
+"""The value of every index entry."""
+
+Projection: TypeAlias = Callable[[bytes, bytes], tuple[Value, ...]]
+"""Decodes a row's raw key and raw value to some of its columns."""
+
+
+class IndexBinding:
+    """One index that writes keep.
+
+    Parameters
+    ----------
+    number : int
+        The index's number.
+    field : Field
+        What it indexes.
+    keys, rows : KeyCodec, RowCodec
+        The table's codecs.
+    """
+
+    __slots__ = ("entry", "field", "indexed_value", "number", "row_key")
+
+    def __init__(self, number: int, field: Field, keys: KeyCodec, rows: RowCodec) -> None:
+        self.number = number
+        self.field = field
+        self.entry = keys.index_entry_encoder(number, field)
+        self.row_key = keys.index_row_key_decoder(field)
+        self.indexed_value = rows.projection((field.name,))
+
+    def entry_of(self, raw_key: bytes, raw_value: bytes) -> bytes:
+        """Return the entry of a row."""
+        return self.entry(self.indexed_value(raw_key, raw_value)[0], raw_key)
+
+
+class TableBinding:
+    """A table, ready to be read and written.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        The table.
+    raw_schema : bytes
+        Its encoded form, which names this state of the table to engines.
+    """
+
+    def __init__(self, schema: TableSchema, raw_schema: bytes) -> None:
+        self.schema = schema
+        self.raw_schema = raw_schema
+        self.spec = schema.spec
+        # Rows written while an index is being built have to fit it as well.
+        self.write_spec = TableSpecification(
+            self.spec.name, self.spec.fields, self.spec.primary_key, tuple(schema.maintained), self.spec.options
+        )
+        self.keys = KeyCodec(schema)
+        self.rows = RowCodec(schema)
+        self.encode_full = self.rows.encode_full
+        self.encode_tuple = self.keys.encode_tuple
+        self.value_names = tuple(field.name for field in schema.value_fields)
+        self.value_positions = {name: position for position, name in enumerate(self.value_names)}
+        self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
+        self.whole: Projection = self.rows.projection(self.shape.columns)
+        """Decodes all columns, in the order of `shape`."""
+        self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
+        self.maintained = tuple(
+            IndexBinding(number, self.spec.field(name), self.keys, self.rows)
+            for name, number in schema.maintained.items()
+        )
+        self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}
+        self._projections: dict[tuple[str, ...], tuple[RowShape, Projection]] = {
+            self.shape.columns: (self.shape, self.whole)
+        }
+
+    def raw_key(self, key: object) -> bytes:
+        """Check a whole key as users give it and return it encoded.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `check_key` does.
+        """
+        raw = self.keys.encode_tuple(key) if key.__class__ is tuple else None  # type: ignore[arg-type]
+        return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
+
+    def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
+        """Return the encoded key of a checked row."""
+        return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))
+
+    def row(self, raw_key: bytes, raw_value: bytes) -> Row:
+        """Decode a whole row."""
+        return Row(self.shape, self.whole(raw_key, raw_value))
+
+    def projection(self, columns: tuple[str, ...]) -> tuple[RowShape, Projection]:
+        """Return the shape of rows of these columns, the key among them, and their decoder."""
+        found = self._projections.get(columns)
+        if found is None:
+            found = (RowShape(self.spec.name, columns, self.spec.primary_key), self.rows.projection(columns))
+            if len(self._projections) >= _MOST_PROJECTIONS:
+                self._projections.clear()
+            self._projections[columns] = found
+        return found
+
+    def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
+        """Check the columns of a read and return those of its rows: the key, then the others asked for.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `check_columns` does.
+        """
+        names = check_columns(self.spec, columns)
+        if names is None:
+            return self.shape.columns
+        key = self.spec.primary_key
+        return key + tuple(name for name in names if name not in key)
+
+    def merged(self, key: Mapping[str, Value], old: bytes | None, changes: Mapping[str, Value]) -> bytes:
+        """Return the raw value of a row after checked changes: other fields keep their old value, or null.
+
+        Raises
+        ------
+        FieldSizeLimitError
+            If the row has grown over a limit.
+        """
+        values = list(self.nulls if old is None else self.rows.decode_values(old))
+        for name, value in changes.items():
+            position = self.value_positions.get(name)
+            if position is not None:
+                values[position] = value
+        check_row_size(self.write_spec, {**dict(zip(self.value_names, values, strict=True)), **key})
+        return self.rows.encode_values(tuple(values))
+
+    def incremented(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:
+        """Return the raw value of a row after increments; an absent row and null count as 0.
+
+        Raises
+        ------
+        InvalidFieldError
+            On overflow.
+        """
+        values = list(self.nulls if raw is None else self.rows.decode_values(raw))
+        for increment in increments:
+            position = self.value_positions[increment.field]
+            bits = self.schema.value_fields[position].type.integer_bits
+            before = values[position]
+            total = (before if isinstance(before, int) else 0) + increment.amount
+            if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
+                raise InvalidFieldError(
+                    self.spec.name, increment.field, f"{before or 0} incremented by {increment.amount} overflows {bits} bits"
+                )
+            values[position] = total
+        return self.rows.encode_values(tuple(values))
+
+    def checked_increment(self, field: object, amount: object) -> Increment:
+        """Check the arguments of an increment.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the field is not an integer field outside the key, or the amount is not in its range.
+        """
+        spec = self.spec
+        if not isinstance(field, str) or field not in spec:
+            raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {', '.join(spec.field_names)}")
+        kind = spec.field(field).type
+        if field in spec.primary_key:
+            raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
+        if not kind.integer_bits:
+            raise InvalidFieldError(spec.name, field, f"is of type {kind.value}; only integer fields can be incremented")
+        check_value(spec.name, spec.field(field), amount)
+        return Increment(self.raw_schema, field, int(amount))  # type: ignore[call-overload]
+
+    def derive(
+        self,
+        writes: Mapping[bytes, bytes | None],
+        originals: Mapping[bytes, bytes | None],
+        derived: dict[bytes, bytes | None],
+    ) -> None:
+        """Add the changes of index entries that follow from writes of rows.
+
+        Parameters
+        ----------
+        writes : mapping
+            Raw keys to new raw values, None where the row is deleted.
+        originals : mapping
+            The raw values before, for each of these keys.
+        derived : dict
+            Where entries to put and to delete are added.
+        """
+        for index in self.maintained:
+            entry_of = index.entry_of
+            for raw_key, new in writes.items():
+                old = originals[raw_key]
+                if old is None:
+                    if new is not None:
+                        derived[entry_of(raw_key, new)] = INDEX_MARK
+                    continue
+                before = entry_of(raw_key, old)
+                after = None if new is None else entry_of(raw_key, new)
+                if after != before:
+                    derived[before] = None
+                    if after is not None:
+                        derived[after] = INDEX_MARK
+
+
+_MOST_PROJECTIONS = 256

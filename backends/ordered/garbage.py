@@ -1,0 +1,86 @@
+"""Removal of what no table uses any more, in the background and in small steps; what a crash left is found again."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+
+from structable.spi import StructableError
+
+from .catalog import garbage_key, list_garbage
+from .engine import Engine, SchemaChangedError, WriteSet
+from .key_codec import successor
+
+__all__ = ["GarbageCollector"]
+
+_STEP = 1_000
+
+
+class GarbageCollector:
+    """Deletes dropped tables and indexes in a thread that lives while there is something to delete.
+
+    Snapshots taken before the drop still read what is deleted here; later ones cannot name it.
+
+    Parameters
+    ----------
+    engine : Engine
+        The store.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._again = False
+        self._stopping = threading.Event()
+
+    def resume(self) -> None:
+        """Go on with what an earlier process left."""
+        snapshot = self._engine.begin(True)
+        try:
+            left = bool(list_garbage(snapshot))
+        finally:
+            snapshot.close()
+        if left:
+            self.notify()
+
+    def notify(self) -> None:
+        """Say that there may be something to delete."""
+        with self._lock:
+            self._again = True
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = threading.Thread(target=self._work, name="structable-garbage", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the step at hand; the rest is found by `resume`."""
+        self._stopping.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._again or self._stopping.is_set():
+                    self._thread = None
+                    return
+                self._again = False
+            try:
+                self._collect()
+            except (StructableError, SchemaChangedError):
+                continue  # it stays recorded, for the next `notify` or `resume`
+
+    def _collect(self) -> None:
+        snapshot = self._engine.begin(True)
+        try:
+            beginnings = list_garbage(snapshot)
+            for beginning in beginnings:
+                keys = (key for key, _ in snapshot.scan(beginning, successor(beginning)))
+                while not self._stopping.is_set() and (step := list(islice(keys, _STEP))):
+                    self._engine.commit(None, WriteSet(derived=dict.fromkeys(step)))
+                if self._stopping.is_set():
+                    return
+                self._engine.commit(None, WriteSet(derived={garbage_key(beginning): None}))
+        finally:
+            snapshot.close()

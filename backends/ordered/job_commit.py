@@ -1,0 +1,214 @@
+"""The commit of a write job: its runs merged into one sequence of keys, and what becomes of each row."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
+from typing import NoReturn, TypeAlias
+
+from structable.spi import RecordExistsError, RecordNotFoundError, Value, WriteMode
+
+from .binding import TableBinding
+from .engine import BulkCommit, Engine, EngineSnapshot
+
+__all__ = ["JobCommit", "JobRows", "StagedRows", "job_record"]
+
+_CHUNK_ROWS = 2_000
+
+_Row: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
+"""Raw key, raw value, and the columns that it names; None for all."""
+
+
+def job_record(state: str, table: str, mode: WriteMode, **more: object) -> bytes:
+    """Return a job's record in the catalog: JSON with its state, table, mode and time."""
+    return json.dumps({"state": state, "table": table, "mode": str(mode), "time": time.time(), **more}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """What one attempt staged.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        The columns that its rows name; the others are null in what was staged.
+    runs : tuple of bytes
+        What `Engine.read_run` needs, one for each sorted run.
+    """
+
+    columns: tuple[str, ...]
+    runs: tuple[bytes, ...]
+
+
+class JobRows:
+    """The rows of a job in key order, each key once, as raw pairs of the table's current layout.
+
+    Parameters
+    ----------
+    engine : Engine
+        Where the runs are.
+    binding : TableBinding
+        The table as of the commit.
+    mode : WriteMode
+        What becomes of the rows.
+    staged : list of StagedRows
+        All attempts that count.
+    """
+
+    def __init__(self, engine: Engine, binding: TableBinding, mode: WriteMode, staged: list[StagedRows]) -> None:
+        self._engine = engine
+        self._binding = binding
+        self._mode = mode
+        self._staged = staged
+        everything = {field.name for field in binding.spec.fields}
+        self._partial = mode in (WriteMode.UPSERT, WriteMode.UPDATE) and any(
+            set(one.columns) != everything for one in staged
+        )
+
+    def check(self, latest: EngineSnapshot) -> None:
+        """Raise if a row is refused by what the table holds: an existing key, a missing one, a row grown too large."""
+        if self._mode is WriteMode.INSERT:
+            self._check_new(latest)
+        elif self._mode is WriteMode.UPDATE:
+            self._check_existing(latest)
+        if self._partial:
+            for _ in self.chunks(latest):  # merging finds rows over the limits; nothing is kept of it
+                continue
+
+    def _check_new(self, latest: EngineSnapshot) -> None:
+        before: bytes | None = None
+        for chunk in _chunked(self._merged_runs()):
+            for raw_key, _, _ in chunk:
+                if raw_key == before:
+                    self._refuse(RecordExistsError, raw_key)
+                before = raw_key
+            raw_keys = [raw_key for raw_key, _, _ in chunk]
+            for raw_key, raw in zip(raw_keys, latest.get_many(raw_keys), strict=True):
+                if raw is not None:
+                    self._refuse(RecordExistsError, raw_key)
+
+    def _check_existing(self, latest: EngineSnapshot) -> None:
+        for chunk in _chunked(self._unique()):
+            raw_keys = [raw_key for raw_key, _, _ in chunk]
+            for raw_key, raw in zip(raw_keys, latest.get_many(raw_keys), strict=True):
+                if raw is None:
+                    self._refuse(RecordNotFoundError, raw_key)
+
+    def _refuse(self, error: type[RecordExistsError] | type[RecordNotFoundError], raw_key: bytes) -> NoReturn:
+        raise error(self._binding.spec.name, self._binding.keys.decode(raw_key))
+
+    def chunks(self, latest: EngineSnapshot | None) -> Iterator[dict[bytes, bytes | None]]:
+        """Yield the changes of rows and index entries, some thousand rows at a time.
+
+        Parameters
+        ----------
+        latest : EngineSnapshot or None
+            The table's rows as they are; None where there are none.
+        """
+        binding = self._binding
+        needs_old = latest is not None and (self._partial or bool(binding.maintained))
+        for chunk in _chunked(self._unique()):
+            raw_keys = [raw_key for raw_key, _, _ in chunk]
+            found: list[bytes | None] = [None] * len(chunk)
+            if latest is not None and needs_old:
+                found = latest.get_many(raw_keys)
+            olds = dict(zip(raw_keys, found, strict=True))
+            writes: dict[bytes, bytes | None] = {
+                raw_key: self._outcome(raw_key, raw, columns, olds[raw_key]) for raw_key, raw, columns in chunk
+            }
+            derived: dict[bytes, bytes | None] = {}
+            binding.derive(writes, olds, derived)
+            writes.update(derived)
+            yield writes
+
+    def _outcome(self, raw_key: bytes, raw: bytes, columns: tuple[str, ...] | None, old: bytes | None) -> bytes | None:
+        if self._mode is WriteMode.DELETE:
+            return None
+        if columns is None or old is None or not self._partial:
+            return self._current(raw)
+        binding = self._binding
+        staged = dict(zip(binding.value_names, binding.rows.decode_values(raw), strict=True))
+        changes: dict[str, Value] = {name: staged[name] for name in columns if name in staged}
+        key = dict(zip(binding.spec.primary_key, binding.keys.decode(raw_key), strict=True))
+        return binding.merged(key, old, changes)
+
+    def _current(self, raw: bytes) -> bytes:
+        rows = self._binding.rows
+        return raw if rows.is_current(raw) else rows.encode_values(rows.decode_values(raw))
+
+    def _merged_runs(self) -> Iterator[_Row]:
+        everything = len(self._binding.spec.fields)
+        runs = [
+            self._run(state, None if len(one.columns) == everything else one.columns)
+            for one in self._staged
+            for state in one.runs
+        ]
+        return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=itemgetter(0))
+
+    def _run(
+        self, state: bytes, columns: tuple[str, ...] | None
+    ) -> Iterator[_Row]:
+        for raw_key, raw in self._engine.read_run(state):
+            yield raw_key, raw, columns
+
+    def _unique(self) -> Iterator[_Row]:
+        """Yield each key once: of several rows of a key the last staged."""
+        merged = self._merged_runs()
+        last = next(merged, None)
+        for row in merged:
+            if last is not None and row[0] != last[0]:
+                yield last
+            last = row
+        if last is not None:
+            yield last
+
+
+def _chunked(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    while chunk := list(islice(rows, _CHUNK_ROWS)):
+        yield chunk
+
+
+class JobCommit(BulkCommit):
+    """A job's commit in place, for an engine to apply.
+
+    Parameters
+    ----------
+    rows : JobRows
+        What is written.
+    space : bytes
+        The table's space.
+    decision, completion : dict
+        The job's record while it is applied, and after.
+    recheck : callable or None
+        Raises if the job was ended or the table changed before the engine held writers off; None when what was
+        decided is done again after a crash.
+    """
+
+    def __init__(
+        self,
+        rows: JobRows,
+        space: bytes,
+        decision: dict[bytes, bytes | None],
+        completion: dict[bytes, bytes | None],
+        recheck: Callable[[EngineSnapshot], None] | None,
+    ) -> None:
+        self._rows = rows
+        self.space = space
+        self.decision = decision
+        self.completion = completion
+        self._recheck = recheck
+
+    def check(self, latest: EngineSnapshot) -> None:
+        """Raise if the newest state does not admit the job."""
+        if self._recheck is not None:
+            self._recheck(latest)
+            self._rows.check(latest)
+
+    def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
+        """Yield the changes of rows and index entries."""
+        return self._rows.chunks(latest)

@@ -1,0 +1,68 @@
+"""Sorting of more records than memory should hold: sorted runs in temporary files, merged."""
+
+from __future__ import annotations
+
+import heapq
+import marshal
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import IO, TypeAlias
+
+__all__ = ["Record", "sort_records"]
+
+Record: TypeAlias = tuple[bytes, bytes, bytes]
+"""What to sort by, and two payloads."""
+
+_RUN_BYTES = 32 << 20
+_TOP_RECORDS = 10_000
+
+
+def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int | None = None) -> Iterator[Record]:
+    """Yield records in order, holding at most some 32 MiB of them; a generator, to be closed early.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        In any order; what they are sorted by differs from record to record.
+    reverse : bool
+        Largest first.
+    limit : int, optional
+        At most so many records.
+    """
+    if limit is not None and limit <= _TOP_RECORDS:
+        yield from (heapq.nlargest if reverse else heapq.nsmallest)(limit, records)
+        return
+    with ExitStack() as files:
+        runs: list[Iterator[Record]] = []
+        run: list[Record] = []
+        size = 0
+        for record in records:
+            run.append(record)
+            size += sum(map(len, record)) + _OVERHEAD
+            if size >= _RUN_BYTES:
+                run.sort(reverse=reverse)
+                file = files.enter_context(tempfile.TemporaryFile())
+                for one in run:
+                    marshal.dump(one, file)
+                runs.append(_read(file))
+                run, size = [], 0
+        run.sort(reverse=reverse)
+        merged = heapq.merge(*runs, run, reverse=reverse)
+        for number, record in enumerate(merged):
+            if number == limit:
+                return
+            yield record
+
+
+_OVERHEAD = 200
+
+
+def _read(file: IO[bytes]) -> Iterator[Record]:
+    # Called lazily by the merge, when the run is complete.
+    file.seek(0)
+    while True:
+        try:
+            yield marshal.load(file)  # noqa: S302 - written by this process, in a file without a name
+        except EOFError:
+            return

@@ -1,0 +1,192 @@
+"""`OrderedStorage`: a whole `Storage` on top of any `Engine`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from structable.spi import (
+    Filter,
+    Isolation,
+    Key,
+    Range,
+    Row,
+    ScanPlan,
+    ScanSplit,
+    SnapshotHold,
+    StagedWrite,
+    Storage,
+    StorageUnavailableError,
+    StructuredTable,
+    TableAdmin,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.autocommit import AutoCommitTable
+
+from .admin import OrderedAdmin
+from .binding import TableBinding
+from .catalog import Catalog
+from .distributed import plan_table_scan, read_table_split
+from .engine import Engine, Increment, SchemaChangedError
+from .garbage import GarbageCollector
+from .jobs import WriteJobs
+from .transaction import OrderedTransaction
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["OrderedStorage"]
+
+_ALL = Range()
+
+
+class OrderedStorage(Storage):
+    """A storage whose tables live in an engine's ordered map.
+
+    Parameters
+    ----------
+    engine : Engine
+        The map. The storage sets its `merge` and `procedures`, starts it, and closes it.
+    url : str
+        As it may be shown.
+    ddl_timeout : float
+        Seconds that an admin call contends for the catalog.
+    """
+
+    def __init__(self, engine: Engine, url: str, *, ddl_timeout: float = 30.0) -> None:
+        self._engine = engine
+        self._url = url
+        self._catalog = Catalog(engine)
+        self._garbage = GarbageCollector(engine)
+        self._jobs = WriteJobs(engine, self._catalog, self._garbage)
+        self._admin = OrderedAdmin(engine, self._catalog, self._garbage, ddl_timeout)
+        self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
+        engine.merge = self._merge
+        engine.procedures = self._jobs.procedures()
+        engine.start()
+        self._garbage.resume()
+
+    def _merge(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:
+        return self._catalog.bind(increments[0].schema).incremented(raw, increments)
+
+    @property
+    def url(self) -> str:
+        """The URL it was connected with; a password is masked."""
+        return self._url
+
+    @property
+    def admin(self) -> TableAdmin:
+        """Creation, change and removal of tables."""
+        return self._admin
+
+    @property
+    def process_local(self) -> bool:
+        """Whether the data lives in this process alone."""
+        return self._engine.process_local
+
+    @property
+    def closed(self) -> bool:
+        """Whether the storage can no longer be used."""
+        return self._engine.closed
+
+    def _require_open(self) -> None:
+        if self._engine.closed:
+            raise StorageUnavailableError(f"the storage {self._url} was closed, or connected by the process that forked this one")
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> OrderedTransaction:
+        """Begin a transaction; see `Transactional.transaction`."""
+        if not isinstance(isolation, Isolation):
+            raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
+        if self._engine.closed:
+            self._require_open()
+        return OrderedTransaction(self._engine, self._catalog, isolation, read_only)
+
+    def table(self, name: str) -> StructuredTable:
+        """Return the auto-commit view of a table; see `Storage.table`."""
+        return _AutoCommitOrderedTable(self, self._engine, self._catalog, name)
+
+    def plan_scan(
+        self,
+        table: str,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+    ) -> ScanPlan:
+        """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
+        self._require_open()
+        with self.transaction(read_only=True) as transaction:
+            binding = transaction.table(table).binding
+        plan = plan_table_scan(self._engine, binding, range, where, columns, splits)
+        self._plans.add(plan.hold)
+        return plan
+
+    def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
+        """Yield the batches of a split; see `Storage.read_split`."""
+        self._require_open()
+        return read_table_split(self._engine, split)
+
+    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
+        """Begin a write job; see `Storage.begin_write`."""
+        self._require_open()
+        return self._jobs.begin(table, mode, job_id)
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+        """Stage the rows of one attempt of a partition; see `Storage.stage`."""
+        self._require_open()
+        return self._jobs.stage(job, partition, attempt, batches)
+
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+        """Commit a write job; see `Storage.commit_write`."""
+        self._require_open()
+        self._jobs.commit(job, staged)
+
+    def abort_write(self, job: WriteJob) -> None:
+        """Abort a write job; see `Storage.abort_write`."""
+        self._require_open()
+        self._jobs.abort(job)
+
+    def close(self) -> None:
+        """Free the store; idempotent."""
+        for hold in list(self._plans):
+            hold.close()
+        self._garbage.stop()
+        self._engine.close()
+
+
+class _AutoCommitOrderedTable(AutoCommitTable):
+    """The auto-commit view, with a read that needs no snapshot."""
+
+    def __init__(self, storage: OrderedStorage, engine: Engine, catalog: Catalog, name: str) -> None:
+        super().__init__(storage, name)
+        self._engine = engine
+        self._catalog = catalog
+        self._state = self._refreshed()
+
+    def _refreshed(self) -> tuple[int, TableBinding]:
+        with self._storage.transaction(Isolation.SNAPSHOT, True) as transaction:
+            assert isinstance(transaction, OrderedTransaction)
+            binding = transaction.table(self._name).binding
+            self._state = (transaction.snapshot.epoch, binding)
+        return self._state
+
+    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
+        """See `StructuredTable.read`."""
+        engine = self._engine
+        epoch, binding = self._state
+        if columns is not None or key.__class__ is not tuple:
+            return super().read(key, columns)
+        try:
+            if engine.epoch != epoch:
+                _, binding = self._refreshed()
+            raw_key = binding.encode_tuple(key)
+            if raw_key is None:
+                return super().read(key)
+            raw = engine.get(raw_key)
+            return None if raw is None else Row(binding.shape, binding.whole(raw_key, raw))
+        except (SchemaChangedError, StorageUnavailableError):
+            # The long way reads the catalog again, retries and reports.
+            return super().read(key)

@@ -1,0 +1,392 @@
+"""`OrderedTable`: the operations on a table inside a transaction, on top of a snapshot and the writes so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from structable.spi import (
+    Filter,
+    InvalidFieldError,
+    Key,
+    Range,
+    RecordExistsError,
+    RecordNotFoundError,
+    Row,
+    RowIterator,
+    ScanExplanation,
+    StorageUnavailableError,
+    StructuredTable,
+    TableSpecification,
+    TransactionConflictError,
+    Value,
+)
+from structable.spi.evaluation import equal
+from structable.spi.values import check_changes, check_key, check_row
+
+from .binding import TableBinding
+from .engine import Increment, SchemaChangedError, WriteSet
+from .planning import ScanRequest, explain, plan, scan_request
+from .scanning import ScanRows, count_pairs, matching_rows
+
+if TYPE_CHECKING:
+    from .transaction import OrderedTransaction
+
+__all__ = ["OrderedTable"]
+
+_ALL = Range()
+_ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
+_MOST_ORIGINALS = 4_096
+
+
+class OrderedTable(StructuredTable):
+    """One table in one transaction.
+
+    Parameters
+    ----------
+    transaction : OrderedTransaction
+        The transaction.
+    binding : TableBinding
+        The table, as of the transaction's snapshot.
+    """
+
+    __slots__ = ("_encode_tuple", "_originals", "_tx", "binding", "increments", "writes")
+
+    def __init__(self, transaction: OrderedTransaction, binding: TableBinding) -> None:
+        self._tx = transaction
+        self.binding = binding
+        self._encode_tuple = binding.keys.encode_tuple
+        self.writes: dict[bytes, bytes | None] = {}
+        self.increments: dict[bytes, tuple[Increment, ...]] = {}
+        # Rows of the snapshot that were read, kept because the commit needs them to find their index entries.
+        self._originals: dict[bytes, bytes | None] = {}
+
+    @property
+    def specification(self) -> TableSpecification:
+        """The table's schema as of the transaction's snapshot."""
+        return self.binding.spec
+
+    # Reading
+
+    def _get(self, raw_key: bytes) -> bytes | None:
+        """Return a row's raw value: the transaction's own, else the snapshot's."""
+        if raw_key in self.writes:
+            return self.writes[raw_key]
+        tx = self._tx
+        try:
+            raw = tx.snapshot.get(raw_key)
+        except _ENGINE_FAILURES as error:
+            tx.fail(error)
+        if tx.reads is not None:
+            tx.reads.keys.add(raw_key)
+        if self.binding.maintained and len(self._originals) < _MOST_ORIGINALS:
+            self._originals[raw_key] = raw
+        if raw_key in self.increments:
+            raw = self.binding.incremented(raw, self.increments[raw_key])
+        return raw
+
+    def _get_many(self, raw_keys: list[bytes]) -> list[bytes | None]:
+        """Return the raw values of sorted raw keys."""
+        tx = self._tx
+        try:
+            found = tx.snapshot.get_many(raw_keys)
+        except _ENGINE_FAILURES as error:
+            tx.fail(error)
+        if tx.reads is not None:
+            tx.reads.keys.update(raw_keys)
+        if self.writes or self.increments:
+            writes, increments = self.writes, self.increments
+            for position, raw_key in enumerate(raw_keys):
+                if raw_key in writes:
+                    found[position] = writes[raw_key]
+                elif raw_key in increments:
+                    found[position] = self.binding.incremented(found[position], increments[raw_key])
+        return found
+
+    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
+        """See `StructuredTable.read`."""
+        tx = self._tx
+        if not tx.usable:
+            tx.refuse()
+        binding = self.binding
+        raw_key = self._encode_tuple(key) if key.__class__ is tuple else None
+        if raw_key is None:
+            raw_key = binding.raw_key(key)
+        if columns is not None:
+            shape, decode = binding.projection(binding.row_columns(columns))
+        else:
+            shape, decode = binding.shape, binding.whole
+        raw = self._get(raw_key)
+        return None if raw is None else Row(shape, decode(raw_key, raw))
+
+    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
+        """See `StructuredTable.multi_read`."""
+        if not self._tx.usable:
+            self._tx.refuse()
+        binding = self.binding
+        raw_keys = sorted({binding.raw_key(key) for key in keys})
+        shape, decode = binding.projection(binding.row_columns(columns))
+        found = zip(raw_keys, self._get_many(raw_keys), strict=True)
+        return [Row(shape, decode(raw_key, raw)) for raw_key, raw in found if raw is not None]
+
+    # Scanning
+
+    def _request(
+        self,
+        ranges: Iterable[Range],
+        where: Filter | None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> ScanRequest:
+        if not self._tx.usable:
+            self._tx.refuse()
+        return scan_request(
+            self.binding, ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
+        )
+
+    def _rows(self, request: ScanRequest) -> RowIterator:
+        return ScanRows(self._tx, self, plan(self.binding, request))
+
+    def scan(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """See `StructuredTable.scan`."""
+        return self._rows(self._request((range,), where, columns, order_by, reverse, limit))
+
+    def multi_scan(
+        self,
+        ranges: Iterable[Range],
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """See `StructuredTable.multi_scan`."""
+        return self._rows(self._request(ranges, where, columns, order_by, reverse, limit))
+
+    def scan_index(
+        self,
+        field: str,
+        value: Value,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """See `StructuredTable.scan_index`."""
+        request = self._request((range,), where, columns, order_by, reverse, limit)
+        return self._rows(request.with_index_value(self.binding, field, value))
+
+    def explain(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> ScanExplanation:
+        """See `StructuredTable.explain`."""
+        return explain(self.binding, plan(self.binding, self._request((range,), where, columns, order_by, reverse, limit)))
+
+    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
+        """See `StructuredTable.count`."""
+        wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
+        request = self._request(wanted, where, self.binding.spec.primary_key)
+        return count_pairs(self._tx, self, plan(self.binding, request))
+
+    # Writing
+
+    def _put(self, raw_key: bytes, raw: bytes | None) -> None:
+        self.writes[raw_key] = raw
+        if self.increments:
+            self.increments.pop(raw_key, None)
+
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        """See `StructuredTable.upsert`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        encoded = self.binding.encode_full(row)
+        if encoded is None:
+            encoded = self._merged_rows([row])[0]
+        self._put(*encoded)
+
+    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """See `StructuredTable.upsert_many`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        encode_full = self.binding.encode_full
+        given = list(rows)
+        encoded = [encode_full(row) for row in given]
+        if None in encoded:
+            merged = self._merged_rows(given)
+            self.writes.update(merged)
+        else:
+            self.writes.update(encoded)  # type: ignore[arg-type]
+            merged = encoded  # type: ignore[assignment]
+        for raw_key, _ in merged if self.increments else ():
+            self.increments.pop(raw_key, None)
+
+    def _merged_rows(self, rows: list[Mapping[str, Value]]) -> list[tuple[bytes, bytes]]:
+        """Check rows, each naming some or all fields, and merge them with what is there and with one another."""
+        binding = self.binding
+        checked = [check_row(binding.write_spec, row) for row in rows]
+        keys = [binding.checked_raw_key(row) for row in checked]
+        partial = sorted({key for key, row in zip(keys, checked, strict=True) if len(row) < len(binding.spec.fields)})
+        newest = dict(zip(partial, self._get_many(partial), strict=True)) if partial else {}
+        merged: list[tuple[bytes, bytes]] = []
+        for raw_key, row in zip(keys, checked, strict=True):
+            raw = binding.merged(row, newest.get(raw_key), row)
+            newest[raw_key] = raw
+            merged.append((raw_key, raw))
+        return merged
+
+    def replace(self, row: Mapping[str, Value]) -> None:
+        """See `StructuredTable.replace`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        self._put(*self._whole_row(row))
+
+    def _whole_row(self, row: Mapping[str, Value]) -> tuple[bytes, bytes]:
+        binding = self.binding
+        encoded = binding.encode_full(row)
+        if encoded is None:
+            checked = check_row(binding.write_spec, row)
+            encoded = binding.checked_raw_key(checked), binding.merged(checked, None, checked)
+        return encoded
+
+    def insert(self, row: Mapping[str, Value]) -> None:
+        """See `StructuredTable.insert`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        raw_key, raw = self._whole_row(row)
+        if self._get(raw_key) is not None:
+            raise RecordExistsError(self.binding.spec.name, self.binding.keys.decode(raw_key))
+        self._put(raw_key, raw)
+
+    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
+        """See `StructuredTable.update`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        binding = self.binding
+        checked = check_row(binding.write_spec, row)
+        raw_key = binding.checked_raw_key(checked)
+        start = None if default is None else self._checked_default(checked, default)
+        raw = self._get(raw_key)
+        if raw is None:
+            if start is None:
+                raise RecordNotFoundError(binding.spec.name, binding.keys.decode(raw_key))
+            checked = {**start, **checked}
+        self._put(raw_key, binding.merged(checked, raw, checked))
+
+    def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
+        spec = self.binding.write_spec
+        key = {name: row[name] for name in spec.primary_key}
+        if not isinstance(default, Mapping):
+            raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
+        start = check_row(spec, {**key, **default})
+        for name in spec.primary_key:
+            if start[name] != key[name]:
+                reason = f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
+                raise InvalidFieldError(spec.name, name, reason)
+        return start
+
+    def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
+        """See `StructuredTable.compare_and_swap`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        binding = self.binding
+        checked_key = check_key(binding.spec, key)
+        wanted = check_changes(binding.write_spec, {field: expected})[field]
+        change = check_changes(binding.write_spec, {field: value})
+        raw_key = binding.keys.encode_checked(checked_key)
+        raw = self._get(raw_key)
+        found = None if raw is None else binding.rows.decode_values(raw)[binding.value_positions[field]]
+        if (found is None) != (wanted is None) or (found is not None and not equal(found, wanted)):
+            return False
+        self._put(raw_key, binding.merged(dict(zip(binding.spec.primary_key, checked_key, strict=True)), raw, change))
+        return True
+
+    def increment(self, key: Key, field: str, amount: int = 1) -> None:
+        """See `StructuredTable.increment`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        binding = self.binding
+        raw_key = binding.raw_key(key)
+        step = binding.checked_increment(field, amount)
+        if raw_key in self.writes:
+            self.writes[raw_key] = binding.incremented(self.writes[raw_key], (step,))
+            return
+        # Blind, unless index entries depend on the outcome: of the field itself, or of a row that comes into being.
+        if binding.maintained and (field in binding.schema.maintained or self._get(raw_key) is None):
+            self._put(raw_key, binding.incremented(self._get(raw_key), (step,)))
+            return
+        self.increments[raw_key] = (*self.increments.get(raw_key, ()), step)
+
+    def delete(self, key: Key) -> None:
+        """See `StructuredTable.delete`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        raw_key = self.binding.raw_key(key)
+        if self._get(raw_key) is not None:
+            self._put(raw_key, None)
+
+    def delete_all(self, range: Range, where: Filter | None = None) -> int:
+        """See `StructuredTable.delete_all`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        request = self._request((range,), where, self.binding.spec.primary_key)
+        doomed = [raw_key for raw_key, _ in matching_rows(self._tx, self, plan(self.binding, request))]
+        for raw_key in doomed:
+            self._put(raw_key, None)
+        return len(doomed)
+
+    def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
+        """See `StructuredTable.update_all`."""
+        if not self._tx.writable:
+            self._tx.refuse_write()
+        binding = self.binding
+        checked = check_changes(binding.write_spec, changes)
+        request = self._request((range,), where)
+        key_names = binding.spec.primary_key
+        updated: dict[bytes, bytes | None] = {}
+        for raw_key, raw in matching_rows(self._tx, self, plan(binding, request)):
+            key = dict(zip(key_names, binding.keys.decode(raw_key), strict=True))
+            updated[raw_key] = binding.merged(key, raw, checked)
+        for raw_key, new in updated.items():
+            self._put(raw_key, new)
+        return len(updated)
+
+    # Committing
+
+    def collect(self, changes: WriteSet) -> None:
+        """Add this table's writes, and the index entries that follow from them, to a write set."""
+        if not self.writes and not self.increments:
+            return
+        binding = self.binding
+        changes.spaces.add(binding.schema.space)
+        if changes.writes:
+            changes.writes.update(self.writes)
+        else:
+            changes.writes = self.writes
+        changes.increments.update(self.increments)
+        if binding.maintained and self.writes:
+            unknown = sorted(raw_key for raw_key in self.writes if raw_key not in self._originals)
+            self._originals.update(zip(unknown, self._tx.snapshot.get_many(unknown), strict=True))
+            binding.derive(self.writes, self._originals, changes.derived)
+

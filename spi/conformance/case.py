@@ -1,0 +1,128 @@
+"""`ConformanceCase`: the hooks that a backend's author fills in, and the fixtures that all rules share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import ClassVar, Protocol
+
+import pytest
+
+from structable.spi import Isolation, Storage, StructuredTable, TableSpecification, Transaction, connect
+
+from .capabilities import Capabilities, meaning
+from .interleaving import Session
+
+__all__ = ["AUTO_COMMIT", "ONE_TRANSACTION", "Begin", "ConformanceCase", "OpenSession", "OpenTable"]
+
+AUTO_COMMIT = "auto-commit"
+ONE_TRANSACTION = "one transaction"
+
+OpenTable = Callable[[TableSpecification], StructuredTable]
+"""Creates a table and returns it as one of the views that an operation can be called on."""
+
+
+class OpenSession(Protocol):
+    """Begins a transaction in a thread of its own."""
+
+    def __call__(self, isolation: Isolation = ...) -> Session:
+        """Return the session."""
+
+
+class Begin(Protocol):
+    """Begins a transaction that the test need not end."""
+
+    def __call__(self, isolation: Isolation = ..., read_only: bool = ...) -> Transaction:
+        """Return the transaction."""
+
+
+class ConformanceCase:
+    """What every part of the suite stands on; subclass `BackendConformance`, not this.
+
+    Attributes
+    ----------
+    capabilities : Capabilities
+        What the store can do beyond what every store must.
+    max_examples : int
+        How many examples each Hypothesis property tries.
+    max_steps : int
+        How many steps each example of the state machine takes.
+    stress_rounds : int
+        How often each thread or process of a concurrency test repeats its transaction.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    max_examples: ClassVar[int] = 40
+    max_steps: ClassVar[int] = 40
+    stress_rounds: ClassVar[int] = 30
+
+    @pytest.fixture
+    def storage_url(self) -> str:
+        """Return the URL of a fresh, empty store. This is the one hook that every backend has to give."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must override the fixture `storage_url`: it returns the URL of a store that is "
+            "fresh and empty for each test (make it unique, e.g. with tmp_path, and clean up after a yield)"
+        )
+
+    @pytest.fixture
+    def storage(self, storage_url: str) -> Iterator[Storage]:
+        """Connect to the fresh store, and close it after the test."""
+        with connect(storage_url) as storage:
+            yield storage
+
+    @pytest.fixture(params=[AUTO_COMMIT, ONE_TRANSACTION])
+    def open_table(self, request: pytest.FixtureRequest, storage: Storage) -> Iterator[OpenTable]:
+        """Create tables and open them in both views: every rule of an operation holds in each of them.
+
+        In one transaction, what a test writes is read back as the transaction's own writes; it is committed at the end.
+        """
+        with ExitStack() as stack:
+
+            def open_auto_commit(spec: TableSpecification) -> StructuredTable:
+                storage.admin.create(spec)
+                return storage.table(spec.name)
+
+            def open_in_transaction(spec: TableSpecification) -> StructuredTable:
+                storage.admin.create(spec)
+                return stack.enter_context(storage.transaction()).table(spec.name)
+
+            yield open_auto_commit if request.param == AUTO_COMMIT else open_in_transaction
+
+    @pytest.fixture
+    def session(self, storage: Storage) -> Iterator[OpenSession]:
+        """Open transactions that run in threads of their own, so that a step may wait for another transaction."""
+        sessions: list[Session] = []
+
+        def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> Session:
+            sessions.append(Session(storage, isolation))
+            return sessions[-1]
+
+        yield open_session
+        for session in sessions:
+            session.leave()
+        for session in sessions:
+            session.join()
+
+    @pytest.fixture
+    def begin(self, storage: Storage) -> Iterator[Begin]:
+        """Open transactions without a `with` block; those that a test leaves open are rolled back."""
+        opened: list[Transaction] = []
+
+        def begin(isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
+            opened.append(storage.transaction(isolation, read_only))
+            return opened[-1]
+
+        yield begin
+        for transaction in opened:
+            transaction.rollback()
+
+    def require(self, capability: str) -> None:
+        """Skip the test where the store does not declare a capability; the reason names it."""
+        if not getattr(self.capabilities, capability):
+            pytest.skip(f"capability {capability} is not declared: {meaning(capability)}")
+
+    @staticmethod
+    def fresh_id() -> str:
+        """Return a name that was never used before, e.g. for a write job."""
+        return uuid.uuid4().hex

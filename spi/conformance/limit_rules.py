@@ -1,0 +1,119 @@
+"""Rules of sizes: the limits of keys, indexed values and rows, the same in every store."""
+
+from __future__ import annotations
+
+import pytest
+
+from structable.spi import Field, FieldSizeLimitError, InvalidFieldError, Range, Storage, TableSpecification
+
+from .case import ConformanceCase, OpenTable
+from .samples import plain
+
+__all__ = ["LimitRules"]
+
+MEBIBYTE = 1024 * 1024
+
+LIMITED = TableSpecification(
+    "limited",
+    [Field.string("k"), Field.bytes("b"), Field.int("i"), Field.string("tag"), Field.bytes("one"), Field.bytes("two")],
+    primary_key=["k", "b", "i"],
+    indexes=["tag"],
+)
+
+
+class LimitRules(ConformanceCase):
+    """DESIGN.md section 2: beyond a limit `FieldSizeLimitError` with the size and the limit, and nothing written."""
+
+    def test_key_of_2000_bytes(self, open_table: OpenTable) -> None:
+        """A key has at most 2,000 bytes: UTF-8 and byte lengths and fixed widths, nothing for separators or escapes."""
+        table = open_table(LIMITED)
+        # 2 bytes each in UTF-8, bytes that stores have to escape, and 4 bytes of an INT: 2,000 in all.
+        key = ("\u00e9" * 498, b"\x00" * 1000, 1)
+        table.upsert({"k": key[0], "b": key[1], "i": 1})
+        assert [row.key for row in table.scan()] == [key]
+        assert table.read(key) is not None
+        beyond = ("\u00e9" * 498, b"\x00" * 1001, 1)
+        with pytest.raises(FieldSizeLimitError) as refusal:
+            table.upsert({"k": beyond[0], "b": beyond[1], "i": 1})
+        assert (refusal.value.size, refusal.value.limit) == (2001, 2000)
+        assert isinstance(refusal.value, InvalidFieldError)
+        assert table.count() == 1
+
+    def test_key_limit_holds_for_every_key_argument(self, open_table: OpenTable) -> None:
+        """The limit is checked in every key, not only in those that are written."""
+        table = open_table(LIMITED)
+        key = ("k", b"\xff" * 2000, 1)
+        for refused in (
+            lambda: table.read(key),
+            lambda: table.multi_read([key]),
+            lambda: table.delete(key),
+            lambda: table.increment(key, "i"),
+            lambda: table.compare_and_swap(key, "tag", None, "x"),
+        ):
+            with pytest.raises(InvalidFieldError):
+                refused()
+
+    def test_indexed_value_of_2000_bytes(self, open_table: OpenTable) -> None:
+        """An indexed value has at most 2,000 bytes."""
+        table = open_table(LIMITED)
+        table.upsert({"k": "k", "b": b"", "i": 1, "tag": "t" * 2000})
+        assert [row.key for row in table.scan_index("tag", "t" * 2000)] == [("k", b"", 1)]
+        with pytest.raises(FieldSizeLimitError) as refusal:
+            table.upsert({"k": "k", "b": b"", "i": 1, "tag": "t" * 2001})
+        assert (refusal.value.size, refusal.value.limit) == (2001, 2000)
+        assert [row.key for row in table.scan_index("tag", "t" * 2000)] == [("k", b"", 1)]
+
+    def test_key_and_indexed_value_of_2500_bytes(self, open_table: OpenTable) -> None:
+        """A key and an indexed value together have at most 2,500 bytes."""
+        table = open_table(LIMITED)
+        key = {"k": "k" * 996, "b": b"", "i": 1}  # 1,000 bytes
+        table.upsert({**key, "tag": "t" * 1500})
+        assert table.count() == 1
+        for write in (
+            lambda: table.upsert({**key, "tag": "u" * 1501}),
+            lambda: table.replace({**key, "tag": "u" * 1501}),
+            lambda: table.update({**key, "tag": "u" * 1501}),
+            lambda: table.update_all(Range.all(), {"tag": "u" * 1501}),
+            lambda: table.compare_and_swap(("k" * 996, b"", 1), "tag", "t" * 1500, "u" * 1501),
+        ):
+            with pytest.raises(FieldSizeLimitError) as refusal:
+                write()
+            assert (refusal.value.size, refusal.value.limit) == (2501, 2500)
+        assert [row["tag"] for row in table.scan()] == ["t" * 1500]
+
+    def test_row_of_8_mebibytes(self, storage: Storage) -> None:
+        """A row has at most 8 MiB, its key included."""
+        storage.admin.create(LIMITED)
+        table = storage.table("limited")
+        key = {"k": "k" * 4, "b": b"", "i": 1}  # 8 bytes
+        whole = {**key, "one": b"1" * (4 * MEBIBYTE), "two": b"2" * (4 * MEBIBYTE - 8)}
+        table.upsert(whole)
+        row = table.read(("kkkk", b"", 1))
+        assert row is not None
+        assert (row["one"], row["two"]) == (whole["one"], whole["two"])
+        with pytest.raises(FieldSizeLimitError) as refusal:
+            table.replace({**whole, "two": b"3" * (4 * MEBIBYTE - 7)})
+        assert (refusal.value.size, refusal.value.limit) == (8 * MEBIBYTE + 1, 8 * MEBIBYTE)
+        assert table.count() == 1
+        assert table.read(("kkkk", b"", 1)) == row
+
+    def test_row_limit_counts_the_merged_row(self, storage: Storage) -> None:
+        """The limit is of the row after the merge, whichever operation merges."""
+        storage.admin.create(LIMITED)
+        table = storage.table("limited")
+        key = {"k": "k", "b": b"", "i": 1}
+        table.upsert({**key, "one": b"1" * (5 * MEBIBYTE)})
+        more = b"2" * (4 * MEBIBYTE)
+        for write in (
+            lambda: table.upsert({**key, "two": more}),
+            lambda: table.upsert_many([{**key, "i": 2}, {**key, "two": more}]),
+            lambda: table.update({**key, "two": more}),
+            lambda: table.update_all(Range.all(), {"two": more}),
+            lambda: table.compare_and_swap(("k", b"", 1), "two", None, more),
+        ):
+            with pytest.raises(FieldSizeLimitError) as refusal:
+                write()
+            assert refusal.value.limit == 8 * MEBIBYTE
+        assert plain(table.scan(columns=["two"])) == [{**key, "two": None}]
+        table.upsert({**key, "one": None, "two": more})  # the merge frees what it takes away
+        assert plain(table.scan(columns=["two"])) == [{**key, "two": more}]
