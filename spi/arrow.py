@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -102,7 +103,7 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in wanted]))
 
 
-def _conformed(spec: TableSpecification, wanted: pa.Field, column: pa.Array) -> pa.Array:
+def _conformed(spec: TableSpecification, wanted: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:
     if column.type == wanted.type:
         return column
     if _plain(column.type) == wanted.type or pa.types.is_null(column.type):

@@ -51,6 +51,8 @@ class Row(Mapping[str, Value]):
     """
 
     __slots__ = ("_shape", "_values")
+    _shape: RowShape
+    _values: tuple[Value, ...]
 
     def __init__(self, shape: RowShape, values: tuple[Value, ...]) -> None:
         _set_shape(self, shape)

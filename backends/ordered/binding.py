@@ -72,6 +72,7 @@ class TableBinding:
         self.keys = KeyCodec(schema)
         self.rows = RowCodec(schema)
         self.encode_full = self.rows.encode_full
+        self._version_mark = schema.version.to_bytes(2, "little")
         self.encode_tuple = self.keys.encode_tuple
         self.value_names = tuple(field.name for field in schema.value_fields)
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
@@ -96,7 +97,7 @@ class TableBinding:
         InvalidFieldError
             As `check_key` does.
         """
-        raw = self.keys.encode_tuple(key) if key.__class__ is tuple else None  # type: ignore[arg-type]
+        raw = self.keys.encode_tuple(key) if key.__class__ is tuple else None
         return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
 
     def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
@@ -163,10 +164,14 @@ class TableBinding:
             total = (before if isinstance(before, int) else 0) + increment.amount
             if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
                 raise InvalidFieldError(
-                    self.spec.name, increment.field, f"{before or 0} incremented by {increment.amount} overflows {bits} bits"
+                    self.spec.name, increment.field, f"{before or 0!r} incremented by {increment.amount} overflows {bits} bits"
                 )
             values[position] = total
         return self.rows.encode_values(tuple(values))
+
+    def current(self, raw: bytes) -> bytes:
+        """Return a raw value in the current layout."""
+        return raw if raw.startswith(self._version_mark) else self.rows.encode_values(self.rows.decode_values(raw))
 
     def checked_increment(self, field: object, amount: object) -> Increment:
         """Check the arguments of an increment.

@@ -130,16 +130,12 @@ class JobRows:
         if self._mode is WriteMode.DELETE:
             return None
         if columns is None or old is None or not self._partial:
-            return self._current(raw)
+            return self._binding.current(raw)
         binding = self._binding
         staged = dict(zip(binding.value_names, binding.rows.decode_values(raw), strict=True))
         changes: dict[str, Value] = {name: staged[name] for name in columns if name in staged}
         key = dict(zip(binding.spec.primary_key, binding.keys.decode(raw_key), strict=True))
         return binding.merged(key, old, changes)
-
-    def _current(self, raw: bytes) -> bytes:
-        rows = self._binding.rows
-        return raw if rows.is_current(raw) else rows.encode_values(rows.decode_values(raw))
 
     def _merged_runs(self) -> Iterator[_Row]:
         everything = len(self._binding.spec.fields)

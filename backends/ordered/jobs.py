@@ -158,16 +158,13 @@ class WriteJobs:
     def _commit_job(self, argument: bytes) -> bytes:
         order = json.loads(argument)
         job_id: str = order["job_id"]
-        snapshot = self._engine.begin(True)
         try:
-            record = _open_record(snapshot, job_id)
-            if WriteMode(record["mode"]) is not WriteMode.OVERWRITE:
+            snapshot = self._engine.begin(True)
+            try:
+                record = _open_record(snapshot, job_id)
                 schema = _schema(snapshot, record["table"])
-        except _JobEndedError:
-            return b""
-        finally:
-            snapshot.close()
-        try:
+            finally:
+                snapshot.close()
             if WriteMode(record["mode"]) is WriteMode.OVERWRITE:
                 self._overwrite(job_id, record, _staged_rows(order["staged"]))
             else:

@@ -50,7 +50,7 @@ class ScanRows(RowIterator):
     def __next__(self) -> Row:
         return next(self._rows)
 
-    def __iter__(self) -> Iterator[Row]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Row]:
         # The generator itself: a loop then pays for no wrapper around each row.
         return self._rows
 
