@@ -1,0 +1,19 @@
+"""The `structable` command. It knows the contract, `structable.spi`, and no backend."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line of this process and exit with its code; docs/cli.md lists the codes."""
+    try:
+        from .app import app
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in ("typer", "rich"):
+            raise
+        print(f"structable: the command needs {missing.name}: pip install 'structable[cli]'", file=sys.stderr)
+        sys.exit(1)
+    app()

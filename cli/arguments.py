@@ -1,0 +1,70 @@
+"""The grammar that all commands share: `structable COMMAND [URL] [TABLE] ...`, and opening the store."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from structable.spi import Storage, connect
+
+from .errors import UsageProblem
+
+__all__ = ["URL_VARIABLE", "StoreCommand", "Table", "Url", "open_store"]
+
+URL_VARIABLE = "STRUCTABLE_URL"
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="[URL]",
+        help=f"The store, e.g. leveldb:///folder. Left out, the environment variable {URL_VARIABLE} names it.",
+        show_default=False,
+    ),
+]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.", show_default=False)]
+
+
+class StoreCommand(TyperCommand):
+    """A command whose first argument is the store's URL, which the environment can give instead.
+
+    The first argument is taken for the URL if it holds `://`, which no table's name does.
+    """
+
+    # Any: the parser's context class is private to Typer.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Put the URL of the environment in front of arguments that begin without one."""
+        if not ctx.resilient_parsing:
+            given = self.make_parser(ctx).parse_args(list(args))[0]
+            if not given.get("help") and "://" not in str(given.get("url")):
+                args = [_url_of_environment(ctx.command_path), *args]
+        return super().parse_args(ctx, args)
+
+
+def _url_of_environment(command: str) -> str:
+    url = os.environ.get(URL_VARIABLE, "")
+    if not url:
+        raise UsageProblem(
+            f"no store is given: name its URL first, as in '{command} leveldb:///folder', or set {URL_VARIABLE}"
+        )
+    if "://" not in url:
+        raise UsageProblem(f"{URL_VARIABLE} is {url!r}, which is not a storage URL like leveldb:///folder")
+    return url
+
+
+def open_store(url: str) -> Storage:
+    """Connect to the store of a URL.
+
+    Raises
+    ------
+    UsageProblem
+        If the URL or one of its options is wrong.
+    StructableError
+        As `connect` does.
+    """
+    try:
+        return connect(url)
+    except ValueError as error:
+        raise UsageProblem(str(error)) from error

@@ -1,0 +1,121 @@
+"""What people read: tables on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from structable.spi import Field
+
+from .literals import format_value
+from .output import BatchWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["TableWriter", "print_table", "visible"]
+
+_CELL_WIDTH = 200
+_ROWS = 500
+_UNBOUNDED = 100_000  # columns of a line: off a terminal, what reads the output wants one line a row
+
+
+class TableWriter(BatchWriter):
+    """Rows as tables of some hundred rows each, so that any number is laid out in bounded memory.
+
+    Parameters
+    ----------
+    stream : file
+        Where to write.
+    fields : sequence of Field
+        The columns.
+    """
+
+    def __init__(self, stream: BinaryIO, fields: Sequence[Field]) -> None:
+        self._stream = stream
+        self._fields = fields
+        self._empty = True
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Print the rows of a batch."""
+        for start in range(0, batch.num_rows, _ROWS):
+            self._print([column.to_pylist() for column in batch.slice(start, _ROWS).columns])
+
+    def finish(self) -> None:
+        """Print the head at least."""
+        if self._empty:
+            self._print([])
+
+    def _print(self, columns: Sequence[Sequence[object]]) -> None:
+        self._empty = False
+        table = _table(field.name for field in self._fields)
+        for values in zip(*columns, strict=True):
+            table.add_row(*(_cell(field, value) for field, value in zip(self._fields, values, strict=True)))
+        with _console(self._stream) as console:
+            console.print(table)
+
+
+def print_table(columns: Sequence[str], lines: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+    """Print texts as a table on standard output.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The heads of the columns.
+    lines : iterable of sequences of str
+        The cells, which may be of any content.
+    title : str, optional
+        Stands above the table.
+    """
+    table = _table(columns)
+    if title is not None:
+        table.title = Text(title, style="bold")
+        table.title_justify = "left"
+    for line in lines:
+        table.add_row(*(Text(visible(cell)) for cell in line))
+    with _console(sys.stdout.buffer) as console:
+        console.print(table)
+
+
+def _table(columns: Iterable[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for name in columns:
+        table.add_column(Text(name), overflow="fold")
+    return table
+
+
+def _cell(field: Field, value: object) -> Text:
+    return Text("null", style="dim italic") if value is None else Text(visible(format_value(field, value)))
+
+
+@contextlib.contextmanager
+def _console(stream: BinaryIO) -> Iterator[Console]:
+    if stream is sys.stdout.buffer:
+        yield Console(file=sys.stdout, width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
+        sys.stdout.flush()
+        return
+    text = io.TextIOWrapper(stream, "utf-8", write_through=True)
+    try:
+        yield Console(file=text, width=_UNBOUNDED, highlight=False)
+    finally:
+        text.detach()
+
+
+def visible(text: str) -> str:
+    """Return a text as a terminal may get it: not too long, on one line, with control characters escaped.
+
+    Parameters
+    ----------
+    text : str
+        Any.
+    """
+    shown = text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in shown)

@@ -1,0 +1,76 @@
+"""Rows as JSON objects on one line, in the forms of `literals`."""
+
+from __future__ import annotations
+
+import decimal
+import json
+from collections.abc import Mapping, Sequence
+
+from structable.spi import TableSpecification, Value
+
+from .literals import LiteralError, value_from_json, value_to_json
+
+__all__ = ["row_from_json", "row_to_json"]
+
+
+def row_to_json(spec: TableSpecification, row: Mapping[str, Value], columns: Sequence[str]) -> str:
+    """Return the columns of a row as a JSON object.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    row : mapping of str to Value
+        A row that has these columns.
+    columns : sequence of str
+        Which, in this order.
+    """
+    document = {name: value_to_json(spec.field(name), row[name]) for name in columns}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
+
+
+def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
+    """Return the fields that a JSON object names.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    text : str
+        One JSON object.
+
+    Raises
+    ------
+    LiteralError
+        If it is not an object, names something else than fields, or one twice, or a value does not fit.
+    json.JSONDecodeError
+        If it is not JSON.
+    """
+    try:
+        document = json.loads(text, object_pairs_hook=_Pairs, parse_float=_fraction)
+    except RecursionError:
+        raise LiteralError("the object is nested too deep") from None
+    if not isinstance(document, _Pairs):
+        raise LiteralError('a JSON object is needed, like {"field": 1}')
+    row: dict[str, Value] = {}
+    for name, value in document:
+        if name not in spec:
+            raise LiteralError(f"{name!r} is not a field; the fields are {', '.join(spec.field_names)}")
+        if name in row:
+            raise LiteralError(f"field {name!r} is there twice")
+        try:
+            row[name] = value_from_json(spec.field(name), value)
+        except LiteralError as error:
+            raise LiteralError(f"field {name!r}: {error}") from None
+    return row
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object as its pairs: a `dict` would keep the last of two values of a name and not tell."""
+
+
+def _fraction(text: str) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(text)  # exact, for DECIMAL fields
+    except ArithmeticError:
+        raise LiteralError(f"the exponent of {text} is out of range") from None

@@ -1,0 +1,249 @@
+"""One text for every value and back, by the field's type; and the same for JSON.
+
+The command line, `--where` and CSV share the text form; it is written so that parsing it gives the same value.
+docs/cli.md holds the table. Null has no text: each place that can hold null says how it is written there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import decimal
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import TypeAlias
+
+from structable.spi import Field, FieldType, InvalidFieldError, Value
+from structable.spi.values import check_value
+
+__all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]
+
+JsonValue: TypeAlias = bool | int | float | str | None
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)
+_HEX = re.compile(r"0[xX](([0-9a-fA-F]{2})*)")
+_FRACTION = re.compile(r"[.,]([0-9]+)")
+_FLOAT_32 = struct.Struct("<f")
+_SHOWN = 60
+
+
+class LiteralError(ValueError):
+    """A text is not a value of the field; the message says what would be."""
+
+
+def parse_value(field: Field, text: str) -> Value:
+    """Return the value that a text stands for; never null.
+
+    Parameters
+    ----------
+    field : Field
+        What the value is for.
+    text : str
+        `true`, `42`, `1.5`, `nan`, `0x0aff`, `2024-05-01`, `2024-05-01T12:00:00Z`, or a string as it is.
+
+    Raises
+    ------
+    LiteralError
+        If the text is not a value of the field's type, or one that is out of its range.
+    """
+    return _checked(field, _PARSERS[field.type](text))
+
+
+def _checked(field: Field, value: object) -> Value:
+    try:
+        return check_value("", field, value)
+    except InvalidFieldError as error:
+        raise LiteralError(error.reason) from None
+
+
+def _shown(text: object) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+
+
+def _boolean(text: str) -> bool:
+    truth = {"true": True, "false": False}.get(text.lower())
+    if truth is None:
+        raise LiteralError(f"{_shown(text)} is neither true nor false")
+    return truth
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text) or len(text) > 100:
+        raise LiteralError(f"{_shown(text)} is not a whole number")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        if math.isinf(number):
+            raise LiteralError(f"{_shown(text)} is beyond a 64-bit float")
+        return number
+    if not _NOT_FINITE.fullmatch(text):
+        raise LiteralError(f"{_shown(text)} is not a number; also nan, inf and -inf are")
+    return float(text)
+
+
+def _decimal(text: str) -> decimal.Decimal:
+    if not _NUMBER.fullmatch(text):
+        raise LiteralError(f"{_shown(text)} is not a decimal number")
+    try:
+        return decimal.Decimal(text)
+    except ArithmeticError:
+        raise LiteralError(f"{_shown(text)} has an exponent that is out of range") from None
+
+
+def _bytes(text: str) -> bytes:
+    match = _HEX.fullmatch(text)
+    if not match:
+        raise LiteralError(f"{_shown(text)} is not a byte string, which is 0x and two hexadecimal digits a byte")
+    return bytes.fromhex(match[1])
+
+
+def _date(text: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise LiteralError(f"{_shown(text)} is not a date like 2024-05-31") from None
+
+
+def _time(text: str, example: str) -> dt.datetime:
+    fraction = _FRACTION.search(text)
+    if fraction and fraction[1][6:].strip("0"):
+        raise LiteralError(f"{_shown(text)} is finer than a microsecond")
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise LiteralError(f"{_shown(text)} is not a timestamp like {example}") from None
+
+
+def _timestamp(text: str) -> dt.datetime:
+    instant = _time(text, "2024-05-31T08:30:00Z")
+    if instant.tzinfo is None:
+        raise LiteralError(f"{_shown(text)} has no time zone: end it in Z (for UTC) or an offset like +02:00")
+    return instant
+
+
+def _timestamp_ntz(text: str) -> dt.datetime:
+    instant = _time(text, "2024-05-31T08:30:00")
+    if instant.tzinfo is not None:
+        raise LiteralError(f"{_shown(text)} has a time zone, which this field does not keep")
+    return instant
+
+
+_PARSERS: dict[FieldType, Callable[[str], Value]] = {
+    FieldType.BOOLEAN: _boolean,
+    FieldType.BYTE: _integer,
+    FieldType.SHORT: _integer,
+    FieldType.INT: _integer,
+    FieldType.LONG: _integer,
+    FieldType.FLOAT: _float,
+    FieldType.DOUBLE: _float,
+    FieldType.DECIMAL: _decimal,
+    FieldType.STRING: str,
+    FieldType.BYTES: _bytes,
+    FieldType.DATE: _date,
+    FieldType.TIMESTAMP: _timestamp,
+    FieldType.TIMESTAMP_NTZ: _timestamp_ntz,
+}
+
+
+def format_value(field: Field, value: Value) -> str:
+    """Return the text of a value that is not null; `parse_value` reads it back.
+
+    Parameters
+    ----------
+    field : Field
+        What the value is of.
+    value : Value
+        As a row holds it.
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return _shortest_float(value) if field.type is FieldType.FLOAT else repr(value)
+        case decimal.Decimal():
+            return format(value, "f")
+        case bytes():
+            return f"0x{value.hex()}"
+        case dt.datetime():
+            return value.astimezone(dt.UTC).isoformat()[:-6] + "Z" if value.tzinfo else value.isoformat()
+        case dt.date():
+            return value.isoformat()
+    return str(value)
+
+
+def _shortest_float(value: float) -> str:
+    # A 32-bit float read as Python's 64-bit one has digits that nobody wrote: 0.10000000149011612.
+    if math.isfinite(value):
+        for digits in range(6, 10):
+            text = repr(float(f"{value:.{digits}g}"))
+            if _FLOAT_32.unpack(_FLOAT_32.pack(float(text)))[0] == value:
+                return text
+    return repr(value)
+
+
+def value_to_json(field: Field, value: Value) -> JsonValue:
+    """Return a value as JSON has it: numbers, booleans and strings as such, bytes as base64, all else as text.
+
+    Parameters
+    ----------
+    field : Field
+        What the value is of.
+    value : Value
+        As a row holds it; null stays null.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            text = format_value(field, value)
+            return float(text) if math.isfinite(value) else text
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+    return format_value(field, value)
+
+
+def value_from_json(field: Field, value: object) -> Value:
+    """Return the value that a JSON value stands for, null included.
+
+    Parameters
+    ----------
+    field : Field
+        What the value is for.
+    value : object
+        As `json` gives it, with fractions as `float` or as `decimal.Decimal`.
+
+    Raises
+    ------
+    LiteralError
+        If it is not one of the field's type.
+    """
+    kind = field.type
+    if value is None:
+        return None
+    if kind is FieldType.BYTES and isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            raise LiteralError(f"{_shown(value)} is not base64") from None
+    if isinstance(value, str):
+        if kind is FieldType.BOOLEAN or kind.integer_bits:
+            raise LiteralError(f"{_shown(value)} is a string; a {field.type_text} is needed")
+        return parse_value(field, value)
+    if isinstance(value, decimal.Decimal) and kind is not FieldType.DECIMAL:
+        if kind.integer_bits and value.adjusted() < 20 and value == int(value):
+            return _checked(field, int(value))
+        return parse_value(field, str(value))
+    if kind is FieldType.DECIMAL and isinstance(value, int | float) and not isinstance(value, bool):
+        return parse_value(field, repr(value))
+    if isinstance(value, list | dict):
+        raise LiteralError(f"{_shown(value)} is not a value; a {field.type_text} is needed")
+    return _checked(field, value)

@@ -1,0 +1,260 @@
+"""Rows written as JSON lines, CSV, Arrow or Parquet, batch by batch, to standard output or to a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from structable.spi import Field, TableSpecification
+
+from .errors import UsageProblem
+from .literals import value_to_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BatchWriter", "format_of", "open_output", "open_writer"]
+
+_SUFFIXES = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".parquet": "parquet",
+}
+_ROW_GROUP_ROWS = 256 * 1024
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+
+
+def format_of(place: str, given: str | None) -> str:
+    """Return the file format that an option gives, or that a path's extension names.
+
+    Raises
+    ------
+    UsageProblem
+        If neither tells.
+    """
+    found = given or _SUFFIXES.get(Path(place).suffix.lower())
+    if found is None:
+        name = "standard input or output" if place == "-" else f"'{place}'"
+        raise UsageProblem(f"{name} names no format: give --format, or a path in {', '.join(_SUFFIXES)}")
+    return found
+
+
+@contextlib.contextmanager
+def open_output(place: str | None) -> Iterator[BinaryIO]:
+    """Open a path to write, or standard output for None and `-`.
+
+    A file appears under its name when all is written and closed, so that a failure leaves what was there before.
+
+    Parameters
+    ----------
+    place : str or None
+        The path.
+    """
+    if place is None or place == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(os.path.realpath(place))
+    if path.exists() and not path.is_file():  # a device or a pipe is written as it is
+        with path.open("wb") as stream:
+            yield stream
+        return
+    with _named(place):
+        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        with _named(place):
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(draft, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
+            with os.fdopen(descriptor, "wb") as stream:
+                yield stream
+            os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise
+
+
+@contextlib.contextmanager
+def _named(place: str) -> Iterator[None]:
+    # An error in writing the draft is the user's file's error.
+    try:
+        yield
+    except OSError as error:
+        if error.strerror and type(error).__module__ == "builtins":
+            raise OSError(error.errno, error.strerror, place) from error
+        raise
+
+
+class BatchWriter(ABC):
+    """Writes record batches of one schema to a stream; a context manager that finishes the output."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+
+    def finish(self) -> None:  # noqa: B027 (most formats need nothing)
+        """Write what the format needs at its end. The stream stays open."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """Free what is held; what was written is of no use."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.finish()
+        except BaseException:
+            self.abandon()
+            raise
+        if error is not None:
+            self.abandon()
+
+
+def open_writer(
+    format_: str, stream: BinaryIO, place: str | None, spec: TableSpecification, columns: Sequence[str]
+) -> BatchWriter:
+    """Return the writer of a format, with its header written.
+
+    Parameters
+    ----------
+    format_ : str
+        "table", "json", "csv", "arrow" or "parquet".
+    stream : file
+        Where to write, as `open_output` gave it.
+    place : str or None
+        The path of the stream, None or `-` for standard output.
+    spec : TableSpecification
+        The table.
+    columns : sequence of str
+        The columns of the batches.
+
+    Raises
+    ------
+    UsageProblem
+        If a binary format would go to a terminal.
+    """
+    from structable.spi.arrow import arrow_schema
+
+    from .display import TableWriter
+
+    fields = [spec.field(name) for name in columns]
+    if format_ == "json":
+        return _JsonWriter(stream, fields)
+    if format_ == "csv":
+        return _CsvWriter(stream, fields)
+    if format_ == "table":
+        return TableWriter(stream, fields)
+    if stream.isatty():
+        raise UsageProblem(f"{format_} is binary and not for a terminal: give --output, or redirect the output")
+    schema = arrow_schema(spec, columns)
+    if format_ == "parquet":
+        return _ParquetWriter(stream, schema)
+    streamed = place is None or Path(place).suffix.lower() == ".arrows" or not Path(place).suffix
+    return _ArrowWriter(stream, schema, streamed=streamed)
+
+
+class _JsonWriter(BatchWriter):
+    def __init__(self, stream: BinaryIO, fields: Sequence[Field]) -> None:
+        self._stream = stream
+        self._fields = fields
+        self._encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        encode, fields = self._encode, self._fields
+        names = [field.name for field in fields]
+        columns = [
+            [value_to_json(field, value) for value in column.to_pylist()]
+            for field, column in zip(fields, batch.columns, strict=True)
+        ]
+        lines = [encode(dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+        self._stream.write("".join(f"{line}\n" for line in lines).encode())
+
+
+class _CsvWriter(BatchWriter):
+    def __init__(self, stream: BinaryIO, fields: Sequence[Field]) -> None:
+        self._stream = stream
+        self._fields = fields
+        stream.write((",".join(field.name for field in fields) + "\n").encode())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow.compute as pc
+
+        from .text_columns import column_to_text
+
+        cells = []
+        for field, column in zip(self._fields, batch.columns, strict=True):
+            texts = column_to_text(field, column)
+            # Null is an empty cell; an empty string is a quoted one.
+            special = pc.match_substring_regex(texts, '[",\r\n]|^$|^\\s|\\s$')
+            quoted = pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
+            cells.append(pc.if_else(special, quoted, texts).fill_null(""))
+        lines = pc.binary_join_element_wise(*cells, ",").to_pylist()
+        self._stream.write("".join(f"{line}\n" for line in lines).encode())
+
+
+class _ArrowWriter(BatchWriter):
+    def __init__(self, stream: BinaryIO, schema: pa.Schema, *, streamed: bool) -> None:
+        import pyarrow as pa
+
+        self._schema = schema
+        self._writer = pa.ipc.new_stream(stream, schema) if streamed else pa.ipc.new_file(stream, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow as pa
+
+        self._writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+class _ParquetWriter(BatchWriter):
+    def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = schema
+        self._writer = pq.ParquetWriter(stream, schema)
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow as pa
+
+        self._batches.append(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _ROW_GROUP_ROWS or self._bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches))
+        self._batches, self._rows, self._bytes = [], 0, 0
+
+    def finish(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        # Left open, it would try to write its end when it is collected, and report on standard error that it cannot.
+        self._writer.is_open = False

@@ -1,0 +1,175 @@
+"""The commands for single rows: get, put, delete."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from structable.spi import RecordNotFoundError, Row, StructuredTable, TableSpecification, Value
+
+from .arguments import Table, Url, open_store
+from .display import print_table
+from .errors import UsageProblem
+from .json_rows import row_from_json, row_to_json
+from .literals import LiteralError, format_value, parse_value
+from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, parse_key, selected
+
+__all__ = ["PutMode", "RowFormat", "delete", "get", "put"]
+
+
+class RowFormat(enum.StrEnum):
+    """How a row is shown: for people, or as one JSON object."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class PutMode(enum.StrEnum):
+    """What `put` does; the names are those of the table operations."""
+
+    UPSERT = "upsert"
+    INSERT = "insert"
+    REPLACE = "replace"
+    UPDATE = "update"
+
+
+def get(
+    url: Url,
+    table: Table,
+    key: Annotated[list[str], typer.Argument(metavar="KEY...", help="The key's values, in key order.")],
+    columns: Columns = None,
+    format_: Annotated[RowFormat, typer.Option("--format", help="How the row is shown.")] = RowFormat.TABLE,
+) -> None:
+    """Show the row of a key. Where there is none, the exit code is 3."""
+    with open_store(url) as storage:
+        spec = storage.admin.get_specification(table)
+        values = parse_key(spec, key)
+        names = named_columns(spec, columns)
+        row = storage.table(table).read(values, names)
+    if row is None:
+        raise RecordNotFoundError(table, values)
+    shown = list(spec.field_names) if names is None else names
+    if format_ is RowFormat.JSON:
+        typer.echo(row_to_json(spec, row, shown))
+    else:
+        print_table(("field", "value"), [(name, _text(spec, row, name)) for name in shown])
+
+
+def _text(spec: TableSpecification, row: Row, name: str) -> str:
+    return "null" if row[name] is None else format_value(spec.field(name), row[name])
+
+
+def put(
+    url: Url,
+    table: Table,
+    assignments: Annotated[
+        list[str] | None, typer.Argument(metavar="FIELD=VALUE...", help="The key and the fields to write.")
+    ] = None,
+    null: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Write null. May be repeated.")] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(
+            "--json", metavar="OBJECT", help="The row as a JSON object instead; - reads it from standard input."
+        ),
+    ] = None,
+    mode: Annotated[
+        PutMode,
+        typer.Option(
+            help="upsert keeps the fields that are not named, replace makes them null, "
+            "insert refuses a key that exists, update one that does not."
+        ),
+    ] = PutMode.UPSERT,
+) -> None:
+    """Write one row."""
+    with open_store(url) as storage:
+        spec = storage.admin.get_specification(table)
+        values = _row(spec, assignments or (), null or ()) if row is None else _json_row(spec, row, assignments, null)
+        _write(storage.table(table), values, mode)
+
+
+def _write(view: StructuredTable, values: dict[str, Value], mode: PutMode) -> None:
+    match mode:
+        case PutMode.UPSERT:
+            view.upsert(values)
+        case PutMode.INSERT:
+            view.insert(values)
+        case PutMode.REPLACE:
+            view.replace(values)
+        case PutMode.UPDATE:
+            view.update(values)
+
+
+def _json_row(
+    spec: TableSpecification, text: str, assignments: Sequence[str] | None, null: Sequence[str] | None
+) -> dict[str, Value]:
+    if assignments or null:
+        raise UsageProblem("--json gives the whole row; leave out FIELD=VALUE and --null")
+    try:
+        if text == "-":
+            text = sys.stdin.buffer.read().decode()
+        return row_from_json(spec, text)
+    except json.JSONDecodeError as error:
+        raise UsageProblem(f"--json, line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except ValueError as error:
+        raise UsageProblem(f"--json: {error}") from error
+
+
+def _row(spec: TableSpecification, assignments: Sequence[str], null: Sequence[str]) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for assignment in assignments:
+        name, separator, text = assignment.partition("=")
+        if not separator:
+            raise UsageProblem(f"'{assignment}' is not FIELD=VALUE")
+        _check_name(spec, name, values)
+        try:
+            values[name] = parse_value(spec.field(name), text)
+        except LiteralError as error:
+            hint = f"; '--null {name}' writes null" if not text else ""
+            raise UsageProblem(f"field '{name}': {error}{hint}") from None
+    for name in null:
+        _check_name(spec, name, values)
+        values[name] = None
+    return values
+
+
+def _check_name(spec: TableSpecification, name: str, values: dict[str, Value]) -> None:
+    if name not in spec:
+        known = ", ".join(spec.field_names)
+        raise UsageProblem(f"'{name}' is not a field of table '{spec.name}'; the fields are {known}")
+    if name in values:
+        raise UsageProblem(f"the field '{name}' is given twice")
+
+
+def delete(
+    url: Url,
+    table: Table,
+    key: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]", help="The key's values, in key order.")] = None,
+    where: Where = None,
+    prefix: Prefix = None,
+    at_least: AtLeast = None,
+    above: Above = None,
+    at_most: AtMost = None,
+    below: Below = None,
+    all_rows: Annotated[bool, typer.Option("--all", help="All rows of the table.")] = False,
+) -> None:
+    """Delete the row of a key, or all rows that the options select, in one transaction.
+
+    An absent row is no error. The number of deleted rows is printed where options select them.
+    """
+    options = any((where is not None, prefix, at_least, above, at_most, below))
+    if bool(key) + options + all_rows != 1:
+        raise UsageProblem("delete needs a key, or options that select rows, or --all, and one of these only")
+    with open_store(url) as storage:
+        spec = storage.admin.get_specification(table)
+        if key:
+            storage.table(table).delete(parse_key(spec, key))
+            return
+        range_, filter_ = selected(
+            spec, where, prefix=prefix, at_least=at_least, above=above, at_most=at_most, below=below
+        )
+        typer.echo(storage.table(table).delete_all(range_, filter_))

@@ -1,0 +1,135 @@
+"""Which rows a command means: the options for key ranges and `--where`, and keys given as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+
+import typer
+
+from structable.spi import Filter, Range, TableSpecification, Value
+
+from .errors import UsageProblem
+from .literals import LiteralError, parse_value
+from .where import parse_where
+
+__all__ = [
+    "Above",
+    "AtLeast",
+    "AtMost",
+    "Below",
+    "Columns",
+    "Prefix",
+    "Where",
+    "named_columns",
+    "parse_key",
+    "selected",
+]
+
+_REPEATED = "Repeat it for each further key field, in key order."
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EXPRESSION", help="Only rows of which this is true, e.g. \"status == 'RUNNING' and attempt < 3\"."
+    ),
+]
+Prefix = Annotated[
+    list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys that start with this value. {_REPEATED}")
+]
+AtLeast = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys from this one on. {_REPEATED}")]
+Above = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys behind this one. {_REPEATED}")]
+AtMost = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys up to this one. {_REPEATED}")]
+Below = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys before this one. {_REPEATED}")]
+Columns = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Only these columns, in this order, separated by commas.")
+]
+
+_Values: TypeAlias = tuple[Value, ...]
+
+
+def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
+    """Return the primary key that arguments give, one text a field, in key order.
+
+    Raises
+    ------
+    UsageProblem
+        If there are too few or too many, or one is not a value of its field.
+    """
+    if len(texts) != len(spec.primary_key):
+        wanted = " ".join(field.name.upper() for field in spec.key_fields)
+        raise UsageProblem(f"the key of table '{spec.name}' is {wanted}; {len(texts)} values are given")
+    return _key_values(spec, texts, "the key")
+
+
+def selected(
+    spec: TableSpecification,
+    where: str | None,
+    *,
+    prefix: Sequence[str] | None,
+    at_least: Sequence[str] | None,
+    above: Sequence[str] | None,
+    at_most: Sequence[str] | None,
+    below: Sequence[str] | None,
+) -> tuple[Range, Filter | None]:
+    """Return the key range and the filter that the options of this module describe.
+
+    Raises
+    ------
+    UsageProblem
+        If options exclude one another, or a value or the expression is wrong.
+    """
+    given = {"--prefix": prefix, "--at-least": at_least, "--above": above, "--at-most": at_most, "--below": below}
+    bounds = {option: _bound(spec, texts, option) for option, texts in given.items() if texts}
+    for one, other in (("--at-least", "--above"), ("--at-most", "--below")):
+        if one in bounds and other in bounds:
+            raise UsageProblem(f"{one} and {other} exclude one another")
+    if "--prefix" in bounds:
+        if len(bounds) > 1:
+            raise UsageProblem("--prefix excludes the other options of the key range")
+        range_ = Range.prefix(bounds["--prefix"])
+    else:
+        range_ = Range(
+            bounds.get("--at-least", bounds.get("--above")),
+            bounds.get("--at-most", bounds.get("--below")),
+            "--above" not in bounds,
+            "--at-most" in bounds,
+        )
+    return range_, None if where is None else parse_where(spec, where)
+
+
+def named_columns(spec: TableSpecification, columns: str | None) -> list[str] | None:
+    """Return the columns that `--columns` names, None for all.
+
+    Raises
+    ------
+    UsageProblem
+        If there are none, or one is not a field or is there twice.
+    """
+    if columns is None:
+        return None
+    names = [name.strip() for name in columns.split(",")]
+    for position, name in enumerate(names):
+        if name not in spec:
+            known = ", ".join(spec.field_names)
+            raise UsageProblem(f"--columns: '{name}' is not a field of table '{spec.name}'; the fields are {known}")
+        if name in names[:position]:
+            raise UsageProblem(f"--columns names '{name}' twice")
+    return names
+
+
+def _bound(spec: TableSpecification, texts: Sequence[str], option: str) -> _Values:
+    if len(texts) > len(spec.primary_key):
+        key = ", ".join(spec.primary_key)
+        raise UsageProblem(f"{option} is given {len(texts)} times; the primary key of '{spec.name}' is ({key})")
+    return _key_values(spec, texts, option)
+
+
+def _key_values(spec: TableSpecification, texts: Sequence[str], place: str) -> _Values:
+    values: list[Value] = []
+    for field, text in zip(spec.key_fields, texts, strict=False):
+        try:
+            values.append(parse_value(field, text))
+        except LiteralError as error:
+            raise UsageProblem(f"{place}, field '{field.name}': {error}") from None
+    return tuple(values)

@@ -1,0 +1,292 @@
+"""Files to import, read as record batches of the table's types, with the place of whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, NoReturn, Self
+
+import pyarrow as pa
+
+from structable.spi import InvalidFieldError, TableSpecification
+from structable.spi.arrow import rows_to_batches
+from structable.spi.values import check_row
+
+from .errors import UsageProblem
+from .json_rows import row_from_json
+from .output import format_of
+from .text_columns import CellError, column_from_text
+from .type_casts import cast_batch
+
+__all__ = ["Source", "open_source"]
+
+_BATCH_ROWS = 4096
+_BATCH_BYTES = 16 * 1024 * 1024
+_CSV_BLOCK = 48 * 1024 * 1024  # of a file; a row of the largest size fits, written as hexadecimal digits and quoted
+
+
+class Source(ABC):
+    """Rows of one file; a context manager that closes it.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table that the rows are for.
+    place : str
+        The path, or `-` for standard input.
+    stream : file
+        Its content.
+    """
+
+    def __init__(self, spec: TableSpecification, place: str, stream: BinaryIO) -> None:
+        self._spec = spec
+        self._place = place
+        self._stream = stream
+        self._rows = 0
+        self._last: pa.RecordBatch | None = None
+        self.name = "standard input" if place == "-" else place
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._place != "-":
+            self._stream.close()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of a bounded size.
+
+        Raises
+        ------
+        UsageProblem
+            If the file is not what its format says, or a value does not fit its field; with the line or the row.
+        """
+        for batch in self._read():
+            rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+            for start in range(0, batch.num_rows, rows):
+                self._last = self._converted(batch.slice(start, rows))
+                yield self._last
+                self._rows += self._last.num_rows
+
+    @abstractmethod
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """Yield what the file holds."""
+
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the file that has been read, 0 to 1; None where its size is not known."""
+        try:
+            size = os.fstat(self._stream.fileno()).st_size
+            return self._stream.tell() / size if size else None
+        except (OSError, ValueError):
+            return None
+
+    def locate(self, error: InvalidFieldError) -> UsageProblem:
+        """Return a row's error with its place, looked for among the rows that were handed out last.
+
+        Parameters
+        ----------
+        error : InvalidFieldError
+            As the store raised it.
+        """
+        for position, row in enumerate(self._last.to_pylist() if self._last is not None else ()):
+            try:
+                check_row(self._spec, row)
+            except InvalidFieldError as found:
+                return UsageProblem(f"{self._row(self._rows + position)}: {found}")
+        return UsageProblem(f"{self.name}: {error}")
+
+    def _row(self, number: int) -> str:
+        return f"{self.name}, row {number + 1}"
+
+    def _malformed(self, error: object) -> NoReturn:
+        raise UsageProblem(f"{self.name}: {error}")
+
+
+def open_source(spec: TableSpecification, place: str, format_: str | None) -> Source:
+    """Open a file to import.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    place : str
+        A path, or `-` for standard input.
+    format_ : str or None
+        "csv", "json", "arrow" or "parquet"; by the extension, if it is not given.
+
+    Raises
+    ------
+    UsageProblem
+        If it cannot be read, or its format is not known.
+    """
+    kind = format_of(place, format_)
+    if place == "-" and kind == "parquet":
+        raise UsageProblem("parquet is read from a file, not from standard input")
+    try:
+        stream = sys.stdin.buffer if place == "-" else Path(place).open("rb")  # noqa: SIM115 (the source closes it)
+    except OSError as error:
+        raise UsageProblem(f"{place}: {error.strerror}") from error
+    sources = {"csv": _CsvSource, "json": _JsonSource, "arrow": _ArrowSource, "parquet": _ParquetSource}
+    return sources[kind](spec, place, stream)
+
+
+class _CsvSource(Source):
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        from pyarrow import csv
+
+        try:
+            reader = csv.open_csv(
+                self._stream,
+                csv.ReadOptions(block_size=_CSV_BLOCK),
+                csv.ParseOptions(newlines_in_values=True),
+                csv.ConvertOptions(
+                    # All columns are texts, for `literals` to read; an empty cell is null, a quoted one is not.
+                    column_types={name: pa.string() for name in self._spec.field_names},
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+            self._check_header(reader.schema.names)
+            yield from reader
+        except (pa.ArrowInvalid, OSError) as error:
+            self._explain(error)
+
+    def _check_header(self, names: list[str]) -> None:
+        for position, name in enumerate(names):
+            if name not in self._spec:
+                known = ", ".join(self._spec.field_names)
+                self._malformed(f"the column {name!r} of its first line is not a field; the fields are {known}")
+            if name in names[:position]:
+                self._malformed(f"the column {name!r} is there twice")
+
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for name, texts in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                columns.append(column_from_text(self._spec.field(name), texts))
+            except CellError as error:
+                raise UsageProblem(f"{self._row(self._rows + error.position)}, field '{name}': {error}") from None
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+    def _explain(self, error: Exception) -> NoReturn:
+        for start, line in self._lines():
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                raise UsageProblem(f"{self.name}, line {start}: the text is not UTF-8") from error
+        self._malformed(error)
+
+    def _row(self, number: int) -> str:
+        for position, (line, _) in enumerate(self._lines()):
+            if position == number + 1:  # the header is the first
+                return f"{self.name}, line {line}"
+        return super()._row(number)
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the rows of the file, each with the number of its first line; blank lines are none."""
+        if self._place == "-" or not Path(self._place).is_file():
+            return
+        with Path(self._place).open("rb") as stream:
+            start, row = 1, b""
+            for number, line in enumerate(stream, 1):
+                row += line
+                if row.count(b'"') % 2 == 0:
+                    if row.strip(b"\r\n"):
+                        yield start, row
+                    start, row = number + 1, b""
+            if row:
+                yield start, row
+
+
+class _JsonSource(Source):
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        rows, size = [], 0
+        columns: list[str] = []
+        for number, line in enumerate(self._stream, 1):
+            if not line.strip():
+                continue
+            try:
+                row = row_from_json(self._spec, line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError:
+                self._wrong(number, "the text is not UTF-8")
+            except json.JSONDecodeError as error:
+                self._wrong(number, f"{error.msg} at column {error.colno}")
+            except ValueError as error:
+                self._wrong(number, str(error))
+            if not columns:
+                columns = list(row)
+            elif row.keys() != set(columns):
+                # A batch has the same columns in all rows, and a null written where nothing was said is a lost value.
+                wanted = ", ".join(columns)
+                self._wrong(number, f"every line must name the fields of the first, {wanted} (null writes a null)")
+            try:
+                rows.append(check_row(self._spec, row))
+            except InvalidFieldError as error:
+                self._wrong(number, str(error))
+            size += len(line)
+            if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield from rows_to_batches(self._spec, rows, columns, batch_size=_BATCH_ROWS)
+                rows, size = [], 0
+        if rows:
+            yield from rows_to_batches(self._spec, rows, columns, batch_size=_BATCH_ROWS)
+
+    def _wrong(self, number: int, reason: str) -> NoReturn:
+        raise UsageProblem(f"{self.name}, line {number}: {reason}")
+
+
+class _TypedSource(Source):
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return cast_batch(self._spec, batch)
+        except InvalidFieldError as error:
+            self._malformed(error)
+        except pa.ArrowInvalid as error:
+            self._malformed(f"rows {self._rows + 1:,} to {self._rows + batch.num_rows:,}: {error}")
+
+
+class _ArrowSource(_TypedSource):
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        try:
+            # A stream that cannot be rewound is peeked at; a file begins with its magic, a stream does not.
+            if self._stream.peek(6)[:6] == b"ARROW1":  # type: ignore[attr-defined]
+                reader = pa.ipc.open_file(self._stream)
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number)
+            else:
+                yield from pa.ipc.open_stream(self._stream)
+        except (pa.ArrowInvalid, OSError) as error:
+            self._malformed(f"is not Arrow's IPC format, or is damaged: {error}")
+
+
+class _ParquetSource(_TypedSource):
+    _fraction = 0.0
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        try:
+            file = pq.ParquetFile(self._stream)
+            done = 0
+            for batch in file.iter_batches(_BATCH_ROWS):
+                done += batch.num_rows
+                self._fraction = done / file.metadata.num_rows
+                yield batch
+        except (pa.ArrowInvalid, OSError) as error:
+            self._malformed(f"is not a Parquet file, or is damaged: {error}")
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the rows that has been read."""
+        return self._fraction

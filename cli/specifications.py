@@ -1,0 +1,103 @@
+"""Specification files: TOML and JSON, read with the line of what is wrong, and written to be read again."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from structable.spi import TableSpecification, specification_from_document, specification_to_document
+
+from .errors import UsageProblem
+
+__all__ = ["read_specification", "specification_text"]
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def read_specification(place: str) -> TableSpecification:
+    """Return the specification of a file.
+
+    Parameters
+    ----------
+    place : str
+        A path that ends in .toml or .json, or `-` for standard input, which holds JSON if it begins with a brace.
+
+    Raises
+    ------
+    UsageProblem
+        If the file cannot be read, or is not TOML or JSON; with the line.
+    InvalidSpecificationError
+        If what it says breaks a rule of specifications.
+    """
+    name = "standard input" if place == "-" else place
+    try:
+        content = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise UsageProblem(f"{name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UsageProblem(f"{name}, line {line}: the text is not UTF-8") from error
+    suffix = Path(place).suffix.lower() if place != "-" else ".json" if text.lstrip().startswith("{") else ".toml"
+    try:
+        if suffix == ".json":
+            document = json.loads(text, object_pairs_hook=_without_repetition)
+        elif suffix == ".toml":
+            document = tomllib.loads(text)
+        else:
+            raise UsageProblem(f"{name} ends in neither .toml nor .json")
+    except json.JSONDecodeError as error:
+        raise UsageProblem(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageProblem(f"{name}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageProblem(f"{name}: {error}") from error
+    return specification_from_document(document)
+
+
+def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        raise ValueError(f"the name {twice!r} is there twice")
+    return document
+
+
+def specification_text(spec: TableSpecification, format_: str) -> str:
+    """Return a specification as the text of a file.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    format_ : str
+        "json" or "toml".
+    """
+    document = specification_to_document(spec)
+    if format_ == "json":
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    lines = [
+        f"name = {_toml(spec.name)}",
+        f"primary_key = {_toml(list(spec.primary_key))}",
+        f"indexes = {_toml(list(spec.indexes))}",
+        "",
+        "[fields]",
+        *(f"{field.name} = {_toml(field.type_text)}" for field in spec.fields),
+    ]
+    if spec.options:
+        lines += ["", "[options]", *_toml_items(spec.options)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_items(items: Mapping[str, str]) -> list[str]:
+    return [f"{name if _BARE_KEY.match(name) else _toml(name)} = {_toml(value)}" for name, value in items.items()]
+
+
+def _toml(value: str | list[str]) -> str:
+    # JSON's strings and lists of strings are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,81 @@
+"""Columns of text to and from columns of values, in the forms of `literals`; by Arrow's casts where they agree."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from structable.spi import Field, FieldType
+from structable.spi.arrow import arrow_type
+
+from .literals import LiteralError, format_value, parse_value
+
+__all__ = ["CellError", "column_from_text", "column_to_text"]
+
+_PLAIN_INTEGERS = r"^-?[0-9]{1,18}$"
+
+
+class CellError(ValueError):
+    """A cell of a column holds no value of the field.
+
+    Parameters
+    ----------
+    position : int
+        The row within the column, from 0.
+    reason : str
+        What is wrong with it.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+
+
+def column_to_text(field: Field, column: pa.Array) -> pa.Array:
+    """Return the texts of a column's values; nulls stay null.
+
+    Parameters
+    ----------
+    field : Field
+        What the column holds.
+    column : pyarrow.Array
+        Of the field's Arrow type.
+    """
+    if field.type is FieldType.STRING:
+        return column
+    if field.type is FieldType.BOOLEAN or field.type.integer_bits:
+        return column.cast(pa.string())
+    texts = [None if value is None else format_value(field, value) for value in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def column_from_text(field: Field, texts: pa.Array) -> pa.Array:
+    """Return the values of a column of texts; nulls stay null.
+
+    Parameters
+    ----------
+    field : Field
+        What the column is for.
+    texts : pyarrow.Array
+        Of strings.
+
+    Raises
+    ------
+    CellError
+        For the first text that is not a value of the field.
+    """
+    kind = arrow_type(field)
+    if field.type is FieldType.STRING:
+        return texts
+    if field.type.integer_bits and pc.all(pc.match_substring_regex(texts, _PLAIN_INTEGERS), min_count=0).as_py():
+        try:
+            return texts.cast(kind)
+        except pa.ArrowInvalid:
+            pass  # out of range: found below, with its row
+    values = []
+    for position, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(None if text is None else parse_value(field, text))
+        except LiteralError as error:
+            raise CellError(position, str(error)) from None
+    return pa.array(values, kind)
