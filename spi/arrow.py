@@ -97,9 +97,7 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
         if names.count(name) > 1:
             raise InvalidFieldError(spec.name, name, "is there twice in the batch")
     wanted = arrow_schema(spec, names)
-    arrays = [
-        _conformed(spec, field, column) for field, column in zip(wanted, batch.columns, strict=True)
-    ]
+    arrays = [_conformed(spec, field, column) for field, column in zip(wanted, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in wanted]))
 
 

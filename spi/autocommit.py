@@ -127,9 +127,7 @@ class AutoCommitTable(StructuredTable):
     ) -> RowIterator:
         names = _consumed(columns)
         return self._scan(
-            lambda table: table.scan(
-                range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
-            )
+            lambda table: table.scan(range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit)
         )
 
     def multi_scan(

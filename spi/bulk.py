@@ -1,4 +1,4 @@
-"""Distributed access: splits of one snapshot to read in parallel, and jobs that write from many processes atomically."""
+"""Distributed access: splits of one snapshot to read in parallel, and atomic write jobs of many processes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ class ScanSplit:
             If the plan was closed in this process.
         """
         if self.hold is not None and self.hold.closed:
-            raise TransactionClosedError(f"the plan of this split of table {self.table!r} was closed, and its snapshot with it")
+            raise TransactionClosedError(
+                f"the plan of this split of table {self.table!r} was closed, and its snapshot with it"
+            )
 
 
 class ScanPlan:

@@ -44,7 +44,7 @@ def specification_from_document(document: object) -> TableSpecification:
         raise InvalidSpecificationError(f"{document!r} is not a specification: it must map {', '.join(_KEYS)}")
     for key in document:
         if key not in _KEYS:
-            raise InvalidSpecificationError(f"{key!r} is not a part of a specification; its parts are {', '.join(_KEYS)}")
+            raise InvalidSpecificationError(f"{key!r} is no part of a specification; its parts are {', '.join(_KEYS)}")
     for key in _KEYS[:3]:
         if key not in document:
             raise InvalidSpecificationError(f"the specification lacks {key!r}; its parts are {', '.join(_KEYS)}")

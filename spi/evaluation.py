@@ -59,7 +59,9 @@ class _Source:
                 return self._membership(name, values, negated)
             case StartsWith(name, prefix, negated):
                 place = self._places[name]
-                return f"({place} is not None and {'not ' if negated else ''}{place}.startswith({self._constant(prefix)}))"
+                return (
+                    f"({place} is not None and {'not ' if negated else ''}{place}.startswith({self._constant(prefix)}))"
+                )
         raise UnboundFilterError(where)
 
     def _constant(self, value: object) -> str:

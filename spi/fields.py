@@ -73,7 +73,7 @@ class Field:
     type : FieldType
         What it holds.
     precision, scale : int or None
-        Of DECIMAL only: 1 <= precision <= 38 decimal digits, of which `scale` (0 <= scale <= precision) follow the point.
+        Of DECIMAL only: 1 <= precision <= 38 digits, of which `scale` (0 <= scale <= precision) follow the point.
     """
 
     name: str

@@ -17,7 +17,20 @@ from .fields import FieldType
 from .specification import TableSpecification
 from .values import Value, check_value, is_nan
 
-__all__ = ["And", "Column", "Comparison", "Filter", "IsIn", "IsNull", "Not", "Operator", "Or", "StartsWith", "bind_filter", "col"]
+__all__ = [
+    "And",
+    "Column",
+    "Comparison",
+    "Filter",
+    "IsIn",
+    "IsNull",
+    "Not",
+    "Operator",
+    "Or",
+    "StartsWith",
+    "bind_filter",
+    "col",
+]
 
 
 class Operator(enum.Enum):
@@ -61,7 +74,9 @@ class Filter:
         return Not(self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a filter has no truth value; combine filters with &, | and ~, and put comparisons in parentheses")
+        raise TypeError(
+            "a filter has no truth value; combine filters with &, | and ~, and put comparisons in parentheses"
+        )
 
     def fields(self) -> Iterator[str]:
         """Yield the names of the fields that the filter reads, with repetition."""
@@ -250,7 +265,7 @@ Leaf: TypeAlias = Comparison | IsIn | IsNull | StartsWith
 
 
 def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
-    """Return the filter checked against a table: values as they are kept, negations only at the leaves, flat `And`/`Or`.
+    """Return the filter checked against a table: values as they are kept, negations at the leaves, flat `And`/`Or`.
 
     Parameters
     ----------

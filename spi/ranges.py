@@ -107,10 +107,14 @@ def _checked_bound(spec: TableSpecification, bound: object) -> tuple[Value, ...]
         values = tuple(bound[name] for name in leading)
     elif isinstance(bound, tuple):
         if len(bound) > len(key):
-            raise InvalidFieldError(spec.name, "range", f"the bound {bound!r} has {len(bound)} values and is not {shape}")
+            raise InvalidFieldError(
+                spec.name, "range", f"the bound {bound!r} has {len(bound)} values and is not {shape}"
+            )
         values = bound
     else:
-        raise InvalidFieldError(spec.name, "range", f"the bound {bound!r} is neither a tuple nor a mapping: it is {shape}")
+        raise InvalidFieldError(
+            spec.name, "range", f"the bound {bound!r} is neither a tuple nor a mapping: it is {shape}"
+        )
     for field, value in zip(spec.key_fields, values, strict=False):
         if value is None:
             raise InvalidFieldError(spec.name, field.name, "is part of the primary key; a bound must not be null there")

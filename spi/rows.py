@@ -75,7 +75,9 @@ class Row(Mapping[str, Value]):
             return self._values[self._shape.positions[name]]
         except KeyError:
             shape = self._shape
-            raise AttributeError(f"the row of table {shape.table!r} has the columns {', '.join(shape.columns)}, not {name!r}") from None
+            raise AttributeError(
+                f"the row of table {shape.table!r} has the columns {', '.join(shape.columns)}, not {name!r}"
+            ) from None
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a row is immutable; {name!r} cannot be set")

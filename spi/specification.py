@@ -126,8 +126,8 @@ class TableSpecification:
 
     def __repr__(self) -> str:
         return (
-            f"TableSpecification({self._name!r}, fields={list(self._fields)!r}, primary_key={list(self._primary_key)!r}, "
-            f"indexes={list(self._indexes)!r}, options={dict(self._options)!r})"
+            f"TableSpecification({self._name!r}, fields={list(self._fields)!r}, "
+            f"primary_key={list(self._primary_key)!r}, indexes={list(self._indexes)!r}, options={dict(self._options)!r})"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -148,7 +148,9 @@ class TableSpecification:
             kind = self._by_name[name].type
             if not kind.keyable:
                 allowed = ", ".join(t.value for t in FieldType if t.keyable)
-                self._invalid(f"{role} names {name!r} of type {kind.value}, which cannot be ordered; allowed are {allowed}")
+                self._invalid(
+                    f"{role} names {name!r} of type {kind.value}, which cannot be ordered; allowed are {allowed}"
+                )
         return checked
 
     def _checked_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
@@ -195,7 +197,9 @@ def _check_type(table: str, field: Field) -> None:
     precision, scale = field.precision, field.scale
     if field.type is not FieldType.DECIMAL:
         if precision is not None or scale is not None:
-            raise InvalidSpecificationError(f"table {table!r}, field {field.name!r}: only decimal has precision and scale")
+            raise InvalidSpecificationError(
+                f"table {table!r}, field {field.name!r}: only decimal has precision and scale"
+            )
         return
     ints = all(isinstance(number, int) and not isinstance(number, bool) for number in (precision, scale))
     if not (ints and precision is not None and scale is not None and 1 <= precision <= 38 and 0 <= scale <= precision):

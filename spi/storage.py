@@ -331,7 +331,7 @@ class Storage(Transactional):
 
     @abstractmethod
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
-        """Make all staged rows visible, atomically; do nothing if this job was committed before, also by another process.
+        """Make all staged rows visible, atomically; do nothing if the job was committed before, by whatever process.
 
         The job takes effect as of this call: what others changed since `stage` does not conflict with it.
 

@@ -88,7 +88,7 @@ def _is_secret(parameter: str) -> bool:
 
 
 def mask_url(url: object) -> str:
-    """Return a URL as it may be shown: whatever looks like a password or another secret is masked, even in a malformed one."""
+    """Return a URL as it may be shown: what looks like a password or another secret is masked, even in a malformed one."""
     if not isinstance(url, str):
         return repr(url)
     scheme, separator, rest = url.partition("://")

@@ -223,7 +223,9 @@ def check_key(spec: TableSpecification, key: object) -> tuple[Value, ...]:
     elif isinstance(key, tuple):
         if len(key) != len(names):
             wanted = f"({', '.join(names)})"
-            raise InvalidFieldError(spec.name, "primary key", f"{_shown(key)} has {len(key)} values; the key is {wanted}")
+            raise InvalidFieldError(
+                spec.name, "primary key", f"{_shown(key)} has {len(key)} values; the key is {wanted}"
+            )
         values = key
     else:
         raise InvalidFieldError(

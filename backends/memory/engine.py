@@ -129,10 +129,13 @@ class MemoryEngine(Engine):
     def _apply(self, changes: WriteSet) -> None:
         stored = self._stored
         merged = {
-            key: self.merge(stored.get(key, stored.number), increments) for key, increments in changes.increments.items()
+            key: self.merge(stored.get(key, stored.number), increments)
+            for key, increments in changes.increments.items()
         }
         number = stored.number + 1
-        written = ((key, Version(number, value)) for key, value in chain(changes.writes.items(), changes.derived.items()))
+        written = (
+            (key, Version(number, value)) for key, value in chain(changes.writes.items(), changes.derived.items())
+        )
         stored.apply(chain(written, ((key, Version(number, value, True)) for key, value in merged.items())))
         stored.schema_changes.update(dict.fromkeys(changes.changed_spaces, number))
         stored.epoch += bool(changes.changed_spaces)
@@ -216,5 +219,5 @@ _runs: dict[int, tuple[str, float, list[Pair]]] = {}
 def _require_this_process(process: int) -> None:
     if process != os.getpid():
         raise UnsupportedOperationError(
-            f"a memory store lives in one process: this was made in process {process} and cannot be read in {os.getpid()}"
+            f"a memory store lives in one process: this is of process {process} and cannot be read in {os.getpid()}"
         )

@@ -255,7 +255,9 @@ def _named(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
 def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema | None:
     schema = read_schema(snapshot, spec.name)
     if schema is not None and schema.spec.name != spec.name:
-        raise InvalidSpecificationError(f"table {spec.name!r} differs from the table {schema.spec.name!r} by case alone")
+        raise InvalidSpecificationError(
+            f"table {spec.name!r} differs from the table {schema.spec.name!r} by case alone"
+        )
     return schema
 
 

@@ -164,7 +164,9 @@ class TableBinding:
             total = (before if isinstance(before, int) else 0) + increment.amount
             if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
                 raise InvalidFieldError(
-                    self.spec.name, increment.field, f"{before or 0!r} incremented by {increment.amount} overflows {bits} bits"
+                    self.spec.name,
+                    increment.field,
+                    f"{before or 0!r} incremented by {increment.amount} overflows {bits} bits",
                 )
             values[position] = total
         return self.rows.encode_values(tuple(values))
@@ -183,12 +185,16 @@ class TableBinding:
         """
         spec = self.spec
         if not isinstance(field, str) or field not in spec:
-            raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {', '.join(spec.field_names)}")
+            raise InvalidFieldError(
+                spec.name, str(field), f"is not a field; the fields are {', '.join(spec.field_names)}"
+            )
         kind = spec.field(field).type
         if field in spec.primary_key:
             raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
         if not kind.integer_bits:
-            raise InvalidFieldError(spec.name, field, f"is of type {kind.value}; only integer fields can be incremented")
+            raise InvalidFieldError(
+                spec.name, field, f"is of type {kind.value}; only integer fields can be incremented"
+            )
         check_value(spec.name, spec.field(field), amount)
         return Increment(self.raw_schema, field, int(amount))  # type: ignore[call-overload]
 

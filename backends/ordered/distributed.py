@@ -56,7 +56,7 @@ def read_table_split(engine: Engine, split: ScanSplit) -> Iterator[RecordBatch]:
     from .arrow_codec import BATCH_ROWS, ArrowDecoder
 
     # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
-    raw_schema, columns, residual, intervals, state = pickle.loads(split.state)  # noqa: S301
+    raw_schema, columns, residual, intervals, state = pickle.loads(split.state)
     binding = _bound(raw_schema)
     pairs = engine.read_split(state)
     if intervals is not None:

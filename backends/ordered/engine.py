@@ -133,7 +133,7 @@ class BulkCommit(ABC):
 
     @abstractmethod
     def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
-        """Yield the changes, each chunk to be applied atomically; running it again after a crash yields what is missing."""
+        """Yield the changes, each chunk to be applied atomically; run again after a crash it yields what is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,9 +146,7 @@ class JobRows:
         ]
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=itemgetter(0))
 
-    def _run(
-        self, state: bytes, columns: tuple[str, ...] | None
-    ) -> Iterator[_Row]:
+    def _run(self, state: bytes, columns: tuple[str, ...] | None) -> Iterator[_Row]:
         for raw_key, raw in self._engine.read_run(state):
             yield raw_key, raw, columns
 

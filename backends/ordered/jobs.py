@@ -79,9 +79,8 @@ class WriteJobs:
             if record is None:
                 changes.writes[job_key(job_id)] = job_record("open", table, mode)
             elif (record["table"], record["mode"]) != (table, str(mode)):
-                raise ValueError(
-                    f"the job id {job_id!r} belongs to a job of mode {record['mode']} on table {record['table']!r}; take another"
-                )
+                owner = f"a job of mode {record['mode']} on table {record['table']!r}"
+                raise ValueError(f"the job id {job_id!r} belongs to {owner}; take another")
             return WriteJob(table, mode, job_id, schema.encode())
 
         job = self._change(body)
@@ -108,7 +107,9 @@ class WriteJobs:
                 columns = _staged_columns(job, spec.primary_key, names)
                 encoder = ArrowEncoder(binding.schema, names)
             elif columns != names:
-                raise InvalidFieldError(spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same")
+                raise InvalidFieldError(
+                    spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"
+                )
             pairs = encoder.encode(conformed)
             rows += len(pairs)
             size += conformed.nbytes
@@ -182,7 +183,9 @@ class WriteJobs:
         def recheck(latest: EngineSnapshot) -> None:
             _open_record(latest, job_id)
             if _schema(latest, record["table"]).encode() != raw_schema:
-                raise TransactionConflictError(f"table {record['table']!r} was changed as the job {job_id!r} was committed")
+                raise TransactionConflictError(
+                    f"table {record['table']!r} was changed as the job {job_id!r} was committed"
+                )
 
         rows = JobRows(self._engine, self._catalog.bind(raw_schema), mode, _staged_rows(staged))
         decided = job_record("applying", record["table"], mode, staged=staged, schema=raw_schema.hex())
@@ -208,7 +211,9 @@ class WriteJobs:
             try:
                 schema = TableSchema.decode(bytes.fromhex(record["schema"]))
             except (KeyError, ValueError) as error:
-                raise DataCorruptionError(f"the record of the write job {job_id!r} cannot be decoded: {error!r}") from error
+                raise DataCorruptionError(
+                    f"the record of the write job {job_id!r} cannot be decoded: {error!r}"
+                ) from error
             self._apply(job_id, record, schema, record["staged"], again=True)
             self._engine.drop_runs(job_id)
         return b""
@@ -232,7 +237,9 @@ class WriteJobs:
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _open_record(snapshot, job_id).get("loading") != loaded.space.hex():
-                raise TransactionConflictError(f"the job {job_id!r} was committed by two callers at once; the other goes on")
+                raise TransactionConflictError(
+                    f"the job {job_id!r} was committed by two callers at once; the other goes on"
+                )
             current = _schema(snapshot, table)
             if replace(current, space=loaded.space) != loaded:
                 raise TransactionConflictError(f"table {table!r} was changed as the job {job_id!r} was committed")
@@ -334,7 +341,9 @@ def _open_record(snapshot: EngineSnapshot, job_id: str) -> _Record:
     """
     record = _record(snapshot, job_id)
     if record is None:
-        raise TransactionClosedError(f"there is no write job {job_id!r}: it was never begun, or ended more than 7 days ago")
+        raise TransactionClosedError(
+            f"there is no write job {job_id!r}: it was never begun, or ended more than 7 days ago"
+        )
     if record["state"] == "aborted":
         raise TransactionClosedError(f"the write job {job_id!r} was aborted and cannot be committed")
     if record["state"] in ("committed", "applying"):

@@ -1,4 +1,4 @@
-"""Planning of scans: which interval of rows or of which index is read, what is left to evaluate, and whether to sort."""
+"""Planning of scans: which interval of rows or of an index is read, what is left to evaluate, whether to sort."""
 
 from __future__ import annotations
 
@@ -120,7 +120,9 @@ def scan_request(
     conjuncts = bound.parts if isinstance(bound, And) else () if bound is None else (bound,)
     if order_by is not None:
         if not isinstance(order_by, str) or order_by not in spec:
-            raise InvalidFieldError(spec.name, str(order_by), f"is not a field; the fields are {', '.join(spec.field_names)}")
+            raise InvalidFieldError(
+                spec.name, str(order_by), f"is not a field; the fields are {', '.join(spec.field_names)}"
+            )
         if order_by not in spec.primary_key:
             _require_index(binding, order_by)
     return ScanRequest(
@@ -192,7 +194,9 @@ def _narrow_by_key(binding: TableBinding, request: ScanRequest) -> _KeyPart:
         intervals = union(interval for condition in found for interval in condition.intervals)
         used.extend(found[0].used)
         following = [
-            (*prefix, value) for prefix, condition in zip(prefixes, found, strict=True) for value in condition.points or ()
+            (*prefix, value)
+            for prefix, condition in zip(prefixes, found, strict=True)
+            for value in condition.points or ()
         ]
         if not following or len(following) > _MOST_PREFIXES:
             break

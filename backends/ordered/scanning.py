@@ -171,7 +171,11 @@ class _PathReader:
             return map(row_key, entries)
         inside = contains(self._path.intervals)
         mine = sorted(
-            (entry for raw_key, raw in own.items() if raw is not None and inside(entry := index.entry_of(raw_key, raw))),
+            (
+                entry
+                for raw_key, raw in own.items()
+                if raw is not None and inside(entry := index.entry_of(raw_key, raw))
+            ),
             reverse=self._reverse,
         )
         others = (entry for entry in entries if row_key(entry) not in own)
@@ -184,8 +188,10 @@ class _PathReader:
             for raw_key, found in zip(chunk, self._snapshot.get_many(chunk), strict=True):
                 raw = own.get(raw_key, found) if own else found
                 if raw is None:
-                    key, spec = self._binding.keys.decode(raw_key), self._binding.spec
-                    raise DataCorruptionError(f"the index {index.field.name!r} of table {spec.name!r} has an entry for {key!r}, a row that is not there")
+                    where = f"the index {index.field.name!r} of table {self._binding.spec.name!r}"
+                    raise DataCorruptionError(
+                        f"{where} has an entry without its row, {self._binding.keys.decode(raw_key)!r}"
+                    )
                 yield raw_key, raw
 
     def _sorted(self, pairs: Iterator[Pair], name: str) -> Iterator[Pair]:

@@ -66,7 +66,9 @@ class TableSchema:
             "specification": specification_to_document(self.spec),
             "space": self.space.hex(),
             "version": self.version,
-            "layouts": {str(version): [field_to_document(field) for field in fields] for version, fields in self.layouts.items()},
+            "layouts": {
+                str(version): [field_to_document(field) for field in fields] for version, fields in self.layouts.items()
+            },
             "indexes": self.indexes,
             "building": self.building,
             "next_index": self.next_index,

@@ -63,6 +63,6 @@ def _read(file: IO[bytes]) -> Iterator[Record]:
     file.seek(0)
     while True:
         try:
-            yield marshal.load(file)  # noqa: S302 - written by this process, in a file without a name
+            yield marshal.load(file)
         except EOFError:
             return

@@ -93,7 +93,9 @@ class OrderedStorage(Storage):
 
     def _require_open(self) -> None:
         if self._engine.closed:
-            raise StorageUnavailableError(f"the storage {self._url} was closed, or connected by the process that forked this one")
+            raise StorageUnavailableError(
+                f"the storage {self._url} was closed, or connected by the process that forked this one"
+            )
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> OrderedTransaction:
         """Begin a transaction; see `Transactional.transaction`."""

@@ -202,7 +202,9 @@ class OrderedTable(StructuredTable):
         limit: int | None = None,
     ) -> ScanExplanation:
         """See `StructuredTable.explain`."""
-        return explain(self.binding, plan(self.binding, self._request((range,), where, columns, order_by, reverse, limit)))
+        return explain(
+            self.binding, plan(self.binding, self._request((range,), where, columns, order_by, reverse, limit))
+        )
 
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
         """See `StructuredTable.count`."""
@@ -302,7 +304,9 @@ class OrderedTable(StructuredTable):
         start = check_row(spec, {**key, **default})
         for name in spec.primary_key:
             if start[name] != key[name]:
-                reason = f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
+                reason = (
+                    f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
+                )
                 raise InvalidFieldError(spec.name, name, reason)
         return start
 
@@ -389,4 +393,3 @@ class OrderedTable(StructuredTable):
             unknown = sorted(raw_key for raw_key in self.writes if raw_key not in self._originals)
             self._originals.update(zip(unknown, self._tx.snapshot.get_many(unknown), strict=True))
             binding.derive(self.writes, self._originals, changes.derived)
-

@@ -44,7 +44,18 @@ class OrderedTransaction(Transaction):
         Refuse writes.
     """
 
-    __slots__ = ("_catalog", "_engine", "_failure", "_snapshot", "_state", "_tables", "read_only", "reads", "usable", "writable")
+    __slots__ = (
+        "_catalog",
+        "_engine",
+        "_failure",
+        "_snapshot",
+        "_state",
+        "_tables",
+        "read_only",
+        "reads",
+        "usable",
+        "writable",
+    )
 
     def __init__(self, engine: Engine, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
         self._engine = engine
