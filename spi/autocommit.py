@@ -79,12 +79,15 @@ class AutoCommitTable(StructuredTable):
         def open_scan() -> RowIterator:
             transaction = self._storage.transaction(Isolation.SNAPSHOT, True)
             try:
-                return OwningRowIterator(transaction, body(transaction.table(self._name)))
+                return self._owning(transaction, body(transaction.table(self._name)))
             except BaseException:
                 transaction.rollback()
                 raise
 
         return retry(self._storage, open_scan)
+
+    def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
+        return OwningRowIterator(transaction, rows)
 
     @property
     def specification(self) -> TableSpecification:

@@ -42,10 +42,16 @@ class ScanRows(RowIterator):
         How.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_owned", "_rows")
 
     def __init__(self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> None:
         self._rows = _rows(transaction, table, path)
+        self._owned: OrderedTransaction | None = None
+
+    def own(self, transaction: OrderedTransaction) -> None:
+        """Let the transaction end when the rows are exhausted, closed or collected."""
+        self._owned = transaction
+        self._rows = _ending(transaction, self._rows)
 
     def __next__(self) -> Row:
         return next(self._rows)
@@ -57,6 +63,15 @@ class ScanRows(RowIterator):
     def close(self) -> None:
         """Release the snapshot; idempotent."""
         self._rows.close()
+        if self._owned is not None:
+            self._owned.rollback()  # a generator that was never begun ends without a word
+
+
+def _ending(transaction: OrderedTransaction, rows: Iterator[Row]) -> Generator[Row, None, None]:
+    try:
+        yield from rows
+    finally:
+        transaction.rollback()
 
 
 def _rows(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> Generator[Row, None, None]:

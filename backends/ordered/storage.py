@@ -12,6 +12,7 @@ from structable.spi import (
     Key,
     Range,
     Row,
+    RowIterator,
     ScanPlan,
     ScanSplit,
     SnapshotHold,
@@ -20,6 +21,7 @@ from structable.spi import (
     StorageUnavailableError,
     StructuredTable,
     TableAdmin,
+    Transaction,
     WriteJob,
     WriteMode,
 )
@@ -32,6 +34,7 @@ from .distributed import plan_table_scan, read_table_split
 from .engine import Engine, Increment, SchemaChangedError
 from .garbage import GarbageCollector
 from .jobs import WriteJobs
+from .scanning import ScanRows
 from .transaction import OrderedTransaction
 
 if TYPE_CHECKING:
@@ -174,6 +177,12 @@ class _AutoCommitOrderedTable(AutoCommitTable):
             binding = transaction.table(self._name).binding
             self._state = (transaction.snapshot.epoch, binding)
         return self._state
+
+    def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
+        assert isinstance(transaction, OrderedTransaction)
+        assert isinstance(rows, ScanRows)
+        rows.own(transaction)
+        return rows
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         """See `StructuredTable.read`."""
