@@ -1,0 +1,187 @@
+"""Whatever path a scan takes, it returns what filtering and sorting all rows returns, own writes included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from structable.spi import Field, Filter, Range, Row, Storage, StructuredTable, TableSpecification, col, connect
+from structable.spi.evaluation import compile_filter
+from structable.spi.filters import bind_filter
+
+SPEC = TableSpecification(
+    "t",
+    [Field.string("a"), Field.int("b"), Field.bytes("c"), Field.int("v"), Field.string("s"), Field.double("d")],
+    ["a", "b", "c"],
+    ["v", "s"],
+)
+STRINGS = st.sampled_from(["", "a", "aa", "ab", "b", "é"])
+INTS = st.integers(-2, 3)
+BYTES = st.sampled_from([b"", b"\0", b"\0\xff", b"\1", b"a"])
+DOUBLES = st.sampled_from([-1.5, -0.0, 0.0, 2.0, float("nan"), float("inf")])
+VALUES: dict[str, st.SearchStrategy[Any]] = {"a": STRINGS, "b": INTS, "c": BYTES, "v": INTS, "s": STRINGS, "d": DOUBLES}
+
+ROWS = st.fixed_dictionaries(
+    {
+        "a": STRINGS,
+        "b": INTS,
+        "c": BYTES,
+        "v": st.none() | INTS,
+        "s": st.none() | STRINGS,
+        "d": st.none() | DOUBLES,
+    }
+)
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> Filter:
+    name = draw(st.sampled_from(list(VALUES)))
+    value = draw(VALUES[name])
+    column = col(name)
+    kinds = ["==", "!=", "<", "<=", ">", ">=", "isin", "between", "null", "not null"]
+    match draw(st.sampled_from([*kinds, "startswith"] if isinstance(value, str | bytes) else kinds)):
+        case "==":
+            return column == value
+        case "!=":
+            return column != value
+        case "<":
+            return column < value
+        case "<=":
+            return column <= value
+        case ">":
+            return column > value
+        case ">=":
+            return column >= value
+        case "isin":
+            return column.isin(draw(st.lists(VALUES[name], max_size=3)))
+        case "between":
+            return column.between(value, draw(VALUES[name]))
+        case "null":
+            return column.is_null()
+        case "not null":
+            return column.is_not_null()
+    return column.startswith(value)
+
+
+FILTERS = st.recursive(
+    leaves(),
+    lambda inner: st.one_of(
+        st.builds(lambda x, y: x & y, inner, inner),
+        st.builds(lambda x, y: x | y, inner, inner),
+        st.builds(lambda x: ~x, inner),
+    ),
+    max_leaves=5,
+)
+BOUNDS = st.one_of(
+    st.none(), st.just(()), st.tuples(STRINGS), st.tuples(STRINGS, INTS), st.tuples(STRINGS, INTS, BYTES)
+)
+RANGES = st.builds(Range, BOUNDS, BOUNDS, st.booleans(), st.booleans())
+
+
+def in_range(key: tuple[Any, ...], wanted: Range) -> bool:
+    begin, end = wanted.begin, wanted.end
+    if begin is not None:
+        head = key[: len(begin)]
+        if not (head >= begin if wanted.begin_inclusive else head > begin):  # type: ignore[operator]
+            return False
+    if end is not None:
+        head = key[: len(end)]
+        if not (head <= end if wanted.end_inclusive else head < end):  # type: ignore[operator]
+            return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[Storage]:
+    with connect("memory://") as storage:
+        storage.admin.create(SPEC)
+        yield storage
+
+
+def fill(table: StructuredTable, rows: list[dict[str, Any]]) -> None:
+    table.delete_all(Range.all())
+    table.upsert_many(rows)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    committed=st.lists(ROWS, max_size=15),
+    own=st.lists(st.tuples(ROWS, st.booleans()), max_size=6),
+    ranges=st.lists(RANGES, min_size=1, max_size=3),
+    where=st.none() | FILTERS,
+    order_by=st.none() | st.sampled_from(["a", "b", "c", "v", "s"]),
+    reverse=st.booleans(),
+    limit=st.none() | st.integers(0, 5),
+)
+def test_every_path_returns_the_same_rows(
+    storage: Storage,
+    committed: list[dict[str, Any]],
+    own: list[tuple[dict[str, Any], bool]],
+    ranges: list[Range],
+    where: Filter | None,
+    order_by: str | None,
+    reverse: bool,
+    limit: int | None,
+) -> None:
+    fill(storage.table("t"), committed)
+    rows = {(row["a"], row["b"], row["c"]): row for row in committed}
+    transaction = storage.transaction()
+    try:
+        table = transaction.table("t")
+        for row, deleted in own:
+            key = (row["a"], row["b"], row["c"])
+            if deleted:
+                table.delete(key)
+                rows.pop(key, None)
+            else:
+                table.upsert(row)
+                rows[key] = row
+        expected = [key for key in rows if any(in_range(key, one) for one in ranges)]
+        bound = bind_filter(SPEC, where)
+        if bound is not None:
+            names = SPEC.field_names
+            predicate = compile_filter(SPEC, bound, names)
+            expected = [key for key in expected if predicate([rows[key][name] for name in names])]
+        if order_by is not None:
+            expected.sort(key=lambda key: ((value := rows[key][order_by]) is not None, value or type(value)(), key))
+        else:
+            expected.sort()
+        if reverse:
+            expected.reverse()
+        found = list(
+            table.multi_scan(ranges, where=where, order_by=order_by, reverse=reverse, limit=limit, columns=["v", "d"])
+        )
+        assert [row.key for row in found] == expected[:limit]
+        for row in found:
+            assert_same(row, rows[row.key])
+        assert table.count(ranges, where) == len(expected)
+    finally:
+        transaction.rollback()
+
+
+def assert_same(row: Row, expected: dict[str, Any]) -> None:
+    for name in ("v", "d"):
+        assert row[name] == expected[name] or (row[name] != row[name] and expected[name] != expected[name])
+
+
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        ((col("a") == "x") & (col("b") == 1) & (col("c") == b""), "key lookup"),
+        (col("a") == "x", "key range scan"),
+        (col("a").startswith("x"), "key range scan"),
+        (col("v") == 1, "index scan on v"),
+        (col("v").between(1, 2), "index scan on v"),
+        (col("s").startswith("x"), "index scan on s"),
+        ((col("v") == 1) & (col("a") == "x"), "index scan on v"),
+        (col("d") > 1, "full scan"),
+        ((col("a") == "x") & (col("a") == "y"), "empty"),
+        (col("a").isin([]), "empty"),
+    ],
+)
+def test_the_explanation_names_the_path(storage: Storage, where: Filter, path: str) -> None:
+    explanation = storage.table("t").explain(where=where)
+    assert str(explanation).startswith(f"{path} of t" if " on " not in path else path)
