@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from structable.spi import Field
+from structable.spi import Field, Value
 
 from .literals import format_value
 from .output import BatchWriter
@@ -54,7 +54,7 @@ class TableWriter(BatchWriter):
         if self._empty:
             self._print([])
 
-    def _print(self, columns: Sequence[Sequence[object]]) -> None:
+    def _print(self, columns: Sequence[Sequence[Value]]) -> None:
         self._empty = False
         table = _table(field.name for field in self._fields)
         for values in zip(*columns, strict=True):
@@ -92,7 +92,7 @@ def _table(columns: Iterable[str]) -> Table:
     return table
 
 
-def _cell(field: Field, value: object) -> Text:
+def _cell(field: Field, value: Value) -> Text:
     return Text("null", style="dim italic") if value is None else Text(visible(format_value(field, value)))
 
 

@@ -156,7 +156,7 @@ def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[
     disorder = 0
     for row in table.scan():
         key = row.key
-        disorder += before is not None and not before < key  # type: ignore[operator]
+        disorder += before is not None and not before < key
         before = key
         values = {field: row[field] for field in spec.indexes}
         rows.add(key, values)

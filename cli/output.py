@@ -9,9 +9,10 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from io import IOBase
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from structable.spi import Field, TableSpecification
 
@@ -204,7 +205,7 @@ class _CsvWriter(BatchWriter):
             texts = column_to_text(field, column)
             # Null is an empty cell; an empty string is a quoted one.
             special = pc.match_substring_regex(texts, '[",\r\n]|^$|^\\s|\\s$')
-            quoted = pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
+            quoted = pc.replace_substring_regex(pc.replace_substring(texts, '"', '""'), r"(?s)^(.*)$", r'"\1"')
             cells.append(pc.if_else(special, quoted, texts).fill_null(""))
         lines = pc.binary_join_element_wise(*cells, ",").to_pylist()
         self._stream.write("".join(f"{line}\n" for line in lines).encode())
@@ -215,7 +216,8 @@ class _ArrowWriter(BatchWriter):
         import pyarrow as pa
 
         self._schema = schema
-        self._writer = pa.ipc.new_stream(stream, schema) if streamed else pa.ipc.new_file(stream, schema)
+        sink = cast(IOBase, stream)
+        self._writer = pa.ipc.new_stream(sink, schema) if streamed else pa.ipc.new_file(sink, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa

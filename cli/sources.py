@@ -6,10 +6,11 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import IOBase
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NoReturn, Self
+from typing import BinaryIO, NoReturn, Self, cast
 
 import pyarrow as pa
 
@@ -137,7 +138,12 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
         stream = sys.stdin.buffer if place == "-" else Path(place).open("rb")  # noqa: SIM115 (the source closes it)
     except OSError as error:
         raise UsageProblem(f"{place}: {error.strerror}") from error
-    sources = {"csv": _CsvSource, "json": _JsonSource, "arrow": _ArrowSource, "parquet": _ParquetSource}
+    sources: dict[str, Callable[[TableSpecification, str, BinaryIO], Source]] = {
+        "csv": _CsvSource,
+        "json": _JsonSource,
+        "arrow": _ArrowSource,
+        "parquet": _ParquetSource,
+    }
     return sources[kind](spec, place, stream)
 
 
@@ -261,11 +267,11 @@ class _ArrowSource(_TypedSource):
         try:
             # A stream that cannot be rewound is peeked at; a file begins with its magic, a stream does not.
             if self._stream.peek(6)[:6] == b"ARROW1":  # type: ignore[attr-defined]
-                reader = pa.ipc.open_file(self._stream)
+                reader = pa.ipc.open_file(cast(IOBase, self._stream))
                 for number in range(reader.num_record_batches):
                     yield reader.get_batch(number)
             else:
-                yield from pa.ipc.open_stream(self._stream)
+                yield from pa.ipc.open_stream(cast(IOBase, self._stream))
         except (pa.ArrowInvalid, OSError) as error:
             self._malformed(f"is not Arrow's IPC format, or is damaged: {error}")
 

@@ -36,9 +36,10 @@ def read_specification(place: str) -> TableSpecification:
     name = "standard input" if place == "-" else place
     try:
         content = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
-        text = content.decode("utf-8-sig")
     except OSError as error:
         raise UsageProblem(f"{name}: {error.strerror}") from error
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UsageProblem(f"{name}, line {line}: the text is not UTF-8") from error

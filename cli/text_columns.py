@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,7 +33,7 @@ class CellError(ValueError):
         self.position = position
 
 
-def column_to_text(field: Field, column: pa.Array) -> pa.Array:
+def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     """Return the texts of a column's values; nulls stay null.
 
     Parameters
@@ -49,7 +51,7 @@ def column_to_text(field: Field, column: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def column_from_text(field: Field, texts: pa.Array) -> pa.Array:
+def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
     """Return the values of a column of texts; nulls stay null.
 
     Parameters

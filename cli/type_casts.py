@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,7 +40,7 @@ def cast_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordBatc
     return conform_batch(spec, pa.RecordBatch.from_arrays(columns, batch.schema.names))
 
 
-def _cast(field: Field, column: pa.Array) -> pa.Array:
+def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     wanted = arrow_type(field)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

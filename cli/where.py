@@ -118,7 +118,7 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> Filter:
-        if self._next.kind is _Kind.END:
+        if self._tokens[0].kind is _Kind.END:
             _problem(1, "the expression is empty")
         where = self._any_of()
         if self._next.kind is not _Kind.END:

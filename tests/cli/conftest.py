@@ -1,0 +1,102 @@
+"""The command as tests call it: in this process on a memory store, or as a process of its own."""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import pytest
+from typer.testing import CliRunner
+
+from structable.cli.app import app
+from structable.spi import Storage, connect
+from tests.cli.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command(Protocol):
+    """Runs the command."""
+
+    def __call__(self, *args: object, stdin: str | bytes | None = None) -> Outcome: ...
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STRUCTABLE_URL", "STRUCTABLE_DEBUG", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def structable() -> Command:
+    """Run the command in this process."""
+
+    def run(*args: object, stdin: str | bytes | None = None) -> Outcome:
+        result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        assert "Traceback" not in result.stderr
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture
+def process() -> Command:
+    """Run the command as a process of its own."""
+
+    def run(*args: object, stdin: str | bytes | None = None) -> Outcome:
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            [sys.executable, "-m", "structable.cli", *(str(arg) for arg in args)],
+            input=given,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "PYTHONUTF8": "1"},
+        )
+        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def url() -> str:
+    """Return the URL of a store of this process, new for each test."""
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def storage(url: str) -> Iterator[Storage]:
+    """Open the store with two tables: `runs`, and `everything` with a field of each type."""
+    with connect(url) as storage:
+        storage.admin.create(RUNS)
+        storage.admin.create(EVERYTHING)
+        storage.table("runs").upsert_many(RUNS_ROWS)
+        storage.table("everything").upsert_many(ROWS)
+        yield storage
+
+
+Fails = Callable[..., str]
+
+
+@pytest.fixture
+def fails(structable: Command) -> Fails:
+    """Run a command that must fail with a code, in one line on standard error, which is returned."""
+
+    def run(code: int, *args: object, stdin: str | bytes | None = None) -> str:
+        outcome = structable(*args, stdin=stdin)
+        assert (outcome.code, outcome.out) == (code, "")
+        line, end, rest = outcome.err.partition("\n")
+        assert line.startswith("structable: ")
+        assert (end, rest) == ("\n", "")
+        return line.removeprefix("structable: ")
+
+    return run
