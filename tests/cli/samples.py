@@ -20,6 +20,36 @@ RUNS = TableSpecification(
     indexes=["status"],
 )
 RUNS_ROWS: list[dict[str, Value]] = [
+    {"app": "etl", "started": 10, "attempt": 1, "status": "FAILED", "cost": 1.5, "payload": b"\x00\xff"},
+    {"app": "etl", "started": 10, "attempt": 2, "status": "RUNNING", "cost": None, "payload": None},
+    {"app": "etl", "started": -3, "attempt": 1, "status": None, "cost": 0.25, "payload": b""},
+    {"app": "web", "started": 7, "attempt": 1, "status": "RUNNING", "cost": 3.0, "payload": b"x"},
+]
+
+EVERYTHING = TableSpecification(
+    "everything",
+    fields=[
+        Field.string("k"),
+        Field.boolean("truth"),
+        Field.byte("b"),
+        Field.short("s"),
+        Field.int("i"),
+        Field.long("l"),
+        Field.float("f"),
+        Field.double("d"),
+        Field.decimal("money", 20, 4),
+        Field.string("text"),
+        Field.bytes("raw"),
+        Field.date("day"),
+        Field.timestamp("at"),
+        Field.timestamp_ntz("local"),
+    ],
+    primary_key=["k"],
+    indexes=["l", "text"],
+)
+NULLS: dict[str, Value] = dict.fromkeys(field.name for field in EVERYTHING.value_fields)
+TEXTS = ["", " ", "null", "NULL", "NaN", '"', '""', "a,b", "a\nb", "a\r\nb\r", "\t", "é\u2028\U0001f600", "'", "\\N"]
+ROWS: list[dict[str, Value]] = [
     {"k": "all null", **NULLS},
     {
         "k": "least",
