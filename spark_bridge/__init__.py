@@ -1,0 +1,16 @@
+"""structable's tables in Apache Spark: `register(spark)`, and then the format "structable" to read and write.
+
+See `docs/spark.md` for the options, and for what a snapshot and a write job promise.
+"""
+
+try:
+    import pyspark  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "the Spark bridge needs PySpark, which is not installed: pip install 'structable[spark]'", name=missing.name
+    ) from None
+
+from .options import DEFAULT_LEASE_SECONDS
+from .registration import register
+
+__all__ = ["DEFAULT_LEASE_SECONDS", "register"]

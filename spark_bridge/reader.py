@@ -1,0 +1,96 @@
+"""Reading: splits of one snapshot become Spark's partitions, and their batches go to the JVM as they are."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from structable.spi import Filter, ScanSplit, TableSpecification
+
+from .filters import translate_filter
+from .keeper_client import KeeperClient
+from .options import ReadOptions
+from .types import check_read_schema
+
+__all__ = ["FilteringReader", "SplitPartition", "StructableReader"]
+
+
+class SplitPartition(spark.InputPartition):
+    """A split of a plan that the keeper holds.
+
+    Parameters
+    ----------
+    plan_id : str
+        The keeper's name for the plan.
+    split : ScanSplit
+        What to read.
+    """
+
+    def __init__(self, plan_id: str, split: ScanSplit) -> None:
+        super().__init__(split.index)
+        self.plan_id = plan_id
+        self.split = split
+
+
+class StructableReader(spark.DataSourceReader):
+    """Reads columns of a table.
+
+    Parameters
+    ----------
+    keeper : KeeperClient
+        Plans, and holds the snapshot.
+    options : ReadOptions
+        Which table, in how many splits.
+    spec : TableSpecification
+        The table as it is now.
+    schema : StructType
+        The columns to read; Spark expects batches of exactly this schema.
+    """
+
+    def __init__(
+        self, keeper: KeeperClient, options: ReadOptions, spec: TableSpecification, schema: StructType
+    ) -> None:
+        self._keeper = keeper
+        self._options = options
+        self._columns = check_read_schema(spec, schema)
+        self._schema = schema
+        self._where: Filter | None = None
+
+    def partitions(self) -> list[spark.InputPartition]:
+        planned = self._keeper.plan(self._options, self._columns, self._where)
+        return [SplitPartition(planned.plan_id, split) for split in planned.splits]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SplitPartition)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        options = self._options
+        with (
+            self._keeper.holding(partition.plan_id, options.table, options.lease),
+            options.store.connect() as storage,
+        ):
+            for batch in storage.read_split(partition.split):
+                # The same buffers under Spark's own schema, which it demands to the letter: nullability and metadata.
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+class FilteringReader(StructableReader):
+    """Also takes filters over from Spark. It must serve one scan only: see `scan_isolation`."""
+
+    def __init__(
+        self, keeper: KeeperClient, options: ReadOptions, spec: TableSpecification, schema: StructType
+    ) -> None:
+        super().__init__(keeper, options, spec, schema)
+        self._spec = spec
+
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
+        translated = [(condition, translate_filter(self._spec, condition)) for condition in filters]
+        pushed = [where for _, where in translated if where is not None]
+        if pushed:
+            self._where = functools.reduce(operator.and_, pushed)
+        return [condition for condition, where in translated if where is None]

@@ -1,0 +1,71 @@
+"""The data source that Spark knows as the format "structable"."""
+
+from __future__ import annotations
+
+import uuid
+from typing import ClassVar
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from .keeper_client import KeeperClient
+from .options import ReadOptions, WriteOptions
+from .reader import FilteringReader, StructableReader
+from .types import check_write_schema, spark_schema
+from .writer import StructableWriter
+
+__all__ = ["StructableDataSource", "bound_data_source"]
+
+
+class StructableDataSource(DataSource):
+    """Tables of any structable store. Spark makes an instance for each `load()` and `save()`, in its own processes."""
+
+    keeper: ClassVar[KeeperClient]
+    """The application's keeper."""
+    pushes_filters: ClassVar[bool]
+    """Whether Spark keeps the scans of a query apart, so that each can have filters of its own."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "structable"
+
+    def schema(self) -> StructType:
+        options = ReadOptions.parse(self.options)
+        return spark_schema(self.keeper.describe(options.store, options.table), options.columns)
+
+    def reader(self, schema: StructType) -> StructableReader:
+        options = ReadOptions.parse(self.options)
+        if options.columns is not None and list(options.columns) != schema.fieldNames():
+            raise ValueError(
+                f"the option columns names {', '.join(options.columns)}, and the schema names "
+                f"{', '.join(schema.fieldNames())}; give only one of the two"
+            )
+        spec = self.keeper.describe(options.store, options.table)
+        return (FilteringReader if self.pushes_filters else StructableReader)(self.keeper, options, spec, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
+        options = WriteOptions.parse(self.options, overwrite=overwrite)
+        spec = self.keeper.describe(options.store, options.table)
+        check_write_schema(spec, schema, options.mode)
+        job = self.keeper.begin_write(options, options.job_id or f"spark-{uuid.uuid4()}")
+        return StructableWriter(self.keeper, options, spec, job)
+
+
+def bound_data_source(client: KeeperClient, *, pushes_filters: bool) -> type[StructableDataSource]:
+    """Return the data source of one application.
+
+    Parameters
+    ----------
+    client : KeeperClient
+        Reaches its keeper.
+    pushes_filters : bool
+        Whether its readers take filters over.
+    """
+
+    # Spark pickles a class that no module holds by value, with what it holds: thus the keeper's address and secret
+    # travel with the format to Spark's Python processes, and nowhere else.
+    class ApplicationDataSource(StructableDataSource):
+        keeper = client
+
+    ApplicationDataSource.pushes_filters = pushes_filters
+    return ApplicationDataSource

@@ -1,0 +1,109 @@
+"""Tables as Spark sees them: the schema of a specification, and whether a DataFrame's schema fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import types as spark
+
+from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, WriteMode
+
+__all__ = ["check_read_schema", "check_write_schema", "spark_schema", "spark_type"]
+
+_TYPES: dict[FieldType, spark.DataType] = {
+    FieldType.BOOLEAN: spark.BooleanType(),
+    FieldType.BYTE: spark.ByteType(),
+    FieldType.SHORT: spark.ShortType(),
+    FieldType.INT: spark.IntegerType(),
+    FieldType.LONG: spark.LongType(),
+    FieldType.FLOAT: spark.FloatType(),
+    FieldType.DOUBLE: spark.DoubleType(),
+    FieldType.STRING: spark.StringType(),
+    FieldType.BYTES: spark.BinaryType(),
+    FieldType.DATE: spark.DateType(),
+    FieldType.TIMESTAMP: spark.TimestampType(),
+    FieldType.TIMESTAMP_NTZ: spark.TimestampNTZType(),
+}
+
+
+def spark_type(field: Field) -> spark.DataType:
+    """Return the Spark type of a field. Source: DESIGN.md section 2."""
+    if field.type is FieldType.DECIMAL:
+        return spark.DecimalType(field.precision or 0, field.scale or 0)
+    return _TYPES[field.type]
+
+
+def spark_schema(spec: TableSpecification, columns: Iterable[str] | None = None) -> spark.StructType:
+    """Return the Spark schema of a table's columns, in the given order; key fields are not nullable.
+
+    Raises
+    ------
+    InvalidFieldError
+        For a column that the table does not have.
+    """
+    names = spec.field_names if columns is None else tuple(columns)
+    return spark.StructType(
+        [spark.StructField(name, spark_type(_field(spec, name)), name not in spec.primary_key) for name in names]
+    )
+
+
+def check_read_schema(spec: TableSpecification, schema: spark.StructType) -> tuple[str, ...]:
+    """Return the columns of a schema to read a table with, given by the user or taken from the table at `load()`.
+
+    Raises
+    ------
+    InvalidFieldError
+        For a column that the table does not have, has with another type, or may hold nulls where the schema has none.
+    """
+    for column in schema.fields:
+        field = _field(spec, column.name)
+        if column.dataType != spark_type(field):
+            kept, wanted = _text(spark_type(field)), _text(column.dataType)
+            raise InvalidFieldError(spec.name, field.name, f"is of type {kept} and cannot be read as {wanted}")
+        if not column.nullable and column.name not in spec.primary_key:
+            raise InvalidFieldError(spec.name, field.name, "may be null, and the schema says NOT NULL")
+    if not schema.fields:
+        raise InvalidFieldError(spec.name, "schema", "has no columns; name at least one")
+    return tuple(schema.fieldNames())
+
+
+def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode: WriteMode) -> None:
+    """Check that the rows of a DataFrame can be written to a table, before any of them is computed.
+
+    Raises
+    ------
+    InvalidFieldError
+        For a column that is unknown, repeated, of another type or not wanted by the mode, or a missing key column.
+    """
+    names = schema.fieldNames()
+    for column in schema.fields:
+        field = _field(spec, column.name)
+        is_key = column.name in spec.primary_key
+        if names.count(column.name) > 1:
+            raise InvalidFieldError(spec.name, column.name, "is there twice in the DataFrame")
+        if mode is WriteMode.DELETE and not is_key:
+            key = ", ".join(spec.primary_key)
+            raise InvalidFieldError(spec.name, column.name, f"is not part of the key; delete takes only {key}")
+        if column.dataType != spark_type(field) and (is_key or column.dataType != spark.NullType()):
+            wanted = _text(spark_type(field))
+            raise InvalidFieldError(
+                spec.name, column.name, f"is {_text(column.dataType)} in the DataFrame; cast it: .cast({wanted!r})"
+            )
+    for name in spec.primary_key:
+        if name not in names:
+            raise InvalidFieldError(
+                spec.name,
+                name,
+                f"is part of the primary key and missing in the DataFrame, which has {', '.join(names)}",
+            )
+
+
+def _field(spec: TableSpecification, name: str) -> Field:
+    if name in spec:
+        return spec.field(name)
+    known = ", ".join(spec.field_names)
+    raise InvalidFieldError(spec.name, name, f"is not a field; the fields are {known} (in exactly this case)")
+
+
+def _text(kind: spark.DataType) -> str:
+    return kind.simpleString()

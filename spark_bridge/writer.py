@@ -1,0 +1,82 @@
+"""Writing: each task stages its rows, and the driver makes all of them visible at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from structable.spi import StagedWrite, TableSpecification, WriteJob
+from structable.spi.arrow import arrow_schema
+
+from .keeper_client import KeeperClient
+from .options import WriteOptions
+
+__all__ = ["StagedMessage", "StructableWriter"]
+
+
+@dataclass(frozen=True)
+class StagedMessage(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Parameters
+    ----------
+    staged : StagedWrite
+        The task's rows.
+    """
+
+    staged: StagedWrite
+
+
+class StructableWriter(DataSourceArrowWriter):
+    """Writes one DataFrame as one atomic job.
+
+    Parameters
+    ----------
+    keeper : KeeperClient
+        Commits or aborts.
+    options : WriteOptions
+        Which table, and how.
+    spec : TableSpecification
+        The table.
+    job : WriteJob
+        As the store began it.
+    """
+
+    def __init__(self, keeper: KeeperClient, options: WriteOptions, spec: TableSpecification, job: WriteJob) -> None:
+        self._keeper = keeper
+        self._options = options
+        self._spec = spec
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:  # type: ignore[override]
+        task = TaskContext.get()
+        assert task is not None
+        with self._options.store.connect() as storage:
+            staged = storage.stage(self._job, task.partitionId(), task.attemptNumber(), self._conformed(iterator))
+        return StagedMessage(staged)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
+        self._keeper.commit_write(self._options.store, self._job, staged)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._options.job_id is None:
+            self._keeper.abort_write(self._options.store, self._job)
+        else:
+            # An aborted id can never be committed, and the caller gave this one in order to submit the job again. What
+            # is staged is not visible, and the store sweeps it.
+            self._keeper.leave_write(self._options.store)
+
+    def _conformed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Spark writes timestamps in the session's time zone, a null literal as a column of nulls, and large strings if
+        # it is so configured. The types were checked when the job began, so that this copies nothing else.
+        schema: pa.Schema | None = None
+        for batch in batches:
+            if schema is None:
+                wanted = arrow_schema(self._spec, batch.schema.names)
+                schema = pa.schema([field.with_nullable(True) for field in wanted])
+            yield batch if batch.schema.equals(schema) else batch.cast(schema)
