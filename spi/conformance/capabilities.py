@@ -49,5 +49,7 @@ def meaning(capability: str) -> str:
         If there is no such capability.
     """
     if capability not in _MEANINGS:
-        raise ValueError(f"{capability!r} is no capability; there are {', '.join(f.name for f in fields(Capabilities))}")
+        raise ValueError(
+            f"{capability!r} is no capability; there are {', '.join(f.name for f in fields(Capabilities))}"
+        )
     return _MEANINGS[capability]

@@ -1,4 +1,4 @@
-"""`Session`: a transaction in a thread of its own, so that tests interleave steps on stores that wait and on those that do not.
+"""`Session`: a transaction in a thread of its own, so that steps interleave on stores that wait and others.
 
 The contract lets a write wait for another transaction, and lets a conflict show up at the write or at the commit. A
 test states its steps in order; a step that waits is left behind and finishes when the transaction it waits for ends.

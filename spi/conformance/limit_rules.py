@@ -7,7 +7,7 @@ import pytest
 from structable.spi import Field, FieldSizeLimitError, InvalidFieldError, Range, Storage, TableSpecification
 
 from .case import ConformanceCase, OpenTable
-from .samples import plain
+from .samples import Record, plain
 
 __all__ = ["LimitRules"]
 
@@ -66,7 +66,7 @@ class LimitRules(ConformanceCase):
     def test_key_and_indexed_value_of_2500_bytes(self, open_table: OpenTable) -> None:
         """A key and an indexed value together have at most 2,500 bytes."""
         table = open_table(LIMITED)
-        key = {"k": "k" * 996, "b": b"", "i": 1}  # 1,000 bytes
+        key: Record = {"k": "k" * 996, "b": b"", "i": 1}  # 1,000 bytes
         table.upsert({**key, "tag": "t" * 1500})
         assert table.count() == 1
         for write in (
@@ -85,8 +85,8 @@ class LimitRules(ConformanceCase):
         """A row has at most 8 MiB, its key included."""
         storage.admin.create(LIMITED)
         table = storage.table("limited")
-        key = {"k": "k" * 4, "b": b"", "i": 1}  # 8 bytes
-        whole = {**key, "one": b"1" * (4 * MEBIBYTE), "two": b"2" * (4 * MEBIBYTE - 8)}
+        key: Record = {"k": "k" * 4, "b": b"", "i": 1}  # 8 bytes
+        whole: Record = {**key, "one": b"1" * (4 * MEBIBYTE), "two": b"2" * (4 * MEBIBYTE - 8)}
         table.upsert(whole)
         row = table.read(("kkkk", b"", 1))
         assert row is not None
@@ -101,7 +101,7 @@ class LimitRules(ConformanceCase):
         """The limit is of the row after the merge, whichever operation merges."""
         storage.admin.create(LIMITED)
         table = storage.table("limited")
-        key = {"k": "k", "b": b"", "i": 1}
+        key: Record = {"k": "k", "b": b"", "i": 1}
         table.upsert({**key, "one": b"1" * (5 * MEBIBYTE)})
         more = b"2" * (4 * MEBIBYTE)
         for write in (

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from structable.spi import Field, InvalidFieldError, Row, TableSpecification, Value
+from structable.spi import Field, InvalidFieldError, Key, Row, TableSpecification, Value
 
 from .case import ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, grid_rows, item, keys, plain
@@ -58,7 +58,14 @@ class ReadRules(ConformanceCase):
         """`multi_read` returns the existing rows of exactly these keys, in key order, each once."""
         table = open_table(GRID)
         table.upsert_many(grid_rows())
-        wanted = [(3, 0, "a"), (0, 1, "b"), (9, 9, "a"), (0, 1, "b"), {"k3": "a", "k2": 1, "k1": 0}, (-1, 0, "a")]
+        wanted: list[Key] = [
+            (3, 0, "a"),
+            (0, 1, "b"),
+            (9, 9, "a"),
+            (0, 1, "b"),
+            {"k3": "a", "k2": 1, "k1": 0},
+            (-1, 0, "a"),
+        ]
         found = table.multi_read(wanted)
         assert isinstance(found, list)
         assert keys(found) == [(0, 1, "a"), (0, 1, "b"), (3, 0, "a")]
@@ -105,7 +112,7 @@ class ReadRules(ConformanceCase):
         row = table.read((1,))
         assert row is not None
         with pytest.raises(TypeError):
-            row["n"] = 6  # type: ignore[index]
+            row["n"] = 6
         with pytest.raises(AttributeError):
             row.n = 6
         with pytest.raises(AttributeError):

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import Any, TypeAlias
 
 from structable.spi import Field, FieldType, Row, TableSpecification, Value
 
@@ -15,6 +16,7 @@ __all__ = [
     "ITEMS",
     "KEY_ORDER",
     "NOTED",
+    "Record",
     "TYPES",
     "WRONG",
     "grid_rows",
@@ -24,9 +26,19 @@ __all__ = [
     "type_name",
 ]
 
+Record: TypeAlias = dict[str, Any]
+"""A row as a plain dictionary. Any: a field's type is known to its table, not to the type checker."""
+
 ITEMS = TableSpecification(
     "items",
-    [Field.long("id"), Field.long("n"), Field.string("tag"), Field.string("note"), Field.int("rank"), Field.double("cost")],
+    [
+        Field.long("id"),
+        Field.long("n"),
+        Field.string("tag"),
+        Field.string("note"),
+        Field.int("rank"),
+        Field.double("cost"),
+    ],
     primary_key=["id"],
     indexes=["tag", "rank"],
 )
@@ -71,8 +83,28 @@ EXTREMES: dict[FieldType, list[Value]] = {
     FieldType.SHORT: [-(2**15), -1, 0, 1, 2**15 - 1],
     FieldType.INT: [-(2**31), -1, 0, 1, 2**31 - 1],
     FieldType.LONG: [-(2**63), -1, 0, 1, 2**63 - 1],
-    FieldType.FLOAT: [-math.inf, -3.4028234663852886e38, -1.5, 0.0, 1.401298464324817e-45, 0.5, 3.4028234663852886e38, math.inf, math.nan],
-    FieldType.DOUBLE: [-math.inf, -1.7976931348623157e308, -0.1, 0.0, 5e-324, 0.1, 1.7976931348623157e308, math.inf, math.nan],
+    FieldType.FLOAT: [
+        -math.inf,
+        -3.4028234663852886e38,
+        -1.5,
+        0.0,
+        1.401298464324817e-45,
+        0.5,
+        3.4028234663852886e38,
+        math.inf,
+        math.nan,
+    ],
+    FieldType.DOUBLE: [
+        -math.inf,
+        -1.7976931348623157e308,
+        -0.1,
+        0.0,
+        5e-324,
+        0.1,
+        1.7976931348623157e308,
+        math.inf,
+        math.nan,
+    ],
     FieldType.DECIMAL: [
         Decimal("-9999999999999999999999999999.9999999999"),
         Decimal("-1.5"),
@@ -81,7 +113,18 @@ EXTREMES: dict[FieldType, list[Value]] = {
         Decimal("1E+5"),
         Decimal("9999999999999999999999999999.9999999999"),
     ],
-    FieldType.STRING: ["", " ", "a", "a\x01", "e\u0301", "line\nbreak\ttab", "quote'\"\\%_", "\u00e9", "\uffff", "\U0010ffff"],
+    FieldType.STRING: [
+        "",
+        " ",
+        "a",
+        "a\x01",
+        "e\u0301",
+        "line\nbreak\ttab",
+        "quote'\"\\%_",
+        "\u00e9",
+        "\uffff",
+        "\U0010ffff",
+    ],
     FieldType.BYTES: [b"", b"\x00", b"\x00\x00", bytes(range(256)), b"\x00\xff", b"a", b"\xff", b"\xff\x00"],
     FieldType.DATE: [dt.date.min, dt.date(1582, 10, 10), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date.max],
     FieldType.TIMESTAMP: [
@@ -132,7 +175,21 @@ KEY_ORDER: dict[FieldType, list[Value]] = {
         "\U00010000",
         "\U0010ffff",
     ],
-    FieldType.BYTES: [b"", b"\x00", b"\x00\x00", b"\x00\x01", b"\x00\xff", b"\x01", b"a", b"a\x00", b"aa", b"b", b"\xff", b"\xff\x00", b"\xff\xff"],
+    FieldType.BYTES: [
+        b"",
+        b"\x00",
+        b"\x00\x00",
+        b"\x00\x01",
+        b"\x00\xff",
+        b"\x01",
+        b"a",
+        b"a\x00",
+        b"aa",
+        b"b",
+        b"\xff",
+        b"\xff\x00",
+        b"\xff\xff",
+    ],
     FieldType.DATE: EXTREMES[FieldType.DATE],
     FieldType.TIMESTAMP: EXTREMES[FieldType.TIMESTAMP],
     FieldType.TIMESTAMP_NTZ: EXTREMES[FieldType.TIMESTAMP_NTZ],
@@ -162,7 +219,13 @@ WRONG: dict[FieldType, list[object]] = {
     FieldType.STRING: [1, b"a", "nul\x00", "\ud800", "a\udfff"],
     FieldType.BYTES: ["a", bytearray(b"a"), 1],
     FieldType.DATE: [dt.datetime(2024, 1, 1), "2024-01-01", 1],
-    FieldType.TIMESTAMP: [dt.datetime(2024, 1, 1), dt.date(2024, 1, 1), "2024-01-01", 0, dt.datetime(9999, 12, 31, 23, 30, tzinfo=_LATER)],
+    FieldType.TIMESTAMP: [
+        dt.datetime(2024, 1, 1),
+        dt.date(2024, 1, 1),
+        "2024-01-01",
+        0,
+        dt.datetime(9999, 12, 31, 23, 30, tzinfo=_LATER),
+    ],
     FieldType.TIMESTAMP_NTZ: [dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.date(2024, 1, 1), "2024-01-01", 0],
 }
 """Values that a field of the type refuses."""
@@ -173,12 +236,12 @@ def type_name(kind: object) -> str:
     return kind.value if isinstance(kind, FieldType) else str(kind)
 
 
-def item(key: int, **fields: Value) -> dict[str, Value]:
+def item(key: int, **fields: Value) -> Record:
     """Return a whole row of ITEMS; fields that are not given are None."""
     return {"id": key, "n": None, "tag": None, "note": None, "rank": None, "cost": None, **fields}
 
 
-def grid_rows() -> list[dict[str, Value]]:
+def grid_rows() -> list[Record]:
     """Return 4 x 4 x 2 rows of GRID, in key order: k1 and k2 from 0 to 3, k3 of "a" and "b"."""
     return [
         {"k1": k1, "k2": k2, "k3": k3, "v": (k1 * k2) % 5, "color": ["red", "green", None][(k1 + k2) % 3]}
@@ -188,11 +251,11 @@ def grid_rows() -> list[dict[str, Value]]:
     ]
 
 
-def keys(rows: Iterable[Row]) -> list[tuple[Value, ...]]:
+def keys(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     """Return the keys of rows, in their order."""
     return [row.key for row in rows]
 
 
-def plain(rows: Iterable[Row | None]) -> list[dict[str, Value] | None]:
+def plain(rows: Iterable[Row]) -> list[Record]:
     """Return rows as dictionaries, in their order."""
-    return [None if row is None else dict(row) for row in rows]
+    return [dict(row) for row in rows]

@@ -11,7 +11,21 @@ from .samples import EXTREMES, TYPES, plain, type_name
 
 __all__ = ["SpecificationRules"]
 
-RESERVED = ["select", "table", "user", "order", "group", "null", "primary", "index", "end", "ctid", "xmin", "oid", "tableoid"]
+RESERVED = [
+    "select",
+    "table",
+    "user",
+    "order",
+    "group",
+    "null",
+    "primary",
+    "index",
+    "end",
+    "ctid",
+    "xmin",
+    "oid",
+    "tableoid",
+]
 """SQL words and names of PostgreSQL's system columns: all of them are legal names."""
 
 KEYABLE = list(EXTREMES.keys() - {FieldType.FLOAT, FieldType.DOUBLE, FieldType.DECIMAL})
@@ -93,7 +107,12 @@ class SpecificationRules(ConformanceCase):
         assert spec != _build(indexes=["v"])
         assert spec != _build(options={"a": "b"})
         assert Field.decimal("d", 5, 2) == Field.decimal("d", 5, 2) != Field.decimal("d", 5, 3)
-        assert (spec.name, spec.primary_key, tuple(spec.indexes), dict(spec.options)) == ("t", ("k",), ("v",), {"a": "b"})
+        assert (spec.name, spec.primary_key, tuple(spec.indexes), dict(spec.options)) == (
+            "t",
+            ("k",),
+            ("v",),
+            {"a": "b"},
+        )
         field = TYPES.field("decimal")
         assert (field.name, field.type, field.precision, field.scale) == ("decimal", FieldType.DECIMAL, 38, 10)
 

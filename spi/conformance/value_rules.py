@@ -138,7 +138,7 @@ class ValueRules(ConformanceCase):
 
     @pytest.mark.parametrize("key", [(), (1, 2), [1], 1, "1", {"id": 1, "n": 1}, {}, {"n": 1}, None], ids=repr)
     def test_key_is_whole(self, open_table: OpenTable, key: object) -> None:
-        """A key argument is a mapping of all key fields, or a tuple in key order; anything else is `InvalidFieldError`."""
+        """A key is a mapping of all key fields, or a tuple in key order; anything else is `InvalidFieldError`."""
         table = open_table(ITEMS)
         whole = cast("tuple[Value, ...]", key)
         for refused in (
@@ -204,7 +204,7 @@ class ValueRules(ConformanceCase):
         assert table.count(where=(col("float") == 3) & (col("double") < 0)) == 1
 
     def test_decimal_that_fits_exactly(self, open_table: OpenTable) -> None:
-        """DECIMAL(p,s) takes what fits exactly: trailing zeros carry no value; it is kept with s digits after the point."""
+        """DECIMAL(p,s) takes what fits exactly; trailing zeros carry no value. It is kept with scale s."""
         table = open_table(TableSpecification("t", [Field.int("k"), Field.decimal("d", 4, 2)], ["k"]))
         for given, kept in [("1.5", "1.50"), ("1.500", "1.50"), ("12", "12.00"), ("9E+1", "90.00"), ("-0.01", "-0.01")]:
             table.upsert({"k": 1, "d": Decimal(given)})

@@ -1,4 +1,4 @@
-"""Rules of the operations that write one row or several: `upsert`, `upsert_many`, `replace`, `insert`, `update`, `delete`."""
+"""Rules of `upsert`, `upsert_many`, `replace`, `insert`, `update` and `delete`."""
 
 from __future__ import annotations
 

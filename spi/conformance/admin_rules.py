@@ -1,0 +1,227 @@
+"""Rules of `TableAdmin`: creating, listing and dropping tables, and taking indexes away."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from structable.spi import (
+    Field,
+    InvalidFieldError,
+    InvalidSpecificationError,
+    SchemaIncompatibleError,
+    Storage,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSpecification,
+    TransactionConflictError,
+    col,
+)
+
+from .case import ConformanceCase
+from .samples import GRID, ITEMS, NOTED, item, keys, plain
+
+__all__ = ["AdminRules"]
+
+
+class AdminRules(ConformanceCase):
+    """DESIGN.md section 3, `TableAdmin`."""
+
+    def test_create_and_exists(self, storage: Storage) -> None:
+        """`create` makes an empty table; `exists` knows it by exactly its name."""
+        assert not storage.admin.exists("items")
+        storage.admin.create(ITEMS)
+        assert storage.admin.exists("items")
+        assert not storage.admin.exists("ITEMS")
+        assert not storage.admin.exists("item")
+        assert storage.table("items").count() == 0
+
+    def test_create_twice(self, storage: Storage) -> None:
+        """`create` of a table that exists is `TableAlreadyExistsError`, whatever the specification; the table stays."""
+        storage.admin.create(ITEMS)
+        storage.table("items").upsert({"id": 1})
+        for spec in (ITEMS, TableSpecification("items", [Field.int("other")], ["other"])):
+            with pytest.raises(TableAlreadyExistsError) as refusal:
+                storage.admin.create(spec)
+            assert refusal.value.table == "items"
+        assert storage.admin.get_specification("items") == ITEMS
+        assert plain(storage.table("items").scan()) == [item(1)]
+
+    @pytest.mark.parametrize("method", ["create", "create_or_update"])
+    def test_names_that_differ_by_case_alone(self, storage: Storage, method: str) -> None:
+        """No two tables may differ by case alone: `InvalidSpecificationError`."""
+        storage.admin.create(ITEMS)
+        twin = TableSpecification("Items", ITEMS.fields, ITEMS.primary_key, ITEMS.indexes)
+        with pytest.raises(InvalidSpecificationError):
+            getattr(storage.admin, method)(twin)
+        assert storage.admin.list() == ["items"]
+        storage.admin.drop("items")
+        getattr(storage.admin, method)(twin)
+        assert storage.admin.list() == ["Items"]
+
+    def test_unknown_table(self, storage: Storage) -> None:
+        """A table that does not exist is `TableNotFoundError`, wherever it is named."""
+        for refused in (
+            lambda: storage.admin.get_specification("missing"),
+            lambda: storage.admin.drop_index("missing", "tag"),
+            lambda: storage.table("missing").count(),
+            lambda: storage.begin_write("missing", mode="upsert", job_id="job"),
+        ):
+            with pytest.raises(TableNotFoundError) as refusal:
+                refused()
+            assert refusal.value.table == "missing"
+        with storage.transaction() as transaction, pytest.raises(TableNotFoundError):
+            transaction.table("missing")
+
+    def test_names_are_exact_case_when_looked_up(self, storage: Storage) -> None:
+        """Names keep their case: another case is another, absent table."""
+        storage.admin.create(ITEMS)
+        with pytest.raises(TableNotFoundError):
+            storage.admin.get_specification("Items")
+        storage.admin.drop("ITEMS")
+        assert storage.admin.list() == ["items"]
+
+    def test_list_in_code_point_order(self, storage: Storage) -> None:
+        """`list()` gives the names in code point order: capitals first, underscores between."""
+        assert storage.admin.list() == []
+        names = ["b", "a", "Z", "a_b", "aB", "a1", "B2"]
+        for name in names:
+            storage.admin.create(TableSpecification(name, [Field.int("k")], ["k"]))
+        assert storage.admin.list() == sorted(names)
+
+    def test_drop(self, storage: Storage) -> None:
+        """`drop` takes the table away; an absent one is no error."""
+        storage.admin.create(ITEMS)
+        storage.admin.create(NOTED)
+        storage.table("items").upsert({"id": 1})
+        storage.table("noted").upsert({"id": "n"})
+        storage.admin.drop("items")
+        storage.admin.drop("items")
+        storage.admin.drop("never was")
+        assert storage.admin.list() == ["noted"]
+        with pytest.raises(TableNotFoundError):
+            storage.table("items").read((1,))
+        assert keys(storage.table("noted").scan()) == [("n",)]
+
+    def test_table_created_again_is_empty(self, storage: Storage) -> None:
+        """A table created again under a dropped name is empty, in rows and indexes, also with another schema."""
+        storage.admin.create(ITEMS)
+        storage.table("items").upsert_many([item(number, tag="a", rank=1) for number in range(50)])
+        storage.admin.drop("items")
+        storage.admin.create(ITEMS)
+        table = storage.table("items")
+        assert table.count() == 0
+        assert keys(table.scan_index("tag", "a")) == []
+        assert keys(table.scan(order_by="rank")) == []
+        table.upsert({"id": 7, "rank": 1})
+        assert plain(table.scan_index("rank", 1)) == [item(7, rank=1)]
+        storage.admin.drop("items")
+        storage.admin.create(TableSpecification("items", [Field.string("name"), Field.bytes("id")], ["name"]))
+        assert storage.table("items").count() == 0
+        storage.table("items").upsert({"name": "x", "id": b"7"})
+        assert plain(storage.table("items").scan()) == [{"name": "x", "id": b"7"}]
+
+    def test_drop_index(self, storage: Storage) -> None:
+        """`drop_index` takes an index away: the field stays, filters on it go on, other indexes stay."""
+        storage.admin.create(ITEMS)
+        table = storage.table("items")
+        table.upsert_many([item(1, tag="a", rank=1), item(2, tag="b", rank=1)])
+        storage.admin.drop_index("items", "tag")
+        assert storage.admin.get_specification("items").indexes == ("rank",)
+        assert storage.table("items").specification.indexes == ("rank",)
+        with pytest.raises(InvalidFieldError):
+            table.scan_index("tag", "a")
+        with pytest.raises(InvalidFieldError):
+            table.scan(order_by="tag")
+        assert keys(table.scan(where=col("tag") == "a")) == [(1,)]
+        assert keys(table.scan_index("rank", 1)) == [(1,), (2,)]
+        table.upsert({"id": 1, "tag": "x" * 5000})  # no limit but the row's where there is no index
+        assert table.count(where=col("tag") == "x" * 5000) == 1
+
+    def test_drop_index_that_is_not_there(self, storage: Storage) -> None:
+        """`drop_index` of a field without an index is `InvalidFieldError`."""
+        storage.admin.create(ITEMS)
+        for field in ("n", "id", "unknown"):
+            with pytest.raises(InvalidFieldError):
+                storage.admin.drop_index("items", field)
+        assert storage.admin.get_specification("items") == ITEMS
+
+    def test_index_made_again_covers_what_happened_without_it(self, storage: Storage) -> None:
+        """An index that is dropped and added again knows the rows as they are now."""
+        storage.admin.create(ITEMS)
+        table = storage.table("items")
+        table.upsert_many([item(number, tag="old") for number in range(6)])
+        storage.admin.drop_index("items", "tag")
+        table.upsert_many([{"id": 0, "tag": "new"}, {"id": 6, "tag": "new"}])
+        table.delete((1,))
+        storage.admin.create_or_update(ITEMS)
+        assert keys(table.scan_index("tag", "old")) == [(2,), (3,), (4,), (5,)]
+        assert keys(table.scan_index("tag", "new")) == [(0,), (6,)]
+        assert keys(table.scan(order_by="tag")) == [(0,), (6,), (2,), (3,), (4,), (5,)]
+
+    def test_many_tables(self, storage: Storage) -> None:
+        """Tables are independent of one another, whatever their schemas."""
+        for spec in (ITEMS, GRID, NOTED):
+            storage.admin.create(spec)
+        with storage.transaction() as transaction:
+            transaction.table("items").upsert({"id": 1})
+            transaction.table("grid").upsert({"k1": 1, "k2": 1, "k3": "a"})
+            transaction.table("noted").upsert({"id": "1"})
+        for name in ("items", "grid", "noted"):
+            assert storage.table(name).count() == 1
+
+    def test_threads_that_create_one_table(self, storage: Storage) -> None:
+        """Of threads that create the same table at once one wins; the others get `TableAlreadyExistsError`."""
+        for number in range(3):
+            spec = TableSpecification(f"t{number}", [Field.int("k"), Field.int("v")], ["k"], ["v"])
+            barrier = threading.Barrier(4)
+
+            def create(spec: TableSpecification = spec, barrier: threading.Barrier = barrier) -> bool:
+                barrier.wait()
+                try:
+                    storage.admin.create(spec)
+                except TableAlreadyExistsError:
+                    return False
+                return True
+
+            with ThreadPoolExecutor(4) as pool:
+                created = [future.result() for future in [pool.submit(create) for _ in range(4)]]
+            assert sorted(created) == [False, False, False, True]
+            storage.table(spec.name).upsert({"k": 1, "v": 1})
+            assert keys(storage.table(spec.name).scan_index("v", 1)) == [(1,)]
+
+    def test_threads_that_add_different_fields(self, storage: Storage) -> None:
+        """Each call is atomic: of two changes made at once each is applied whole, or refused with nothing changed."""
+        storage.admin.create(NOTED)
+        barrier = threading.Barrier(2)
+
+        def widen(name: str) -> bool:
+            spec = TableSpecification("noted", [*NOTED.fields, Field.int(name)], NOTED.primary_key, [name])
+            barrier.wait()
+            try:
+                storage.admin.create_or_update(spec)
+            except SchemaIncompatibleError:  # the other's field came first, and this specification lacks it
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            applied = dict(zip("xy", pool.map(widen, "xy"), strict=True))
+        assert True in applied.values()
+        found = storage.admin.get_specification("noted")
+        added = {name for name in "xy" if name in found}
+        assert added == {name for name, done in applied.items() if done}
+        assert set(found.indexes) == added
+
+    def test_create_while_others_commit(self, storage: Storage) -> None:
+        """Creating a table leaves transactions on others alone: they commit, or get a conflict to be retried."""
+        storage.admin.create(NOTED)
+        transaction = storage.transaction()
+        transaction.table("noted").upsert({"id": "1", "n": 1})
+        storage.admin.create(ITEMS)
+        try:
+            transaction.commit()
+        except TransactionConflictError:
+            storage.table("noted").upsert({"id": "1", "n": 1})
+        assert keys(storage.table("noted").scan()) == [("1",)]

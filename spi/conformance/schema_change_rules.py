@@ -1,0 +1,359 @@
+"""Rules of `create_or_update`, and of transactions across a schema change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from structable.spi import (
+    Field,
+    FieldType,
+    SchemaIncompatibleError,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    Transaction,
+    TransactionConflictError,
+    Value,
+    col,
+    connect,
+)
+
+from .case import ConformanceCase
+from .samples import ITEMS, NOTED, item, keys, plain
+
+__all__ = ["SchemaChangeRules"]
+
+INTEGERS = [FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG]
+WIDER = TableSpecification("noted", [*NOTED.fields, Field.int("added")], ["id"], ["note"])
+"""NOTED with a new field and a new index."""
+
+
+def with_value(kind: FieldType, indexes: tuple[str, ...] = ()) -> TableSpecification:
+    """Return a table with one field of the type."""
+    return TableSpecification("t", [Field.int("k"), Field("v", kind)], ["k"], indexes)
+
+
+class SchemaChangeRules(ConformanceCase):
+    """DESIGN.md section 3: what `create_or_update` does, what it refuses, and who sees it when."""
+
+    def test_it_creates_an_absent_table(self, storage: Storage) -> None:
+        """`create_or_update` creates."""
+        storage.admin.create_or_update(ITEMS)
+        assert storage.admin.get_specification("items") == ITEMS
+
+    def test_equal_specification_changes_nothing(self, storage: Storage) -> None:
+        """It does nothing for an equal specification, and ignores the order of fields and of indexes."""
+        storage.admin.create(ITEMS)
+        storage.table("items").upsert(item(1, tag="a"))
+        storage.admin.create_or_update(ITEMS)
+        turned = TableSpecification("items", ITEMS.fields[::-1], ITEMS.primary_key, ITEMS.indexes[::-1])
+        storage.admin.create_or_update(turned)
+        assert set(storage.admin.get_specification("items").fields) == set(ITEMS.fields)
+        assert plain(storage.table("items").scan()) == [item(1, tag="a")]
+
+    def test_new_fields_read_null(self, storage: Storage) -> None:
+        """It adds new non-key fields of any type, wherever they stand; existing rows read null in them."""
+        storage.admin.create(NOTED)
+        table = storage.table("noted")
+        table.upsert_many([{"id": "a", "n": 1}, {"id": "b", "note": "x"}])
+        added = [Field.decimal("d", 5, 2), Field.timestamp("at"), Field.boolean("flag"), Field.bytes("raw")]
+        storage.admin.create_or_update(TableSpecification("noted", [*added, *NOTED.fields], ["id"]))
+        nulls: dict[str, Value] = {field.name: None for field in added}
+        assert plain(table.scan()) == [
+            {"id": "a", "n": 1, "note": None, **nulls},
+            {"id": "b", "n": None, "note": "x", **nulls},
+        ]
+        assert table.count(where=col("flag").is_null()) == 2
+        table.upsert({"id": "a", "flag": True})
+        assert table.read(("a",)) == {"id": "a", "n": 1, "note": None, **nulls, "flag": True}
+        assert keys(table.scan(where=col("flag").is_null())) == [("b",)]
+
+    def test_new_index_covers_existing_rows(self, storage: Storage) -> None:
+        """It adds new indexes, on old and on new fields; they cover the rows that are there."""
+        storage.admin.create(NOTED)
+        table = storage.table("noted")
+        table.upsert_many([{"id": str(number), "note": "ab"[number % 2], "n": None} for number in range(8)])
+        fields = [*NOTED.fields, Field.int("rank")]
+        storage.admin.create_or_update(TableSpecification("noted", fields, ["id"], ["note", "rank"]))
+        assert keys(table.scan_index("note", "a")) == [("0",), ("2",), ("4",), ("6",)]
+        assert keys(table.scan_index("rank", None)) == [(str(number),) for number in range(8)]
+        assert keys(table.scan(order_by="note", limit=5)) == [("0",), ("2",), ("4",), ("6",), ("1",)]
+        table.upsert({"id": "0", "note": "b", "rank": 1})
+        assert keys(table.scan_index("note", "a")) == [("2",), ("4",), ("6",)]
+        assert keys(table.scan_index("rank", 1)) == [("0",)]
+
+    @pytest.mark.parametrize(("narrow", "wide"), [(n, w) for n in range(4) for w in range(n + 1, 4)])
+    @pytest.mark.parametrize("indexes", [(), ("v",)], ids=["plain", "indexed"])
+    def test_integers_widen(self, storage: Storage, narrow: int, wide: int, indexes: tuple[str, ...]) -> None:
+        """It widens non-key fields BYTE to SHORT to INT to LONG, indexed or not; the values and their order stay."""
+        before, after = INTEGERS[narrow], INTEGERS[wide]
+        storage.admin.create(with_value(before, indexes))
+        table = storage.table("t")
+        least, most = -(2 ** (before.integer_bits - 1)), 2 ** (before.integer_bits - 1) - 1
+        table.upsert_many([{"k": 1, "v": least}, {"k": 2, "v": most}, {"k": 3, "v": None}, {"k": 4, "v": -1}])
+        storage.admin.create_or_update(with_value(after, indexes))
+        assert storage.admin.get_specification("t") == with_value(after, indexes)
+        table.upsert({"k": 5, "v": most + 1})
+        assert [row["v"] for row in table.scan()] == [least, most, None, -1, most + 1]
+        assert keys(table.scan(where=col("v") < most + 1)) == [(1,), (2,), (4,)]
+        table.increment((2,), "v")
+        assert keys(table.scan(where=col("v") == most + 1)) == [(2,), (5,)]
+        if indexes:
+            assert keys(table.scan_index("v", most + 1)) == [(2,), (5,)]
+            assert keys(table.scan_index("v", -1)) == [(4,)]
+            assert keys(table.scan(order_by="v")) == [(3,), (1,), (4,), (2,), (5,)]
+
+    def test_float_widens_to_double(self, storage: Storage) -> None:
+        """It widens FLOAT to DOUBLE: old values stay as they were rounded, new ones are not rounded."""
+        storage.admin.create(with_value(FieldType.FLOAT))
+        table = storage.table("t")
+        table.upsert({"k": 1, "v": 0.1})
+        storage.admin.create_or_update(with_value(FieldType.DOUBLE))
+        table.upsert({"k": 2, "v": 0.1})
+        assert [row["v"] for row in table.scan()] == [0.10000000149011612, 0.1]
+        assert keys(table.scan(where=col("v") == 0.1)) == [(2,)]
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            TableSpecification("noted", [Field.string("id"), Field.string("note")], ["id"]),
+            TableSpecification("noted", [Field.string("id"), Field.string("note"), Field.int("n")], ["id"]),
+            TableSpecification("noted", [Field.string("id"), Field.string("note"), Field.double("n")], ["id"]),
+            TableSpecification("noted", [Field.string("id"), Field.bytes("note"), Field.long("n")], ["id"]),
+            TableSpecification("noted", [*NOTED.fields, Field.int("k2")], ["id", "k2"]),
+            TableSpecification("noted", NOTED.fields, ["n"]),
+            TableSpecification("noted", NOTED.fields, ["id"], options={"a": "b"}),
+            TableSpecification("noted", [*NOTED.fields[:2], Field.long("N")], ["id"]),
+        ],
+        ids=[
+            "field removed",
+            "narrowed",
+            "long to double",
+            "retyped",
+            "key extended",
+            "other key",
+            "options",
+            "renamed by case",
+        ],
+    )
+    def test_all_else_is_refused(self, storage: Storage, spec: TableSpecification) -> None:
+        """It refuses every other change with `SchemaIncompatibleError`, and changes nothing."""
+        storage.admin.create(NOTED)
+        storage.table("noted").upsert({"id": "a", "n": 1})
+        with pytest.raises(SchemaIncompatibleError) as refusal:
+            storage.admin.create_or_update(spec)
+        assert refusal.value.table == "noted"
+        assert refusal.value.differences
+        assert storage.admin.get_specification("noted") == NOTED
+        assert plain(storage.table("noted").scan()) == [{"id": "a", "note": None, "n": 1}]
+
+    def test_missing_index_is_refused(self, storage: Storage) -> None:
+        """An index is not dropped by leaving it out: that is `drop_index`'s."""
+        storage.admin.create(ITEMS)
+        with pytest.raises(SchemaIncompatibleError):
+            storage.admin.create_or_update(TableSpecification("items", ITEMS.fields, ["id"], ["tag"]))
+        assert storage.admin.get_specification("items") == ITEMS
+
+    @pytest.mark.parametrize(("narrow", "wide"), [(FieldType.INT, FieldType.LONG), (FieldType.BYTE, FieldType.SHORT)])
+    def test_key_fields_do_not_widen(self, storage: Storage, narrow: FieldType, wide: FieldType) -> None:
+        """Only non-key fields are widened."""
+        storage.admin.create(TableSpecification("t", [Field("k", narrow)], ["k"]))
+        with pytest.raises(SchemaIncompatibleError):
+            storage.admin.create_or_update(TableSpecification("t", [Field("k", wide)], ["k"]))
+
+    def test_decimals_do_not_widen(self, storage: Storage) -> None:
+        """Precision and scale do not change."""
+        storage.admin.create(TableSpecification("t", [Field.int("k"), Field.decimal("d", 5, 2)], ["k"]))
+        for precision, scale in ((6, 2), (5, 1), (4, 2)):
+            with pytest.raises(SchemaIncompatibleError):
+                storage.admin.create_or_update(
+                    TableSpecification("t", [Field.int("k"), Field.decimal("d", precision, scale)], ["k"])
+                )
+
+    def test_every_difference_is_listed(self, storage: Storage) -> None:
+        """The refusal lists every difference, not the first; what would have been allowed is not done either."""
+        storage.admin.create(ITEMS)
+        fields = [
+            Field.long("id"),
+            Field.double("n"),
+            Field.bytes("tag"),
+            Field.string("note"),
+            Field.int("rank"),
+            Field.int("new"),
+        ]
+        with pytest.raises(SchemaIncompatibleError) as refusal:
+            storage.admin.create_or_update(TableSpecification("items", fields, ["id"], ["tag"]))
+        assert len(refusal.value.differences) >= 4
+        for name in ("n", "tag", "cost", "rank"):
+            assert any(repr(name) in difference for difference in refusal.value.differences), name
+        assert storage.admin.get_specification("items") == ITEMS
+
+    def test_next_transaction_uses_the_new_schema(self, storage: Storage) -> None:
+        """A transaction that begins after an admin call uses the new schema; a view does with its next call."""
+        storage.admin.create(NOTED)
+        view = storage.table("noted")
+        view.upsert({"id": "a"})
+        storage.admin.create_or_update(WIDER)
+        with storage.transaction() as transaction:
+            table = transaction.table("noted")
+            assert table.specification == WIDER
+            table.upsert({"id": "b", "added": 1, "note": "x"})
+        assert plain(view.scan_index("note", "x")) == [{"id": "b", "note": "x", "n": None, "added": 1}]
+        storage.admin.drop_index("noted", "note")
+        assert view.specification.indexes == ()
+        storage.admin.drop("noted")
+        storage.admin.create(TableSpecification("noted", [Field.int("other")], ["other"]))
+        view.upsert({"other": 1})
+        assert plain(view.scan()) == [{"other": 1}]
+
+    @pytest.fixture
+    def hasty(self, storage_url: str) -> Iterator[Storage]:
+        """Connect to the fresh store such that admin calls hardly wait for open transactions."""
+        with connect(storage_url, ddl_timeout=0.5) as storage:
+            yield storage
+
+    def change(self, action: Callable[[], None]) -> bool:
+        """Run an admin call that may have to wait for open transactions, and tell whether it was done."""
+        try:
+            action()
+        except StorageUnavailableError:
+            return False
+        return True
+
+    def test_open_transaction_never_mixes_two_schemas(self, hasty: Storage) -> None:
+        """A transaction whose table was changed since its snapshot reads by the old schema, or gets a conflict."""
+        hasty.admin.create(NOTED)
+        hasty.table("noted").upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+        transaction = hasty.transaction()
+        before = plain(transaction.table("noted").scan())
+        self.change(lambda: hasty.admin.create_or_update(WIDER))
+        try:
+            table = transaction.table("noted")
+            assert plain(table.scan()) == before
+            assert table.specification == NOTED
+        except TransactionConflictError:
+            pass
+        finally:
+            transaction.rollback()
+
+    def test_open_transaction_never_reads_a_dropped_table_empty(self, hasty: Storage) -> None:
+        """A transaction whose table was dropped, and created again, reads its snapshot's rows or gets a conflict."""
+        hasty.admin.create(NOTED)
+        hasty.table("noted").upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+        transaction = hasty.transaction()
+        before = plain(transaction.table("noted").scan())
+
+        def make_again() -> None:
+            hasty.admin.drop("noted")
+            hasty.admin.create(NOTED)
+            hasty.table("noted").upsert({"id": "new"})
+
+        self.change(make_again)
+        try:
+            assert plain(transaction.table("noted").scan()) == before
+            row = transaction.table("noted").read(("a",))
+            assert row is not None
+            assert row["n"] == 1
+            assert transaction.table("noted").read(("new",)) is None
+        except TransactionConflictError:
+            pass
+        finally:
+            transaction.rollback()
+
+    @pytest.mark.parametrize("write", ["upsert", "delete", "increment"])
+    def test_writes_do_not_reach_a_table_made_again(self, hasty: Storage, write: str) -> None:
+        """What a transaction wrote to a table that was dropped meanwhile never shows in one created under its name."""
+        hasty.admin.create(NOTED)
+        hasty.table("noted").upsert({"id": "a", "n": 1})
+        transaction = hasty.transaction()
+        table = transaction.table("noted")
+        assert table.count() == 1
+        match write:
+            case "upsert":
+                table.upsert({"id": "b", "n": 2})
+            case "delete":
+                table.delete(("a",))
+            case _:
+                table.increment(("a",), "n")
+
+        def make_again() -> None:
+            hasty.admin.drop("noted")
+            hasty.admin.create(NOTED)
+            hasty.table("noted").upsert({"id": "a", "n": 100})
+
+        changed = self.change(make_again)
+        self.leave(transaction)
+        if changed:
+            assert plain(hasty.table("noted").scan()) == [{"id": "a", "note": None, "n": 100}]
+
+    def leave(self, transaction: Transaction) -> None:
+        """Commit, or roll back on a conflict."""
+        try:
+            transaction.commit()
+        except TransactionConflictError:
+            transaction.rollback()
+
+    def test_write_before_a_new_index_is_found_by_it(self, hasty: Storage) -> None:
+        """A transaction open while an index is added either gets a conflict, or its rows are found by the index."""
+        hasty.admin.create(NOTED)
+        hasty.table("noted").upsert_many([{"id": str(number), "note": "x"} for number in range(5)])
+        transaction = hasty.transaction()
+        transaction.table("noted").upsert({"id": "0", "note": "y"})
+        transaction.table("noted").upsert({"id": "9", "note": "x"})
+        transaction.table("noted").delete(("1",))
+        if not self.change(lambda: hasty.admin.create_or_update(WIDER)):
+            self.leave(transaction)
+            return
+        self.leave(transaction)
+        self.assert_index_matches(hasty)
+
+    def assert_index_matches(self, storage: Storage) -> None:
+        """Check that an index of NOTED holds exactly what its rows say."""
+        with storage.transaction(read_only=True) as transaction:
+            table = transaction.table("noted")
+            rows = plain(table.scan())
+            for note in ("x", "y", "z", None):
+                assert plain(table.scan_index("note", note)) == [
+                    row for row in rows if row is not None and row["note"] == note
+                ]
+            assert len(list(table.scan(order_by="note"))) == len(rows)
+
+    def test_index_added_to_a_live_table(self, storage: Storage) -> None:
+        """An index is added while others write: it holds exactly what the rows say, and no write is lost."""
+        storage.admin.create(NOTED)
+        storage.table("noted").upsert_many(
+            [{"id": f"{number:04}", "note": "xyz"[number % 3], "n": 0} for number in range(300)]
+        )
+        stop = threading.Event()
+
+        def write(worker: int) -> int:
+            done = 0
+            while not stop.is_set() and done < 10_000:
+                key = f"{(done * 7 + worker * 150) % 300:04}"
+
+                def change(transaction: Transaction, key: str = key, done: int = done) -> None:
+                    table = transaction.table("noted")
+                    table.upsert({"id": key, "note": "zyx"[done % 3]})
+                    table.increment((key,), "n")
+
+                storage.run(change, max_attempts=100)
+                done += 1
+            return done
+
+        with ThreadPoolExecutor(2) as pool:
+            writers = [pool.submit(write, worker) for worker in range(2)]
+            try:
+                storage.admin.create_or_update(WIDER)
+                self.assert_index_matches(storage)
+                storage.admin.drop_index("noted", "note")
+                storage.admin.create_or_update(WIDER)
+            finally:
+                stop.set()
+            written = sum(writer.result() for writer in writers)
+        self.assert_index_matches(storage)
+        total = sum(int(str(row["n"])) for row in storage.table("noted").scan())
+        assert total == written

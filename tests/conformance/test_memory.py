@@ -1,0 +1,16 @@
+"""The memory store keeps the contract."""
+
+import uuid
+
+import pytest
+
+from structable.spi.conformance import BackendConformance, Capabilities
+
+
+class TestMemory(BackendConformance):
+    # It lives and dies with its process; within it, a name is one store.
+    capabilities = Capabilities(multi_process=False, durable_after_kill=False, writes_never_wait=True)
+
+    @pytest.fixture
+    def storage_url(self) -> str:
+        return f"memory://{uuid.uuid4().hex}"
