@@ -21,14 +21,12 @@ from structable.spi.values import check_row
 from .errors import UsageProblem
 from .json_rows import row_from_json
 from .output import format_of
-from .text_columns import CellError, column_from_text
 from .type_casts import cast_batch
 
 __all__ = ["Source", "open_source"]
 
 _BATCH_ROWS = 4096
 _BATCH_BYTES = 16 * 1024 * 1024
-_CSV_BLOCK = 48 * 1024 * 1024  # of a file; a row of the largest size fits, written as hexadecimal digits and quoted
 
 
 class Source(ABC):
@@ -49,7 +47,7 @@ class Source(ABC):
         self._place = place
         self._stream = stream
         self._rows = 0
-        self._last: pa.RecordBatch | None = None
+        self._last: tuple[int, pa.RecordBatch] | None = None
         self.name = "standard input" if place == "-" else place
 
     def __enter__(self) -> Self:
@@ -72,9 +70,10 @@ class Source(ABC):
         for batch in self._read():
             rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
             for start in range(0, batch.num_rows, rows):
-                self._last = self._converted(batch.slice(start, rows))
-                yield self._last
-                self._rows += self._last.num_rows
+                converted = self._converted(batch.slice(start, rows))
+                self._last = self._rows, converted
+                yield converted
+                self._rows += converted.num_rows
 
     @abstractmethod
     def _read(self) -> Iterator[pa.RecordBatch]:
@@ -100,11 +99,12 @@ class Source(ABC):
         error : InvalidFieldError
             As the store raised it.
         """
-        for position, row in enumerate(self._last.to_pylist() if self._last is not None else ()):
+        first, batch = self._last or (0, None)
+        for number, row in enumerate(batch.to_pylist() if batch is not None else (), first):
             try:
                 check_row(self._spec, row)
             except InvalidFieldError as found:
-                return UsageProblem(f"{self._row(self._rows + position)}: {found}")
+                return UsageProblem(f"{self._row(number)}: {found}")
         return UsageProblem(f"{self.name}: {error}")
 
     def _row(self, number: int) -> str:
@@ -131,6 +131,8 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
     UsageProblem
         If it cannot be read, or its format is not known.
     """
+    from .csv_source import CsvSource
+
     kind = format_of(place, format_)
     if place == "-" and kind == "parquet":
         raise UsageProblem("parquet is read from a file, not from standard input")
@@ -139,81 +141,12 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
     except OSError as error:
         raise UsageProblem(f"{place}: {error.strerror}") from error
     sources: dict[str, Callable[[TableSpecification, str, BinaryIO], Source]] = {
-        "csv": _CsvSource,
+        "csv": CsvSource,
         "json": _JsonSource,
         "arrow": _ArrowSource,
         "parquet": _ParquetSource,
     }
     return sources[kind](spec, place, stream)
-
-
-class _CsvSource(Source):
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        from pyarrow import csv
-
-        try:
-            reader = csv.open_csv(
-                self._stream,
-                csv.ReadOptions(block_size=_CSV_BLOCK),
-                csv.ParseOptions(newlines_in_values=True),
-                csv.ConvertOptions(
-                    # All columns are texts, for `literals` to read; an empty cell is null, a quoted one is not.
-                    column_types={name: pa.string() for name in self._spec.field_names},
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-            self._check_header(reader.schema.names)
-            yield from reader
-        except (pa.ArrowInvalid, OSError) as error:
-            self._explain(error)
-
-    def _check_header(self, names: list[str]) -> None:
-        for position, name in enumerate(names):
-            if name not in self._spec:
-                known = ", ".join(self._spec.field_names)
-                self._malformed(f"the column {name!r} of its first line is not a field; the fields are {known}")
-            if name in names[:position]:
-                self._malformed(f"the column {name!r} is there twice")
-
-    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = []
-        for name, texts in zip(batch.schema.names, batch.columns, strict=True):
-            try:
-                columns.append(column_from_text(self._spec.field(name), texts))
-            except CellError as error:
-                raise UsageProblem(f"{self._row(self._rows + error.position)}, field '{name}': {error}") from None
-        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
-
-    def _explain(self, error: Exception) -> NoReturn:
-        for start, line in self._lines():
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                raise UsageProblem(f"{self.name}, line {start}: the text is not UTF-8") from error
-        self._malformed(error)
-
-    def _row(self, number: int) -> str:
-        for position, (line, _) in enumerate(self._lines()):
-            if position == number + 1:  # the header is the first
-                return f"{self.name}, line {line}"
-        return super()._row(number)
-
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the rows of the file, each with the number of its first line; blank lines are none."""
-        if self._place == "-" or not Path(self._place).is_file():
-            return
-        with Path(self._place).open("rb") as stream:
-            start, row = 1, b""
-            for number, line in enumerate(stream, 1):
-                row += line
-                if row.count(b'"') % 2 == 0:
-                    if row.strip(b"\r\n"):
-                        yield start, row
-                    start, row = number + 1, b""
-            if row:
-                yield start, row
 
 
 class _JsonSource(Source):
@@ -224,7 +157,7 @@ class _JsonSource(Source):
             if not line.strip():
                 continue
             try:
-                row = row_from_json(self._spec, line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                row = row_from_json(self._spec, line.strip().decode("utf-8-sig" if number == 1 else "utf-8"))
             except UnicodeDecodeError:
                 self._wrong(number, "the text is not UTF-8")
             except json.JSONDecodeError as error:
@@ -272,7 +205,7 @@ class _ArrowSource(_TypedSource):
                     yield reader.get_batch(number)
             else:
                 yield from pa.ipc.open_stream(cast(IOBase, self._stream))
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             self._malformed(f"is not Arrow's IPC format, or is damaged: {error}")
 
 
@@ -289,7 +222,7 @@ class _ParquetSource(_TypedSource):
                 done += batch.num_rows
                 self._fraction = done / file.metadata.num_rows
                 yield batch
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             self._malformed(f"is not a Parquet file, or is damaged: {error}")
 
     @property

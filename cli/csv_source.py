@@ -1,0 +1,173 @@
+"""CSV files to import: cells as `literals` reads them, and the line of whatever is wrong.
+
+The file is cut into chunks of whole rows here and parsed by Arrow. Its form is RFC 4180's, which Arrow alone would not
+insist on: it takes a file that was cut off inside a quoted cell for a whole one.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from io import BytesIO
+from typing import BinaryIO, NoReturn, cast
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from .errors import UsageProblem
+from .sources import Source
+from .text_columns import CellError, column_from_text
+
+__all__ = ["CsvSource"]
+
+_CHUNK = 4 * 1024 * 1024
+_LARGEST_ROW = 64 * 1024 * 1024  # the largest row of a table, written as hexadecimal digits or doubled quotes, fits
+_QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+_STRAY_RETURN = re.compile(rb"\r(?!\n)")
+_STRAY_QUOTE = re.compile(rb'(?<=[^,\r\n])""|""(?=[^,\r\n])')
+
+
+class CsvSource(Source):
+    """A file with a header; an empty cell is null, an empty quoted one an empty string."""
+
+    _names: list[str]
+    _line = 1
+    _chunk = b""
+    _chunk_rows = 0
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        self._names = []
+        for chunk in self._chunks():
+            self._chunk, self._chunk_rows = chunk, self._rows
+            if b'"' in chunk or b"\r" in chunk:
+                self._check_form(chunk)
+            try:
+                chunk.decode()
+            except UnicodeDecodeError as error:
+                self._wrong(self._line + chunk.count(b"\n", 0, error.start), "the text is not UTF-8")
+            if self._names:
+                yield from self._parsed(chunk)
+            else:
+                self._names = self._header(chunk)
+            self._line += chunk.count(b"\n")
+        if not self._names:
+            self._malformed("it is empty; a first line with the names of the columns is needed")
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the first row, then all others in chunks of whole rows, some megabytes each."""
+        pending, ended = b"", False
+        find_end = _end_of_first_row
+        while pending or not ended:
+            end = find_end(pending) or (len(pending) if ended else 0)
+            if end:
+                yield pending[:end]
+                pending = pending[end:]
+                find_end = _end_of_last_row
+                continue
+            if len(pending) > _LARGEST_ROW:
+                self._wrong(self._line, f"a quote is not closed, or the row is over {_LARGEST_ROW:,} bytes")
+            read = self._stream.read(_CHUNK)
+            pending, ended = pending + read, not read
+
+    def _header(self, row: bytes) -> list[str]:
+        names = next(csv.reader([row.removeprefix(BOM_UTF8).decode().strip("\r\n")]), [""])
+        for position, name in enumerate(names):
+            if name not in self._spec:
+                known = ", ".join(self._spec.field_names)
+                self._malformed(f"the column {name[:50]!r} of its first line is not a field; the fields are {known}")
+            if name in names[:position]:
+                self._malformed(f"the column {name!r} is there twice")
+        return names
+
+    def _check_form(self, chunk: bytes) -> None:
+        if not _fault(chunk):
+            return
+        for line, row in self._lines():
+            if fault := _fault(row):
+                self._wrong(line, fault)
+
+    def _parsed(self, chunk: bytes) -> Iterator[pa.RecordBatch]:
+        if not chunk.strip(b"\r\n"):
+            return
+        try:
+            yield from arrow_csv.read_csv(
+                cast(BinaryIO, pa.BufferReader(chunk)),
+                arrow_csv.ReadOptions(column_names=self._names, block_size=len(chunk) + 1),
+                arrow_csv.ParseOptions(newlines_in_values=True),
+                arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(self._names, pa.string()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            ).to_batches()
+        except pa.ArrowException as error:
+            for line, row in self._lines():
+                cells = _QUOTED.sub(b"", row).count(b",") + 1
+                if cells != len(self._names):
+                    self._wrong(line, f"there are {cells} cells; the first line has {len(self._names)}")
+            self._malformed(error)
+
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for name, texts in zip(self._names, batch.columns, strict=True):
+            try:
+                columns.append(column_from_text(self._spec.field(name), texts))
+            except CellError as error:
+                raise UsageProblem(f"{self._row(self._rows + error.position)}, field '{name}': {error}") from None
+        return pa.RecordBatch.from_arrays(columns, self._names)
+
+    def _wrong(self, line: int, reason: str) -> NoReturn:
+        raise UsageProblem(f"{self.name}, line {line}: {reason}")
+
+    def _row(self, number: int) -> str:
+        for position, (line, _) in enumerate(self._lines(), self._chunk_rows):
+            if position == number:
+                return f"{self.name}, line {line}"
+        return super()._row(number)
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the rows of the chunk, each with the number of its first line; blank lines are none."""
+        start, row, quotes = self._line, b"", 0
+        for number, line in enumerate(BytesIO(self._chunk), self._line):
+            row += line
+            quotes += line.count(b'"')
+            if quotes % 2 == 0:
+                if row.strip(b"\r\n"):
+                    yield start, row
+                start, row = number + 1, b""
+        if row:
+            yield start, row
+
+
+def _fault(rows: bytes) -> str:
+    skeleton = _QUOTED.sub(b'""', rows)
+    if skeleton.count(b'"') % 2:
+        return "a quote is not closed"
+    if _STRAY_QUOTE.search(skeleton):
+        return "a quote stands inside a cell; such a cell is quoted, and the quote doubled"
+    if _STRAY_RETURN.search(skeleton):
+        return "a carriage return stands alone; such a cell is quoted, and lines end in a line feed"
+    return ""
+
+
+def _end_of_first_row(content: bytes) -> int:
+    """Return where the first row ends, 0 where it does not: at a line feed outside quotes."""
+    end = content.find(b"\n") + 1
+    while end and content.count(b'"', 0, end) % 2:
+        end = content.find(b"\n", end) + 1
+    return end
+
+
+def _end_of_last_row(content: bytes) -> int:
+    """Return where the last whole row ends, 0 where there is none."""
+    quotes = content.count(b'"')
+    end = len(content)
+    while (start := content.rfind(b"\n", 0, end)) >= 0:
+        quotes -= content.count(b'"', start, end)
+        if quotes % 2 == 0:
+            return start + 1
+        end = start
+    return 0
