@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from structable.spi import Filter, ScanSplit, TableSpecification
 
+from .errors import one_line_errors
 from .filters import translate_filter
 from .keeper_client import KeeperClient
 from .options import ReadOptions
@@ -62,6 +63,7 @@ class StructableReader(spark.DataSourceReader):
         self._schema = schema
         self._where: Filter | None = None
 
+    @one_line_errors()
     def partitions(self) -> list[spark.InputPartition]:
         planned = self._keeper.plan(self._options, self._columns, self._where)
         return [SplitPartition(planned.plan_id, split) for split in planned.splits]
@@ -71,6 +73,7 @@ class StructableReader(spark.DataSourceReader):
         schema = to_arrow_schema(self._schema, timezone="UTC")
         options = self._options
         with (
+            one_line_errors(),
             self._keeper.holding(partition.plan_id, options.table, options.lease),
             options.store.connect() as storage,
         ):

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from .errors import one_line_errors
 from .keeper_client import KeeperClient
 from .options import ReadOptions, WriteOptions
 from .reader import FilteringReader, StructableReader
@@ -29,10 +30,12 @@ class StructableDataSource(DataSource):
     def name(cls) -> str:
         return "structable"
 
+    @one_line_errors()
     def schema(self) -> StructType:
         options = ReadOptions.parse(self.options)
         return spark_schema(self.keeper.describe(options.store, options.table), options.columns)
 
+    @one_line_errors()
     def reader(self, schema: StructType) -> StructableReader:
         options = ReadOptions.parse(self.options)
         if options.columns is not None and list(options.columns) != schema.fieldNames():
@@ -43,6 +46,7 @@ class StructableDataSource(DataSource):
         spec = self.keeper.describe(options.store, options.table)
         return (FilteringReader if self.pushes_filters else StructableReader)(self.keeper, options, spec, schema)
 
+    @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
         options = WriteOptions.parse(self.options, overwrite=overwrite)
         spec = self.keeper.describe(options.store, options.table)

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from structable.spi import StagedWrite, TableSpecification, WriteJob
 from structable.spi.arrow import arrow_schema
 
+from .errors import one_line_errors
 from .keeper_client import KeeperClient
 from .options import WriteOptions
 
@@ -52,6 +53,7 @@ class StructableWriter(DataSourceArrowWriter):
         self._spec = spec
         self._job = job
 
+    @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:  # type: ignore[override]
         task = TaskContext.get()
         assert task is not None
@@ -59,10 +61,12 @@ class StructableWriter(DataSourceArrowWriter):
             staged = storage.stage(self._job, task.partitionId(), task.attemptNumber(), self._conformed(iterator))
         return StagedMessage(staged)
 
+    @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
         self._keeper.commit_write(self._options.store, self._job, staged)
 
+    @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.job_id is None:
             self._keeper.abort_write(self._options.store, self._job)
