@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from structable.spi import DataCorruptionError, Field, FieldType
 from structable.spi.arrow import arrow_schema, arrow_type
 
-from .byte_columns import BadElementError, ByteColumn, Integers, Records, TooLargeError
+from .arrow_buffers import Array, Integers, Numbers, bits, buffer_of, make_array, replace_zeros, select
+from .byte_columns import BadElementError, ByteColumn, TooLargeError
 from .engine import Pair
 from .generated import corrupt
 from .key_code import key_width, shortest_form
@@ -117,7 +115,7 @@ class ArrowDecoder:
             yield from self._decode_parts(keys[half:], values[half:])
 
     def _decode(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
-        arrays: dict[str, pa.Array] = {}
+        arrays: dict[str, Array] = {}
         if self._values_wanted:
             try:
                 column = ByteColumn(values)
@@ -152,13 +150,18 @@ class ArrowDecoder:
             ) from error
         return batch
 
-    def _decode_mixed(self, versions: Records, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
+    def _decode_mixed(self, versions: Numbers, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
         """Decode rows of several layouts one layout after the other, and put them into their order again."""
         groups = [np.flatnonzero(versions == version) for version in np.unique(versions)]
-        parts = [self._decode([keys[i] for i in group], [values[i] for i in group]) for group in groups]
+        parts = [
+            self._decode([keys[i] for i in group.tolist()], [values[i] for i in group.tolist()]) for group in groups
+        ]
         order = np.argsort(np.concatenate(groups))
-        merged = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        return merged[0].take(pa.array(order))
+        columns = [
+            select(pa.concat_arrays([part.column(position) for part in parts]), order)
+            for position in range(len(self._columns))
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)
 
     def _bad_value(self, raw: bytes) -> DataCorruptionError:
         self._rows.decode_values(raw)
@@ -191,7 +194,7 @@ class _LayoutReader:
             offsets.append(layout.offsets[position])
         self._dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": layout.size})
 
-    def read(self, column: ByteColumn) -> dict[str, pa.Array]:
+    def read(self, column: ByteColumn) -> dict[str, Array]:
         layout = self._layout
         records = column.records(self._dtype, column.begins)
         words = [records[f"w{word}"] for word in range(layout.words)]
@@ -203,32 +206,30 @@ class _LayoutReader:
             edges[position] = begin, end
             begin = end
         column.require(begin == column.ends)
-        arrays: dict[str, pa.Array] = {}
+        arrays: dict[str, Array] = {}
         for position, field, kind in self._fields:
             validity = None
             if has_nulls:
                 word, mask = layout.null_bit(position)
-                validity = _bits(words[word] & np.array(mask, words[word].dtype) == 0)
+                validity = bits(words[word] & np.array(mask, words[word].dtype) == 0)
             if position in edges:
-                array = column.pieces(*edges[position])
-                _, offsets, data = array.buffers()
-                arrays[field.name] = pa.Array.from_buffers(kind, len(array), [validity, offsets, data])
+                arrays[field.name] = _text(kind, column.pieces(*edges[position]), validity)
             else:
                 arrays[field.name] = _fixed_array(kind, records[f"v{position}"], validity)
         return arrays
 
 
-def _bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+def _fixed_array(kind: pa.DataType, numbers: Numbers, validity: pa.Buffer | None) -> Array:
+    data = bits(numbers != 0) if pa.types.is_boolean(kind) else buffer_of(numbers)
+    return make_array(kind, len(numbers), validity, data)
 
 
-def _fixed_array(kind: pa.DataType, numbers: npt.NDArray[Any], validity: pa.Buffer | None) -> pa.Array:
-    data = _bits(numbers != 0) if pa.types.is_boolean(kind) else pa.py_buffer(np.ascontiguousarray(numbers))
-    return pa.Array.from_buffers(kind, len(numbers), [validity, data])
+def _text(kind: pa.DataType, pieces: Array, validity: pa.Buffer | None = None) -> Array:
+    return make_array(kind, len(pieces), validity, *pieces.buffers()[1:])
 
 
-def _read_keys(column: ByteColumn, fields: Sequence[Field], wanted: Sequence[bool]) -> dict[str, pa.Array]:
-    arrays: dict[str, pa.Array] = {}
+def _read_keys(column: ByteColumn, fields: Sequence[Field], wanted: Sequence[bool]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
     variable = [position for position, field in enumerate(fields) if not key_width(field.type)]
     at: Integers = column.begins + ROW_KEY_START
     for position, field in enumerate(fields):
@@ -254,17 +255,14 @@ def _read_keys(column: ByteColumn, fields: Sequence[Field], wanted: Sequence[boo
     return arrays
 
 
-def _key_numbers(column: ByteColumn, field: Field, width: int, at: Integers) -> pa.Array:
+def _key_numbers(column: ByteColumn, field: Field, width: int, at: Integers) -> Array:
     numbers = column.records(np.dtype(f">u{width}"), at).astype(f"<u{width}")
     if field.type is not FieldType.BOOLEAN:
         numbers ^= np.array(1 << (8 * width - 1), numbers.dtype)
     return _fixed_array(arrow_type(field), numbers, None)
 
 
-def _key_text(pieces: pa.BinaryArray, field: Field) -> pa.Array:
-    _, offsets, data = pieces.buffers()
+def _key_text(pieces: Array, field: Field) -> Array:
     if field.type is FieldType.STRING:
-        return pa.Array.from_buffers(pa.string(), len(pieces), [None, offsets, data])
-    if data is not None and (np.frombuffer(data, np.uint8) == 0).any():
-        return pc.replace_substring(pieces, pattern=b"\0\xff", replacement=b"\0")
-    return pieces
+        return _text(pa.string(), pieces)
+    return replace_zeros(pieces, b"\0\xff", b"\0")

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
-from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from structable.spi import Field, FieldType, InvalidFieldError
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row_size
 
+from .arrow_buffers import (
+    Array,
+    Integers,
+    Numbers,
+    buffer_of,
+    bytes_array,
+    has_zero_bytes,
+    joined,
+    parts_of,
+    replace_zeros,
+    to_list,
+)
 from .engine import Pair
 from .key_code import key_width
 from .key_codec import KeyCodec
@@ -22,9 +32,6 @@ from .scalars import EPOCH, EPOCH_ORDINAL
 from .schema import TableSchema
 
 __all__ = ["ArrowEncoder"]
-
-_Sizes: TypeAlias = npt.NDArray[np.int64]
-_Numbers: TypeAlias = npt.NDArray[Any]
 
 _CHUNK_BYTES = 256 * 1024 * 1024
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -104,11 +111,11 @@ class ArrowEncoder:
         }
         self._check_sizes(batch, columns)
         keys = self._encode_keys(columns, batch.num_rows)
-        return list(zip(_to_list(keys), _to_list(self._encode_values(columns, batch.num_rows)), strict=True))
+        return list(zip(to_list(keys), to_list(self._encode_values(columns, batch.num_rows)), strict=True))
 
-    def _encode_keys(self, columns: dict[str, _Column], rows: int) -> pa.BinaryArray:
-        parts: list[pa.Array | pa.Scalar] = []
-        run: list[tuple[str, _Numbers | bytes]] = [(f"S{len(self._head)}", self._head)]
+    def _encode_keys(self, columns: dict[str, _Column], rows: int) -> Array:
+        parts: list[Array] = []
+        run: list[tuple[str, Numbers | bytes]] = [(f"S{len(self._head)}", self._head)]
         for field in self._spec.key_fields:
             column = columns[field.name]
             if column.nulls:
@@ -124,14 +131,14 @@ class ArrowEncoder:
             parts.append(column.escaped if field.type is FieldType.BYTES else column.text)
             run = [("u1" if field.type is FieldType.STRING else "u2", b"")]
         parts.append(_records(run, rows))
-        return _joined(parts)
+        return joined(parts)
 
-    def _encode_values(self, columns: dict[str, _Column], rows: int) -> pa.BinaryArray:
+    def _encode_values(self, columns: dict[str, _Column], rows: int) -> Array:
         layout = self._layout
         header = np.zeros(rows, self._header)
         header["w0"] = layout.version
-        end: _Sizes | int = layout.size
-        parts: list[pa.Array] = []
+        end: Integers | int = layout.size
+        parts: list[Array] = []
         for position, field in enumerate(layout.fields):
             column = columns.get(field.name)
             if column is None or column.nulls:
@@ -147,11 +154,11 @@ class ArrowEncoder:
                 end = end + column.sizes
                 parts.append(column.text)
             header[f"v{position}"] = end
-        return _joined([_fixed_binary(header), *parts])
+        return joined([_fixed_binary(header), *parts])
 
     def _check_sizes(self, batch: pa.RecordBatch, columns: dict[str, _Column]) -> None:
-        key = sum(columns[name].sizes for name in self._spec.primary_key)
-        total = sum(column.sizes for column in columns.values())
+        key: Integers = np.sum([columns[name].sizes for name in self._spec.primary_key], axis=0)
+        total: Integers = np.sum([column.sizes for column in columns.values()], axis=0)
         bad = (key > MAX_KEY_SIZE) | (total > MAX_ROW_SIZE)
         for name in self._indexed & columns.keys():
             bad |= (columns[name].sizes > MAX_KEY_SIZE) | (key + columns[name].sizes > MAX_KEY_AND_INDEX_SIZE)
@@ -163,15 +170,15 @@ class ArrowEncoder:
 class _Column:
     """One column, checked: its values as numbers or bytes, 0 or empty where null."""
 
-    def __init__(self, table: str, field: Field, array: pa.Array) -> None:
+    def __init__(self, table: str, field: Field, array: Array) -> None:
         self.nulls = array.null_count > 0
         self.null_mask: npt.NDArray[np.bool_] = (
             array.is_null().to_numpy(zero_copy_only=False) if self.nulls else np.zeros(0, np.bool_)
         )
         if key_width(field.type) or field.type in FORMATS:
             self.numbers = self._read_numbers(field, array)
-            self.sizes: _Sizes = (
-                np.where(self.null_mask, 0, field.type.width) if self.nulls else _constant(array, field)
+            self.sizes: Integers = (
+                np.where(self.null_mask, 0, field.type.width) if self.nulls else np.full(len(array), field.type.width)
             )
             if field.type in _RANGES:
                 self._check_range(table, field)
@@ -179,10 +186,9 @@ class _Column:
         self.text = array.view(pa.binary()) if field.type is FieldType.STRING else array
         if self.nulls:
             self.text = self.text.fill_null(b"")
-        self.sizes = pc.binary_length(self.text).to_numpy().astype(np.int64)
-        self._has_zeros = self._find_zeros()
-        if self._has_zeros and field.type is FieldType.STRING:
-            for value in self.text.to_pylist():
+        self.sizes = np.diff(parts_of(self.text)[0]).astype(np.int64)
+        if field.type is FieldType.STRING and has_zero_bytes(self.text):
+            for value in to_list(self.text):
                 if b"\0" in value:
                     shown = value.decode()[:77]
                     raise InvalidFieldError(
@@ -190,15 +196,13 @@ class _Column:
                     )
 
     @property
-    def escaped(self) -> pa.BinaryArray:
+    def escaped(self) -> Array:
         """Bytes as they are in keys, without their end."""
-        if not self._has_zeros:
-            return self.text
-        return pc.replace_substring(self.text, pattern=b"\0", replacement=b"\0\xff")
+        return replace_zeros(self.text, b"\0", b"\0\xff")
 
-    def _read_numbers(self, field: Field, array: pa.Array) -> _Numbers:
+    def _read_numbers(self, field: Field, array: Array) -> Numbers:
         if field.type is FieldType.DECIMAL:
-            data = np.frombuffer(array.buffers()[1], "V16")[array.offset : array.offset + len(array)]
+            data = np.frombuffer(cast(Any, array.buffers()[1]), "V16")[array.offset : array.offset + len(array)]
             if self.nulls:
                 data = data.copy()
                 data[self.null_mask] = bytes(16)
@@ -207,7 +211,7 @@ class _Column:
             array = array.view(_VIEWS[field.type])
         if self.nulls:
             array = array.fill_null(False if field.type is FieldType.BOOLEAN else 0)
-        numbers: _Numbers = array.to_numpy(zero_copy_only=False)
+        numbers: Numbers = array.to_numpy(zero_copy_only=False)
         return numbers
 
     def _check_range(self, table: str, field: Field) -> None:
@@ -218,20 +222,8 @@ class _Column:
             value = int(self.numbers[np.argmax(bad)])
             raise InvalidFieldError(table, field.name, f"{value} {unit} since 1970 are outside of the years 1 to 9999")
 
-    def _find_zeros(self) -> bool:
-        _, offsets, data = self.text.buffers()
-        if data is None:
-            return False
-        edges = np.frombuffer(offsets, np.int32)
-        begin, end = edges[self.text.offset], edges[self.text.offset + len(self.text)]
-        return not np.frombuffer(data, np.uint8)[begin:end].all()
 
-
-def _constant(array: pa.Array, field: Field) -> _Sizes:
-    return np.full(len(array), field.type.width, np.int64)
-
-
-def _records(run: list[tuple[str, _Numbers | bytes]], rows: int) -> pa.Array:
+def _records(run: list[tuple[str, Numbers | bytes]], rows: int) -> Array:
     """Return the constants and columns of numbers of a run as one binary array."""
     records = np.zeros(rows, np.dtype([(str(position), code) for position, (code, _) in enumerate(run)]))
     for position, (_, values) in enumerate(run):
@@ -240,18 +232,5 @@ def _records(run: list[tuple[str, _Numbers | bytes]], rows: int) -> pa.Array:
     return _fixed_binary(records)
 
 
-def _fixed_binary(records: _Numbers) -> pa.BinaryArray:
-    offsets = np.arange(len(records) + 1, dtype=np.int32) * np.int32(records.itemsize)
-    return pa.Array.from_buffers(pa.binary(), len(records), [None, pa.py_buffer(offsets), pa.py_buffer(records)])
-
-
-def _joined(parts: list[pa.Array]) -> pa.BinaryArray:
-    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, b"")
-
-
-def _to_list(array: pa.BinaryArray) -> list[bytes]:
-    """Return the elements as Python bytes; cheaper than `to_pylist`, which makes a scalar of each."""
-    _, offsets, data = array.buffers()
-    edges = np.frombuffer(offsets, np.int32, len(array) + 1).tolist()
-    whole = data.to_pybytes()
-    return [whole[begin:end] for begin, end in pairwise(edges)]
+def _fixed_binary(records: Numbers) -> Array:
+    return bytes_array(np.arange(len(records) + 1, dtype=np.int32) * np.int32(records.itemsize), buffer_of(records))

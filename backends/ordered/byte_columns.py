@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["BadElementError", "ByteColumn", "Integers", "Records", "TooLargeError"]
+from .arrow_buffers import Array, Integers, Numbers, bytes_array, parts_of, select
 
-Integers: TypeAlias = npt.NDArray[np.int64]
-"""Offsets into the buffer, one for each byte string."""
-Records: TypeAlias = npt.NDArray[Any]
-"""One record, of any dtype, for each byte string."""
+__all__ = ["BadElementError", "ByteColumn", "TooLargeError"]
 
 
 class TooLargeError(Exception):
@@ -37,6 +34,11 @@ class ByteColumn:
     raws : sequence of bytes
         At least one.
 
+    Attributes
+    ----------
+    begins, ends : Integers
+        Where each byte string begins and ends in the buffer; offsets that methods take and return are of this kind.
+
     Raises
     ------
     TooLargeError
@@ -44,14 +46,13 @@ class ByteColumn:
     """
 
     def __init__(self, raws: Sequence[bytes]) -> None:
-        array = pa.array(raws, pa.binary())
+        array: Array | pa.ChunkedArray[Any] = pa.array(raws, pa.binary())
         if isinstance(array, pa.ChunkedArray):
             raise TooLargeError
-        _, offsets, data = array.buffers()
-        edges = np.frombuffer(offsets, np.int32, len(raws) + 1).astype(np.int64)
+        edges32, self._buffer = parts_of(array)
+        edges = edges32.astype(np.int64)
         self.begins: Integers = edges[:-1]
         self.ends: Integers = edges[1:]
-        self._buffer = data if data is not None else pa.py_buffer(b"")
         self._zeros: dict[int, Integers] = {}
 
     def require(self, good: npt.NDArray[np.bool_]) -> None:
@@ -59,7 +60,7 @@ class ByteColumn:
         if not good.all():
             raise BadElementError(int(np.argmin(good)))
 
-    def records(self, dtype: np.dtype[Any], at: Integers) -> Records:
+    def records(self, dtype: np.dtype[Any], at: Integers) -> Numbers:
         """Return the record that each byte string holds at its offset, which may be unaligned.
 
         Raises
@@ -70,10 +71,10 @@ class ByteColumn:
         self.require((self.begins <= at) & (at + dtype.itemsize <= self.ends))
         # A view with a stride of one byte has every offset as an index.
         count = self._buffer.size - dtype.itemsize + 1
-        overlapping: Records = np.ndarray((count,), dtype, self._buffer, strides=(1,))
+        overlapping: Numbers = np.ndarray((count,), dtype, cast(Any, self._buffer), strides=(1,))
         return overlapping[at]
 
-    def pieces(self, begins: Integers, ends: Integers) -> pa.BinaryArray:
+    def pieces(self, begins: Integers, ends: Integers) -> Array:
         """Return the piece of each byte string between two offsets.
 
         Raises
@@ -87,8 +88,7 @@ class ByteColumn:
         edges[0::2] = begins
         edges[1::2] = ends
         # Every other element of this array is what lies between two pieces.
-        array = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), self._buffer])
-        return array.take(pa.array(np.arange(0, 2 * count, 2)))
+        return select(bytes_array(edges, self._buffer), np.arange(0, 2 * count, 2))
 
     def find_zeros(self, length: int, at: Integers) -> Integers:
         """Return where each byte string holds so many zero bytes (1 or 2) for the first time from an offset on.
@@ -100,7 +100,7 @@ class ByteColumn:
         """
         places = self._zeros.get(length)
         if places is None:
-            zero = np.frombuffer(self._buffer, np.uint8) == 0
+            zero = np.frombuffer(cast(Any, self._buffer), np.uint8) == 0
             places = self._zeros[length] = np.flatnonzero(zero if length == 1 else zero[:-1] & zero[1:])
         found = np.searchsorted(places, at)
         self.require(found < len(places))

@@ -51,7 +51,7 @@ def test_null_bits_of_any_number_of_fields(count: int) -> None:
         assert codec.decode_values(codec.encode_values(values)) == values
 
 
-def _widened(others: list[Field], added: list[Field]) -> TableSchema:
+def widened(others: list[Field], added: list[Field]) -> TableSchema:
     """A table at its third layout: all fields that can be widened, then fields added."""
     wide = {kind: FieldType.LONG for kind in FieldType if kind.integer_bits} | {FieldType.FLOAT: FieldType.DOUBLE}
     second = [Field(field.name, wide[field.type]) if field.type in wide else field for field in others]
@@ -63,7 +63,7 @@ def _widened(others: list[Field], added: list[Field]) -> TableSchema:
 @given(st.data())
 def test_rows_of_older_layouts(data: st.DataObject) -> None:
     others, added = data.draw(fields("v")), data.draw(fields("w", max_size=20))
-    schema = _widened(others, added)
+    schema = widened(others, added)
     old = RowCodec(dataclasses.replace(schema, spec=table(KEY, others).spec, version=3, layouts={3: tuple(others)}))
     values = data.draw(row_values(others, nulls=True))
     raw = old.encode_values(values)
