@@ -11,10 +11,11 @@ from itertools import islice
 from operator import itemgetter
 from typing import NoReturn, TypeAlias
 
-from structable.spi import RecordExistsError, RecordNotFoundError, Value, WriteMode
+from structable.spi import RecordExistsError, RecordNotFoundError, SchemaIncompatibleError, Value, WriteMode
 
 from .binding import TableBinding
-from .engine import BulkCommit, Engine, EngineSnapshot
+from .engine import SPACE_BYTES, BulkCommit, Engine, EngineSnapshot
+from .schema import TableSchema
 
 __all__ = ["JobCommit", "JobRows", "StagedRows", "job_record"]
 
@@ -35,12 +36,15 @@ class StagedRows:
 
     Parameters
     ----------
+    schema : TableSchema
+        The table as its rows were encoded for it.
     columns : tuple of str
         The columns that its rows name; the others are null in what was staged.
     runs : tuple of bytes
         What `Engine.read_run` needs, one for each sorted run.
     """
 
+    schema: TableSchema
     columns: tuple[str, ...]
     runs: tuple[bytes, ...]
 
@@ -65,10 +69,22 @@ class JobRows:
         self._binding = binding
         self._mode = mode
         self._staged = staged
+        for one in staged:
+            self._require_readable(one.schema)
         everything = {field.name for field in binding.spec.fields}
         self._partial = mode in (WriteMode.UPSERT, WriteMode.UPDATE) and any(
             set(one.columns) != everything for one in staged
         )
+
+    def _require_readable(self, staged: TableSchema) -> None:
+        """Refuse rows of a table that was dropped since, and another one created under its name."""
+        schema = self._binding.schema
+        if (staged.spec.key_fields, staged.value_fields) != (
+            schema.spec.key_fields,
+            schema.layouts.get(staged.version),
+        ):
+            problem = "its rows were staged for a table of this name that is there no longer"
+            raise SchemaIncompatibleError(schema.spec.name, [problem])
 
     def check(self, latest: EngineSnapshot) -> None:
         """Raise if a row is refused by what the table holds: an existing key, a missing one, a row grown too large."""
@@ -140,15 +156,17 @@ class JobRows:
     def _merged_runs(self) -> Iterator[_Row]:
         everything = len(self._binding.spec.fields)
         runs = [
-            self._run(state, None if len(one.columns) == everything else one.columns)
+            self._run(one.schema.space, state, None if len(one.columns) == everything else one.columns)
             for one in self._staged
             for state in one.runs
         ]
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=itemgetter(0))
 
-    def _run(self, state: bytes, columns: tuple[str, ...] | None) -> Iterator[_Row]:
+    def _run(self, space: bytes, state: bytes, columns: tuple[str, ...] | None) -> Iterator[_Row]:
+        now = self._binding.schema.space
         for raw_key, raw in self._engine.read_run(state):
-            yield raw_key, raw, columns
+            # The table may have moved to another space since: this job, or an earlier one, overwrites it.
+            yield raw_key if space == now else now + raw_key[SPACE_BYTES:], raw, columns
 
     def _unique(self) -> Iterator[_Row]:
         """Yield each key once: of several rows of a key the last staged."""

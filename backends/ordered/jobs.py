@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
@@ -119,8 +119,8 @@ class WriteJobs:
                 buffered, size = [], 0
         if buffered:
             runs.append(self._write_run(job.job_id, buffered))
-        state = json.dumps({"columns": columns or (), "runs": [run.hex() for run in runs]}).encode()
-        return StagedWrite(job.job_id, partition, attempt, rows, state)
+        document = {"schema": job.state.decode(), "columns": columns or (), "runs": [run.hex() for run in runs]}
+        return StagedWrite(job.job_id, partition, attempt, rows, json.dumps(document).encode())
 
     def _write_run(self, job_id: str, pairs: list[Pair]) -> bytes:
         pairs.sort(key=lambda pair: pair[0])  # stable: of two rows of a key the later one stays the last
@@ -362,8 +362,11 @@ def _staged_columns(job: WriteJob, key: tuple[str, ...], names: tuple[str, ...])
 
 
 def _staged_rows(states: list[str]) -> list[StagedRows]:
-    documents: Iterator[dict[str, list[str]]] = map(json.loads, states)
     return [
-        StagedRows(tuple(document["columns"]), tuple(bytes.fromhex(run) for run in document["runs"]))
-        for document in documents
+        StagedRows(
+            TableSchema.decode(document["schema"].encode()),
+            tuple(document["columns"]),
+            tuple(bytes.fromhex(run) for run in document["runs"]),
+        )
+        for document in map(json.loads, states)
     ]

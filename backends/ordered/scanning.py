@@ -8,7 +8,14 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.spi import DataCorruptionError, Row, RowIterator, StorageUnavailableError, TransactionConflictError
+from structable.spi import (
+    DataCorruptionError,
+    Row,
+    RowIterator,
+    StorageUnavailableError,
+    TransactionClosedError,
+    TransactionConflictError,
+)
 from structable.spi.evaluation import compile_filter
 from structable.spi.rows import RowShape
 
@@ -42,11 +49,12 @@ class ScanRows(RowIterator):
         How.
     """
 
-    __slots__ = ("_owned", "_rows")
+    __slots__ = ("_closed", "_owned", "_rows")
 
     def __init__(self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> None:
         self._rows = _rows(transaction, table, path)
         self._owned: OrderedTransaction | None = None
+        self._closed = False
 
     def own(self, transaction: OrderedTransaction) -> None:
         """Let the transaction end when the rows are exhausted, closed or collected."""
@@ -54,6 +62,8 @@ class ScanRows(RowIterator):
         self._rows = _ending(transaction, self._rows)
 
     def __next__(self) -> Row:
+        if self._closed:
+            raise TransactionClosedError("the scan was closed; begin a new one")
         return next(self._rows)
 
     def __iter__(self) -> Iterator[Row]:
@@ -62,6 +72,7 @@ class ScanRows(RowIterator):
 
     def close(self) -> None:
         """Release the snapshot; idempotent."""
+        self._closed = True
         self._rows.close()
         if self._owned is not None:
             self._owned.rollback()  # a generator that was never begun ends without a word
