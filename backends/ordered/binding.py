@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from structable.spi import Field, InvalidFieldError, Row, TableSpecification, Value
 from structable.spi.rows import RowShape
-from structable.spi.values import check_columns, check_key, check_row_size, check_value
+from structable.spi.values import MAX_KEY_SIZE, check_columns, check_key, check_row, check_row_size, check_value
 
 from .engine import Increment
 from .key_codec import KeyCodec
@@ -132,7 +132,37 @@ class TableBinding:
         key = self.spec.primary_key
         return key + tuple(name for name in names if name not in key)
 
-    def merged(self, key: Mapping[str, Value], old: bytes | None, changes: Mapping[str, Value]) -> bytes:
+    def row_key(self, row: Mapping[str, Value]) -> bytes:
+        """Return the encoded key of a row as users give it.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `check_row` does; other fields may still be wrong where it returns.
+        """
+        try:
+            raw = self.keys.encode_tuple(tuple([row[name] for name in self.spec.primary_key]))
+        except (KeyError, TypeError, IndexError):
+            raw = None
+        return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
+
+    def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
+        """Return the raw value of a row after a change as users give it: fields that it does not name keep their value.
+
+        Raises
+        ------
+        InvalidFieldError, FieldSizeLimitError
+            If the change does not fit the table, or the row has grown over a limit.
+        """
+        if row.__class__ is dict:
+            values = self.nulls if old is None else self.rows.decode_values(old)
+            encoded = self.encode_full({**dict(zip(self.value_names, values, strict=True)), **row})
+            if encoded is not None:
+                return encoded[1]
+        checked = check_row(self.write_spec, row)
+        return self.merged(self.checked_raw_key(checked), old, checked)
+
+    def merged(self, raw_key: bytes, old: bytes | None, changes: Mapping[str, Value]) -> bytes:
         """Return the raw value of a row after checked changes: other fields keep their old value, or null.
 
         Raises
@@ -145,8 +175,12 @@ class TableBinding:
             position = self.value_positions.get(name)
             if position is not None:
                 values[position] = value
-        check_row_size(self.write_spec, {**dict(zip(self.value_names, values, strict=True)), **key})
-        return self.rows.encode_values(tuple(values))
+        raw = self.rows.encode_values(tuple(values))
+        # What is encoded is no shorter than what limits count: most rows are far from any of them.
+        if len(raw_key) + len(raw) > MAX_KEY_SIZE:
+            key = zip(self.spec.primary_key, self.keys.decode(raw_key), strict=True)
+            check_row_size(self.write_spec, {**dict(zip(self.value_names, values, strict=True)), **dict(key)})
+        return raw
 
     def incremented(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Return the raw value of a row after increments; an absent row and null count as 0.

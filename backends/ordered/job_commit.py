@@ -150,8 +150,7 @@ class JobRows:
         binding = self._binding
         staged = dict(zip(binding.value_names, binding.rows.decode_values(raw), strict=True))
         changes: dict[str, Value] = {name: staged[name] for name in columns if name in staged}
-        key = dict(zip(binding.spec.primary_key, binding.keys.decode(raw_key), strict=True))
-        return binding.merged(key, old, changes)
+        return binding.merged(raw_key, old, changes)
 
     def _merged_runs(self) -> Iterator[_Row]:
         everything = len(self._binding.spec.fields)

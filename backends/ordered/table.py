@@ -22,7 +22,7 @@ from structable.spi import (
     Value,
 )
 from structable.spi.evaluation import equal
-from structable.spi.values import check_changes, check_key, check_row
+from structable.spi.values import check_changes, check_row
 
 from .binding import TableBinding
 from .engine import Increment, SchemaChangedError, WriteSet
@@ -225,7 +225,8 @@ class OrderedTable(StructuredTable):
             self._tx.refuse_write()
         encoded = self.binding.encode_full(row)
         if encoded is None:
-            encoded = self._merged_rows([row])[0]
+            raw_key = self.binding.row_key(row)
+            encoded = raw_key, self.binding.changed(row, self._get(raw_key))
         self._put(*encoded)
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
@@ -236,27 +237,22 @@ class OrderedTable(StructuredTable):
         given = list(rows)
         encoded = [encode_full(row) for row in given]
         if None in encoded:
-            merged = self._merged_rows(given)
-            self.writes.update(merged)
+            written: Mapping[bytes, bytes | None] = self._merged_rows(given)
         else:
-            self.writes.update(encoded)  # type: ignore[arg-type]
-            merged = encoded  # type: ignore[assignment]
-        for raw_key, _ in merged if self.increments else ():
-            self.increments.pop(raw_key, None)
+            written = dict(encoded)  # type: ignore[arg-type]
+        self.writes.update(written)
+        for raw_key in self.increments.keys() & written.keys() if self.increments else ():
+            del self.increments[raw_key]
 
-    def _merged_rows(self, rows: list[Mapping[str, Value]]) -> list[tuple[bytes, bytes]]:
-        """Check rows, each naming some or all fields, and merge them with what is there and with one another."""
+    def _merged_rows(self, rows: list[Mapping[str, Value]]) -> dict[bytes, bytes | None]:
+        """Merge rows, each naming some or all fields, with what is there and with one another."""
         binding = self.binding
-        checked = [check_row(binding.write_spec, row) for row in rows]
-        keys = [binding.checked_raw_key(row) for row in checked]
-        partial = sorted({key for key, row in zip(keys, checked, strict=True) if len(row) < len(binding.spec.fields)})
-        newest = dict(zip(partial, self._get_many(partial), strict=True)) if partial else {}
-        merged: list[tuple[bytes, bytes]] = []
-        for raw_key, row in zip(keys, checked, strict=True):
-            raw = binding.merged(row, newest.get(raw_key), row)
-            newest[raw_key] = raw
-            merged.append((raw_key, raw))
-        return merged
+        raw_keys = [binding.row_key(row) for row in rows]
+        distinct = sorted(set(raw_keys))
+        newest = dict(zip(distinct, self._get_many(distinct), strict=True))
+        for raw_key, row in zip(raw_keys, rows, strict=True):
+            newest[raw_key] = binding.changed(row, newest[raw_key])
+        return newest
 
     def replace(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.replace`."""
@@ -268,8 +264,7 @@ class OrderedTable(StructuredTable):
         binding = self.binding
         encoded = binding.encode_full(row)
         if encoded is None:
-            checked = check_row(binding.write_spec, row)
-            encoded = binding.checked_raw_key(checked), binding.merged(checked, None, checked)
+            encoded = binding.row_key(row), binding.changed(row, None)
         return encoded
 
     def insert(self, row: Mapping[str, Value]) -> None:
@@ -286,15 +281,13 @@ class OrderedTable(StructuredTable):
         if not self._tx.writable:
             self._tx.refuse_write()
         binding = self.binding
-        checked = check_row(binding.write_spec, row)
-        raw_key = binding.checked_raw_key(checked)
-        start = None if default is None else self._checked_default(checked, default)
+        raw_key = binding.row_key(row)
+        start = None if default is None else self._checked_default(row, default)
         raw = self._get(raw_key)
-        if raw is None:
-            if start is None:
-                raise RecordNotFoundError(binding.spec.name, binding.keys.decode(raw_key))
-            checked = {**start, **checked}
-        self._put(raw_key, binding.merged(checked, raw, checked))
+        changed = binding.changed(row if raw is not None or start is None else {**start, **row}, raw)
+        if raw is None and start is None:
+            raise RecordNotFoundError(binding.spec.name, binding.keys.decode(raw_key))
+        self._put(raw_key, changed)
 
     def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
         spec = self.binding.write_spec
@@ -315,15 +308,14 @@ class OrderedTable(StructuredTable):
         if not self._tx.writable:
             self._tx.refuse_write()
         binding = self.binding
-        checked_key = check_key(binding.spec, key)
+        raw_key = binding.raw_key(key)
         wanted = check_changes(binding.write_spec, {field: expected})[field]
         change = check_changes(binding.write_spec, {field: value})
-        raw_key = binding.keys.encode_checked(checked_key)
         raw = self._get(raw_key)
         found = None if raw is None else binding.rows.decode_values(raw)[binding.value_positions[field]]
         if (found is None) != (wanted is None) or (found is not None and not equal(found, wanted)):
             return False
-        self._put(raw_key, binding.merged(dict(zip(binding.spec.primary_key, checked_key, strict=True)), raw, change))
+        self._put(raw_key, binding.merged(raw_key, raw, change))
         return True
 
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
@@ -367,11 +359,9 @@ class OrderedTable(StructuredTable):
         binding = self.binding
         checked = check_changes(binding.write_spec, changes)
         request = self._request((range,), where)
-        key_names = binding.spec.primary_key
         updated: dict[bytes, bytes | None] = {}
         for raw_key, raw in matching_rows(self._tx, self, plan(binding, request)):
-            key = dict(zip(key_names, binding.keys.decode(raw_key), strict=True))
-            updated[raw_key] = binding.merged(key, raw, checked)
+            updated[raw_key] = binding.merged(raw_key, raw, checked)
         for raw_key, new in updated.items():
             self._put(raw_key, new)
         return len(updated)
