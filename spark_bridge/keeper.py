@@ -8,6 +8,7 @@ lease afterwards. A reader holds a connection to the keeper while it reads; what
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import pickle
 import random
@@ -133,11 +134,15 @@ class Keeper:
             return  # the asker ended before it asked
         except Exception as error:  # it is the asker's
             answer = False, _portable(error)
-        channel.send(answer)
+        with contextlib.suppress(OSError):  # the asker ended; a plan made for it has its lease
+            channel.send(answer)
 
     def _serve_reader(self, channel: Channel) -> None:
         # Only text is read from executors, which may be elsewhere: never a pickle.
-        plan_id = channel.recv_bytes(maxlength=100).decode("ascii", "replace")
+        try:
+            plan_id = channel.recv_bytes(maxlength=100).decode("ascii", "replace")
+        except (OSError, EOFError):
+            return  # no reader's message, or its process has ended
         with self._lock:
             held = self._plans.get(plan_id)
             if held is not None and held.readers == 0 and _expired(held, time.monotonic()):
@@ -145,15 +150,10 @@ class Keeper:
             if held is not None:
                 held.readers += 1
                 held.was_read = True
-        if held is None:
-            channel.send_bytes(b"ended")
-            return
-        try:
-            channel.send_bytes(HELD)
+        with contextlib.suppress(OSError):  # it is gone: the reader's way to say that it has finished
+            channel.send_bytes(b"ended" if held is None else HELD)
             channel.poll(None)  # until the reader closes its end, or its process ends
-        except OSError:
-            pass  # which is one way to close it
-        finally:
+        if held is not None:
             with self._lock:
                 held.readers -= 1
                 held.idle_since = time.monotonic()

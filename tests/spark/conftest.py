@@ -1,0 +1,103 @@
+"""One Spark application for all tests of the bridge, and a fresh store with tables for each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+
+from structable.spark_bridge import register
+from structable.spi import Storage, TableSpecification, connect
+from structable.spi.arrow import arrow_schema
+from structable.spi.values import Value
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what needs Spark in one worker: a JVM is large, and a machine's cores are few."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Give a session with two cores, where each task may fail once, far from UTC."""
+    session = (
+        SparkSession.builder.master("local[2,2]")
+        .appName("structable tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "America/Los_Angeles")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", "1g")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the URL of a new, empty store that several processes can use."""
+    return f"leveldb://{tmp_path}/store"
+
+
+@pytest.fixture
+def storage(url: str) -> Iterator[Storage]:
+    """Connect this process, the driver's, to the store."""
+    with connect(url) as storage:
+        yield storage
+
+
+class Tables:
+    """Tables of one store as DataFrames."""
+
+    def __init__(self, session: SparkSession, url: str) -> None:
+        self.session = session
+        self.url = url
+
+    def reader(self, table: str, **options: object) -> DataFrameReader:
+        """Return a reader with the options set."""
+        reader = self.session.read.format("structable").option("url", self.url).option("table", table)
+        for name, value in options.items():
+            reader = reader.option(name, str(value))
+        return reader
+
+    def read(self, table: str, **options: object) -> DataFrame:
+        """Load a table."""
+        return self.reader(table, **options).load()
+
+    def writer(self, frame: DataFrame, table: str, **options: object) -> DataFrameWriter:
+        """Return a writer with the options set, in Spark's save mode "append"."""
+        writer = frame.write.format("structable").option("url", self.url).option("table", table).mode("append")
+        for name, value in options.items():
+            writer = writer.option(name, str(value))
+        return writer
+
+    def write(self, frame: DataFrame, table: str, **options: object) -> None:
+        """Write a DataFrame."""
+        self.writer(frame, table, **options).save()
+
+    def frame(
+        self, spec: TableSpecification, rows: list[dict[str, Value]], columns: list[str] | None = None
+    ) -> DataFrame:
+        """Return rows as a DataFrame with the table's types."""
+        return self.session.createDataFrame(pa.Table.from_pylist(rows, schema=arrow_schema(spec, columns)))
+
+
+@pytest.fixture
+def tables(spark: SparkSession, url: str) -> Tables:
+    """Return the store's tables as DataFrames."""
+    return Tables(spark, url)
+
+
+def rows_of(frame: DataFrame, spec: TableSpecification) -> list[dict[str, Value]]:
+    """Return a DataFrame's rows with Python's values, times in UTC, in the order of the key as Python compares it."""
+    table = frame.toArrow()
+    rows: list[dict[str, Value]] = table.cast(arrow_schema(spec, table.schema.names)).to_pylist()
+    key = [name for name in spec.primary_key if name in table.schema.names]
+    return sorted(rows, key=lambda row: tuple(row[name] for name in key))

@@ -1,0 +1,87 @@
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from structable.spark_bridge.types import check_read_schema, check_write_schema, spark_schema
+from structable.spi import InvalidFieldError, WriteMode
+from structable.spi.arrow import arrow_schema
+from tests.spark.samples import EVERYTHING, RUNS
+
+
+def test_the_arrow_schema_that_spark_demands_is_the_tables_own() -> None:
+    demanded: pa.Schema = to_arrow_schema(spark_schema(EVERYTHING), timezone="UTC")
+    assert demanded.equals(arrow_schema(EVERYTHING))
+
+
+def test_columns_come_in_the_order_asked_for() -> None:
+    assert spark_schema(RUNS, ["cost", "app"]).simpleString() == "struct<cost:double,app:string>"
+
+
+def test_only_key_fields_are_not_nullable() -> None:
+    assert [field.name for field in spark_schema(RUNS).fields if not field.nullable] == ["app", "started"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("app string, colour string", "field 'colour': is not a field; the fields are app, started, status, cost"),
+        ("App string", "field 'App': is not a field"),
+        ("started int", "is of type bigint and cannot be read as int"),
+        ("status string not null", "may be null, and the schema says NOT NULL"),
+    ],
+)
+def test_a_schema_that_does_not_fit_cannot_be_read(schema: str, message: str) -> None:
+    with pytest.raises(InvalidFieldError, match=message):
+        check_read_schema(RUNS, _schema(schema))
+
+
+def test_a_key_field_may_be_read_as_nullable_or_not() -> None:
+    assert check_read_schema(RUNS, _schema("cost double, app string, started bigint not null")) == (
+        "cost",
+        "app",
+        "started",
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "mode", "message"),
+    [
+        ("app string, cost double", WriteMode.UPSERT, "field 'started': is part of the primary key and missing"),
+        ("app string, started bigint, colour int", WriteMode.UPSERT, "field 'colour': is not a field"),
+        (
+            "app string, started bigint, cost float",
+            WriteMode.UPSERT,
+            r"is float in the DataFrame; cast it: .cast\('double'\)",
+        ),
+        ("app string, started void", WriteMode.UPSERT, "field 'started': is void in the DataFrame"),
+        ("app string, started bigint, cost double", WriteMode.DELETE, "delete takes only app, started"),
+        ("app string, started bigint, cost double, cost double", WriteMode.INSERT, "field 'cost': is there twice"),
+    ],
+)
+def test_a_schema_that_does_not_fit_cannot_be_written(schema: str, mode: WriteMode, message: str) -> None:
+    with pytest.raises(InvalidFieldError, match=message):
+        check_write_schema(RUNS, _schema(schema), mode)
+
+
+def test_a_column_of_null_literals_can_be_written() -> None:
+    check_write_schema(RUNS, _schema("started bigint, app string, cost void"), WriteMode.UPSERT)
+
+
+_NAMED = {
+    "string": spark.StringType(),
+    "bigint": spark.LongType(),
+    "int": spark.IntegerType(),
+    "double": spark.DoubleType(),
+    "float": spark.FloatType(),
+    "void": spark.NullType(),
+}
+
+
+def _schema(text: str) -> spark.StructType:
+    # Spark's own parser needs a running session.
+    fields = []
+    for column in text.split(", "):
+        name, kind, *rest = column.split()
+        fields.append(spark.StructField(name, _NAMED[kind], not rest))
+    return spark.StructType(fields)
