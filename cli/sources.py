@@ -198,8 +198,7 @@ class _TypedSource(Source):
 class _ArrowSource(_TypedSource):
     def _read(self) -> Iterator[pa.RecordBatch]:
         try:
-            # A stream that cannot be rewound is peeked at; a file begins with its magic, a stream does not.
-            if self._stream.peek(6)[:6] == b"ARROW1":  # type: ignore[attr-defined]
+            if self._is_file_format():
                 reader = pa.ipc.open_file(cast(IOBase, self._stream))
                 for number in range(reader.num_record_batches):
                     yield reader.get_batch(number)
@@ -207,6 +206,14 @@ class _ArrowSource(_TypedSource):
                 yield from pa.ipc.open_stream(cast(IOBase, self._stream))
         except (pa.ArrowException, OSError) as error:
             self._malformed(f"is not Arrow's IPC format, or is damaged: {error}")
+
+    def _is_file_format(self) -> bool:
+        # The file format needs a file to jump in; what cannot be rewound can only be a stream.
+        if not self._stream.seekable():
+            return False
+        magic = self._stream.read(6)
+        self._stream.seek(0)
+        return magic == b"ARROW1"
 
 
 class _ParquetSource(_TypedSource):

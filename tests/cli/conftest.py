@@ -43,7 +43,7 @@ def structable() -> Command:
         result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
         assert "Traceback" not in result.stderr
-        return Outcome(result.exit_code, result.stdout, result.stderr)
+        return Outcome(result.exit_code, result.stdout_bytes.decode(), result.stderr)
 
     return run
 

@@ -1,0 +1,290 @@
+"""import and export: round trips of all types in all formats, atomicity, the place of errors, bounded memory."""
+
+import datetime as dt
+import math
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from structable.spi import Storage, Value, connect
+from structable.spi.arrow import arrow_schema
+from tests.cli.conftest import Command, Fails
+from tests.cli.samples import EVERYTHING, ROWS, RUNS
+
+FILES = ["x.csv", "x.json", "x.jsonl", "x.arrow", "x.arrows", "x.feather", "x.parquet"]
+
+
+def comparable(row: dict[str, Value]) -> dict[str, object]:
+    # NaN differs from itself, and 1.50 from 1.5 only in its digits.
+    return {name: "NaN" if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+
+
+def content(storage: Storage, table: str) -> list[dict[str, object]]:
+    with storage.table(table).scan() as rows:
+        return [comparable(dict(row)) for row in rows]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_was_exported_is_imported_the_same(
+    structable: Command, url: str, storage: Storage, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / name
+    outcome = structable("export", url, "everything", file)
+    assert outcome == (0, "", f"{len(ROWS)} rows of table everything are in {file}\n")
+    assert os.listdir(tmp_path) == [name]
+    with connect(f"{url}copy") as copy:
+        copy.admin.create(EVERYTHING)
+        outcome = structable("import", f"{url}copy", "everything", file, "--mode", "insert", "--job-id", "first")
+        assert outcome == (0, "", f"{len(ROWS)} rows of {file} are in table everything (job first)\n")
+        assert content(copy, "everything") == content(storage, "everything")
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "arrow"])
+def test_through_standard_streams(
+    structable: Command, process: Command, tmp_path: Path, url: str, storage: Storage, format_: str
+) -> None:
+    out = tmp_path / "out"
+    assert structable("export", url, "everything", out, "--format", format_).code == 0
+    with connect(f"{url}copy") as copy:
+        copy.admin.create(EVERYTHING)
+        stdin = out.read_bytes()
+        assert structable("import", f"{url}copy", "everything", "-", "--format", format_, stdin=stdin).code == 0
+        assert content(copy, "everything") == content(storage, "everything")
+
+
+def test_export_of_a_selection(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    structable("export", url, "runs", file, "--prefix", "etl", "--where", "attempt == 1", "--columns", "status,started")
+    assert file.read_text() == "status,started\n,-3\nFAILED,10\n"
+
+
+def test_export_to_standard_output(structable: Command, url: str, storage: Storage) -> None:
+    outcome = structable("export", url, "runs", "-", "--format", "csv", "--columns", "app")
+    assert outcome.out == "app\netl\netl\netl\nweb\n"
+    assert outcome.err == "4 rows of table runs are in standard output\n"
+
+
+def test_export_of_no_rows(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+    for name in FILES:
+        assert structable("export", url, "runs", tmp_path / name, "--prefix", "none").code == 0
+        assert structable("import", url, "runs", tmp_path / name).code == 0
+    assert pq.read_schema(tmp_path / "x.parquet") == arrow_schema(RUNS)
+    assert storage.table("runs").count() == 4
+
+
+def test_export_keeps_the_old_file_where_it_fails(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("old")
+    fails(2, "export", url, "runs", file, "--where", "cost")
+    assert file.read_text() == "old"
+    assert fails(1, "export", url, "runs", tmp_path / "none" / "x.csv").endswith("No such file or directory")
+    assert fails(1, "export", url, "runs", tmp_path, "--format", "csv").endswith("Is a directory")
+    assert os.listdir(tmp_path) == ["x.csv"]
+
+
+def test_export_keeps_links_and_permissions(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+    file, link = tmp_path / "x.csv", tmp_path / "link.csv"
+    file.touch(mode=0o640)
+    link.symlink_to(file)
+    assert structable("export", url, "runs", link).code == 0
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert file.read_text().startswith("app,")
+
+
+@pytest.mark.parametrize(
+    ("mode", "statuses"),
+    [
+        ("upsert", {("a", 1): ("new", 1.0), ("b", 1): ("old", 1.0), ("c", 1): ("new", None)}),
+        ("replace", {("a", 1): ("new", None), ("b", 1): ("old", 1.0), ("c", 1): ("new", None)}),
+        ("overwrite", {("a", 1): ("new", None), ("c", 1): ("new", None)}),
+    ],
+)
+def test_modes(
+    structable: Command, url: str, storage: Storage, tmp_path: Path, mode: str, statuses: dict[object, object]
+) -> None:
+    table = storage.table("runs")
+    storage.admin.drop("runs")
+    storage.admin.create(RUNS)
+    table.upsert_many({"app": app, "started": 1, "attempt": 1, "status": "old", "cost": 1.0} for app in "ab")
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt,status\na,1,1,new\nc,1,1,new\n")
+    assert structable("import", url, "runs", file, "--mode", mode).code == 0
+    with table.scan() as rows:
+        assert {row.key[:2]: (row.status, row.cost) for row in rows} == statuses
+
+
+def test_update_and_insert_are_all_or_nothing(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt,status\netl,10,1,new\nx,1,1,new\n")
+    assert "has no row with the key ('x', 1, 1)" in fails(3, "import", url, "runs", file, "--mode", "update")
+    assert "already has a row" in fails(1, "import", url, "runs", file, "--mode", "insert")
+    row = storage.table("runs").read(("etl", 10, 1))
+    assert row is not None
+    assert row.status == "FAILED"
+    assert storage.table("runs").count() == 4
+
+
+def test_delete_mode_takes_keys(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"app": "etl", "started": 10, "attempt": 1}\n{"app": "none", "started": 1, "attempt": 1}\n')
+    assert structable("import", url, "runs", file, "--mode", "delete").code == 0
+    assert storage.table("runs").count() == 3
+
+
+def test_a_job_counts_once(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt,status\netl,10,1,first\n")
+    assert structable("import", url, "runs", file, "--job-id", "nightly").code == 0
+    storage.table("runs").upsert({"app": "etl", "started": 10, "attempt": 1, "status": "later"})
+    assert structable("import", url, "runs", file, "--job-id", "nightly").code == 0
+    row = storage.table("runs").read(("etl", 10, 1))
+    assert row is not None
+    assert row.status == "later"
+
+
+def test_a_failed_job_can_be_repeated_under_its_id(
+    structable: Command, fails: Fails, url: str, storage: Storage, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt\nx,1,one\n")
+    fails(2, "import", url, "runs", file, "--job-id", "nightly")
+    file.write_text("app,started,attempt\nx,1,1\n")
+    assert structable("import", url, "runs", file, "--job-id", "nightly").code == 0
+    assert storage.table("runs").count() == 5
+
+
+def test_job_ids_are_checked(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt\nx,1,1\n")
+    assert "job" in fails(1, "import", url, "runs", file, "--job-id", "x" * 201)
+
+
+HEAD = b"app,started,attempt,status\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("x.csv", b"", "is empty"),
+        ("x.csv", b"app,nope\n", "the column 'nope' of its first line is not a field; the fields are app,"),
+        ("x.csv", b"app,app\n", "the column 'app' is there twice"),
+        ("x.csv", HEAD + b"a,1,1,x\na,2\n", "line 3: there are 2 cells; the first line has 4"),
+        ("x.csv", HEAD + b'a,1,1,"x\ny"\n\na,2,3,4,5\n', "line 5: there are 5 cells"),
+        ("x.csv", HEAD + b'a,1,1,"x\ny"\n\na,two,3,4\n', "line 5, field 'started': 'two' is not a whole number"),
+        ("x.csv", HEAD + b"a,1,3000000000,x\n", "line 2, field 'attempt': 3000000000 is out of the range of int"),
+        ("x.csv", HEAD + b'a,1,1,"cut off\na,2,1,x\n', "line 2: a quote is not closed"),
+        ("x.csv", HEAD + b'a,1,1,x"y"\n', "line 2: a quote stands inside a cell"),
+        ("x.csv", HEAD + b'a,1,1,"x"y\n', "line 2: a quote stands inside a cell"),
+        ("x.csv", HEAD + b"a,1,1,x\ry\n", "line 2: a carriage return stands alone"),
+        ("x.csv", HEAD + b"a,1,1,x\nb,1,1,\xff\n", "line 3: the text is not UTF-8"),
+        ("x.csv", HEAD + b"a,1,1,x\n,1,1,x\n", "line 3: table 'runs', field 'app': is part of the primary key"),
+        ("x.csv", HEAD + b"a,1,1,a\0b\n", "line 2: table 'runs', field 'status'"),
+        ("x.csv", HEAD + b"a,1,1," + b"x" * 3000 + b"\n", "line 2: table 'runs', field 'status': 3,000 bytes"),
+        ("x.csv", b"app,status\na,x\n", "field 'started'"),
+        ("x.jsonl", b'{"app": "a"}\n{"app": 1}\n', "line 1: table 'runs', field 'started'"),
+        ("x.jsonl", b'\n{"app": 1}\n', "line 2: field 'app': 1 is of type int; a str is needed"),
+        ("x.jsonl", b'{"app": "a",\n', "line 1: "),
+        ("x.jsonl", b'{"app": "\xff"}\n', "line 1: the text is not UTF-8"),
+        (
+            "x.jsonl",
+            b'{"app": "a", "started": 1, "attempt": 1, "cost": 1}\n{"app": "a", "started": 2, "attempt": 1}\n',
+            "line 2: every line must name the fields of the first, app, started, attempt, cost (null writes a null)",
+        ),
+        ("x.parquet", b"nothing of the kind", "is not a Parquet file"),
+        ("x.arrow", b"nothing of the kind", "is not Arrow's IPC format"),
+        ("x.arrow", b"", "is not Arrow's IPC format"),
+        ("x.xml", b"", "names no format: give --format"),
+    ],
+)
+def test_wrong_files(
+    fails: Fails, url: str, storage: Storage, tmp_path: Path, name: str, data: bytes, message: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(data)
+    found = fails(2, "import", url, "runs", file)
+    assert message in found
+    assert str(file) in found
+    assert storage.table("runs").count() == 4
+
+
+def test_files_that_cannot_be_read(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
+    assert fails(2, "import", url, "runs", tmp_path / "none.csv").endswith("none.csv: No such file or directory")
+    assert fails(2, "import", url, "runs", tmp_path, "--format", "csv").endswith("Is a directory")
+    assert "standard input or output names no format" in fails(2, "import", url, "runs", "-", stdin="")
+    assert "not from standard input" in fails(2, "import", url, "runs", "-", "--format", "parquet", stdin="")
+
+
+def test_a_wrong_row_far_behind_is_found(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    with file.open("w") as stream:
+        stream.write("app,started,attempt,status\n")
+        for number in range(150_000):
+            stream.write(f'a,{number},1,"some text, of\n two lines {"x" * 20}"\n')
+        stream.write("a,-1,one,x\n")
+    assert f"line {2 + 300_000}, field 'attempt': 'one'" in fails(2, "import", url, "runs", file)
+    assert storage.table("runs").count() == 4
+
+
+def test_rows_of_the_largest_size(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+    size = 8 * 1024 * 1024 - 100
+    storage.table("everything").upsert({"k": "raw", "raw": os.urandom(1024) * (size // 1024)})
+    storage.table("everything").upsert({"k": "quotes", "text": None, "raw": b'"\n' * (size // 2)})
+    for name in ("x.csv", "x.jsonl", "x.parquet"):
+        assert structable("export", url, "everything", tmp_path / name).code == 0
+        with connect(f"{url}{name}") as copy:
+            copy.admin.create(EVERYTHING)
+            assert structable("import", f"{url}{name}", "everything", tmp_path / name).code == 0
+            assert content(copy, "everything") == content(storage, "everything")
+
+
+def test_parquet_of_others_is_cast_where_no_value_changes(
+    structable: Command, url: str, storage: Storage, tmp_path: Path
+) -> None:
+    noon = dt.datetime(2024, 5, 31, 12, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+    table = pa.table(
+        {
+            "k": pa.array(["foreign"], pa.large_string()).dictionary_encode(),
+            "b": pa.array([5], pa.int64()),
+            "l": pa.array([5], pa.uint8()),
+            "f": pa.array([0.1], pa.float64()),
+            "d": pa.array([7], pa.int32()),
+            "money": pa.array([Decimal("1.5")], pa.decimal128(5, 2)),
+            "at": pa.array([noon], pa.timestamp("ns", tz="Europe/Berlin")),
+            "local": pa.array([dt.datetime(2024, 5, 31)], pa.timestamp("s")),
+            "day": pa.array([dt.date(2024, 5, 31)], pa.date64()),
+            "text": pa.array([None], pa.null()),
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert structable("import", url, "everything", tmp_path / "x.parquet").code == 0
+    row = storage.table("everything").read(("foreign",))
+    assert row is not None
+    expected = {"b": 5, "l": 5, "d": 7.0, "money": Decimal("1.5"), "at": noon, "text": None, "f": 0.10000000149011612}
+    assert {name: row[name] for name in expected} == expected
+    assert (row.local, row.day) == (dt.datetime(2024, 5, 31), dt.date(2024, 5, 31))
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "message"),
+    [
+        ("b", pa.array([300], pa.int64()), "300"),
+        ("b", pa.array([1.0]), "double"),
+        ("f", pa.array([1e300]), "beyond a 32-bit float"),
+        ("l", pa.array(["1"]), "string"),
+        ("at", pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us")), "timestamp"),
+        ("local", pa.array([1], pa.timestamp("ns")), "lose data"),
+        ("nope", pa.array([1]), "is not a field"),
+    ],
+)
+def test_parquet_of_others_is_refused_where_values_would_change(
+    fails: Fails, url: str, storage: Storage, tmp_path: Path, name: str, column: "pa.Array[Any]", message: str
+) -> None:
+    pq.write_table(pa.table({"k": ["x"], name: column}), tmp_path / "x.parquet")
+    assert message in fails(2, "import", url, "everything", tmp_path / "x.parquet")
+    assert storage.table("everything").count() == len(ROWS)
