@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import struct
 from collections.abc import Callable
 
 from structable.spi import Field, FieldType
@@ -17,7 +16,6 @@ __all__ = [
     "decimal_decoder",
     "decimal_encoder",
     "from_number",
-    "is_single",
     "to_number",
     "wrong_class",
 ]
@@ -67,14 +65,6 @@ def from_number(kind: FieldType, number: str) -> str:
     if kind is FieldType.TIMESTAMP_NTZ:
         return f"EPOCH_NTZ + timedelta(0, 0, {number})"
     return number
-
-
-_SINGLE = struct.Struct("<f")
-
-
-def is_single(number: float) -> bool:
-    """Tell whether 32 bits hold a float exactly; raises OverflowError beyond their range."""
-    return number != number or _SINGLE.unpack(_SINGLE.pack(number))[0] == number
 
 
 def decimal_checker(field: Field) -> Callable[[decimal.Decimal], bytes]:
