@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from .admin_rules import AdminRules
 from .atomic_rules import AtomicRules
+from .conflict_rules import ConflictRules
 from .filter_rules import FilterRules
 from .index_rules import IndexRules
+from .isolation import IsolationCases
 from .key_order import KeyOrder
 from .limit_rules import LimitRules
 from .range_rules import RangeRules
 from .read_rules import ReadRules
+from .runner_rules import RunnerRules
 from .scan_rules import ScanRules
 from .schema_change_rules import SchemaChangeRules
+from .serializable_rules import SerializableRules
 from .specification_rules import SpecificationRules
+from .transaction_rules import TransactionRules
 from .value_rules import ValueRules
 from .write_rules import WriteRules
 
@@ -33,5 +38,10 @@ class BackendConformance(
     ScanRules,
     IndexRules,
     FilterRules,
+    TransactionRules,
+    RunnerRules,
+    ConflictRules,
+    SerializableRules,
+    IsolationCases,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""
