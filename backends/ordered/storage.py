@@ -102,7 +102,7 @@ class OrderedStorage(Storage):
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> OrderedTransaction:
         """Begin a transaction; see `Transactional.transaction`."""
-        if not isinstance(isolation, Isolation):
+        if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         if self._engine.closed:
             self._require_open()

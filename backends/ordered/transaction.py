@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import enum
+from types import TracebackType
 from typing import NoReturn
 
 from structable.spi import (
@@ -22,11 +22,7 @@ from .table import OrderedTable
 
 __all__ = ["OrderedTransaction"]
 
-
-class _State(enum.Enum):
-    OPEN = "open"
-    FAILED = "failed"
-    CLOSED = "closed"
+_SERIALIZABLE = Isolation.SERIALIZABLE
 
 
 class OrderedTransaction(Transaction):
@@ -49,7 +45,6 @@ class OrderedTransaction(Transaction):
         "_engine",
         "_failure",
         "_snapshot",
-        "_state",
         "_tables",
         "read_only",
         "reads",
@@ -62,12 +57,12 @@ class OrderedTransaction(Transaction):
         self._catalog = catalog
         self._snapshot: EngineSnapshot | None = None
         self._tables: dict[str, OrderedTable] = {}
-        self._state = _State.OPEN
+        # A transaction that is not usable has ended, unless it holds the failure after which it is yet to be left.
         self._failure: StructableError | None = None
         self.read_only = read_only
         # Commits are made in the order of their validation, and a snapshot is a prefix of that order: without writes
         # there is nothing that reads could contradict.
-        self.reads = ReadSet() if isolation is Isolation.SERIALIZABLE and not read_only else None
+        self.reads = ReadSet() if isolation is _SERIALIZABLE and not read_only else None
         # What every operation asks first, as plain attributes.
         self.usable = True
         self.writable = not read_only
@@ -105,11 +100,11 @@ class OrderedTransaction(Transaction):
     @property
     def closed(self) -> bool:
         """Whether the transaction has ended."""
-        return self._state is _State.CLOSED
+        return not self.usable and self._failure is None
 
     def refuse(self) -> NoReturn:
         """Raise why the transaction cannot be used any more."""
-        if self._state is _State.FAILED and self._failure is not None:
+        if self._failure is not None:
             raise self._failure
         raise TransactionClosedError("the transaction has ended; begin a new one")
 
@@ -123,35 +118,48 @@ class OrderedTransaction(Transaction):
         """Raise an error after which the transaction can only be left."""
         if isinstance(error, SchemaChangedError):
             error = TransactionConflictError("a table's schema changed as the transaction began; run it again")
-        if self._state is _State.OPEN and isinstance(error, StructableError):
-            self._end(_State.FAILED)
+        if self.usable and isinstance(error, StructableError):
+            self._end()
             self._failure = error
         raise error
 
     def commit(self) -> None:
         """Hand all writes to the engine; see `Transaction.commit`."""
         if not self.usable:
-            failure, self._state = self._state is _State.FAILED, _State.CLOSED
-            if failure and self._failure is not None:
-                raise self._failure
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
             self.refuse()
+        for table in self._tables.values():
+            if table.writes or table.increments:
+                self._commit_writes()
+                break
+        self._end()
+
+    def _commit_writes(self) -> None:
         try:
             changes = WriteSet(reads=self.reads)
             for table in self._tables.values():
                 table.collect(changes)
-            if changes.writes or changes.increments:
-                self._engine.commit(self.snapshot, changes)
+            self._engine.commit(self.snapshot, changes)
         except (StructableError, SchemaChangedError) as error:
             self.fail(error)
-        self._end(_State.CLOSED)
 
     def rollback(self) -> None:
         """Drop all writes; see `Transaction.rollback`."""
-        if self._state is not _State.CLOSED:
-            self._end(_State.CLOSED)
+        self._failure = None
+        if self.usable:
+            self._end()
 
-    def _end(self, state: _State) -> None:
-        self._state = state
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.rollback()
+        elif self.usable or self._failure is not None:
+            self.commit()
+
+    def _end(self) -> None:
         self.usable = self.writable = False
         self._tables = {}
         self._release()
@@ -162,5 +170,5 @@ class OrderedTransaction(Transaction):
             snapshot.close()
 
     def __del__(self) -> None:
-        if self._state is _State.OPEN:
-            self._end(_State.CLOSED)
+        if self.usable:
+            self._end()
