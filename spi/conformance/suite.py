@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from .admin_rules import AdminRules
 from .atomic_rules import AtomicRules
+from .concurrency import ThreadCases
 from .conflict_rules import ConflictRules
 from .filter_rules import FilterRules
+from .histories import Histories
 from .index_rules import IndexRules
 from .isolation import IsolationCases
 from .key_order import KeyOrder
@@ -43,5 +45,7 @@ class BackendConformance(
     ConflictRules,
     SerializableRules,
     IsolationCases,
+    ThreadCases,
+    Histories,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""
