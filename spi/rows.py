@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, NoReturn
+from typing import Any
 
 from .values import Value
 
@@ -50,13 +50,14 @@ class Row(Mapping[str, Value]):
         The values, one for each column of the shape.
     """
 
+    # The slots are all there is to set: any other name raises AttributeError without a __setattr__ to pay for.
     __slots__ = ("_shape", "_values")
     _shape: RowShape
     _values: tuple[Value, ...]
 
     def __init__(self, shape: RowShape, values: tuple[Value, ...]) -> None:
-        _set_shape(self, shape)
-        _set_values(self, values)
+        self._shape = shape
+        self._values = values
 
     @property
     def key(self) -> tuple[Value, ...]:
@@ -78,12 +79,6 @@ class Row(Mapping[str, Value]):
             raise AttributeError(
                 f"the row of table {shape.table!r} has the columns {', '.join(shape.columns)}, not {name!r}"
             ) from None
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a row is immutable; {name!r} cannot be set")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a row is immutable; {name!r} cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shape.columns)
@@ -123,7 +118,3 @@ class Row(Mapping[str, Value]):
 
     def __reduce__(self) -> tuple[object, ...]:
         return Row, (self._shape, self._values)
-
-
-_set_shape = Row._shape.__set__  # type: ignore[attr-defined]
-_set_values = Row._values.__set__  # type: ignore[attr-defined]

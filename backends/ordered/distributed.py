@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
@@ -53,7 +52,7 @@ def _bound(raw_schema: bytes) -> TableBinding:
 def read_table_split(engine: Engine, split: ScanSplit) -> Iterator[RecordBatch]:
     """Yield the rows of a split as Arrow batches; see `Storage.read_split`."""
     split.require_open()
-    from .arrow_codec import BATCH_ROWS, ArrowDecoder
+    from .arrow_codec import ArrowDecoder
 
     # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
     raw_schema, columns, residual, intervals, state = pickle.loads(split.state)
@@ -66,11 +65,4 @@ def read_table_split(engine: Engine, split: ScanSplit) -> Iterator[RecordBatch]:
         names = tuple(dict.fromkeys(residual.fields()))
         decode, predicate = binding.rows.projection(names), compile_filter(binding.spec, residual, names)
         pairs = (pair for pair in pairs if predicate(decode(*pair)))
-    decoder = ArrowDecoder(binding.schema, columns)
-
-    def batches() -> Iterator[RecordBatch]:
-        while chunk := list(islice(pairs, BATCH_ROWS)):
-            raw_keys, raws = zip(*chunk, strict=True)
-            yield decoder.decode(list(raw_keys), list(raws))
-
-    return batches()
+    return ArrowDecoder(binding.schema, columns).batches(pairs)

@@ -49,12 +49,14 @@ class ScanRows(RowIterator):
         How.
     """
 
-    __slots__ = ("_closed", "_owned", "_rows")
+    __slots__ = ("_closed", "_exhausted", "_owned", "_rows", "_transaction")
 
     def __init__(self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> None:
         self._rows = _rows(transaction, table, path)
+        self._transaction = transaction
         self._owned: OrderedTransaction | None = None
         self._closed = False
+        self._exhausted = False
 
     def own(self, transaction: OrderedTransaction) -> None:
         """Let the transaction end when the rows are exhausted, closed or collected."""
@@ -62,13 +64,22 @@ class ScanRows(RowIterator):
         self._rows = _ending(transaction, self._rows)
 
     def __next__(self) -> Row:
-        if self._closed:
-            raise TransactionClosedError("the scan was closed; begin a new one")
-        return next(self._rows)
+        self._require_open()
+        for row in self._rows:
+            return row
+        self._exhausted = True
+        raise StopIteration
 
     def __iter__(self) -> Iterator[Row]:
         # The generator itself: a loop then pays for no wrapper around each row.
+        self._require_open()
         return self._rows
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise TransactionClosedError("the scan was closed; begin a new one")
+        if self._owned is None and not self._exhausted and not self._transaction.usable:
+            self._transaction.refuse()  # a generator that has raised would look exhausted
 
     def close(self) -> None:
         """Release the snapshot; idempotent."""
