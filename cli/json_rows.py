@@ -47,7 +47,7 @@ def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
         If it is not JSON.
     """
     try:
-        document = json.loads(text, object_pairs_hook=_Pairs, parse_float=_fraction)
+        document = _DECODER.decode(text)
     except RecursionError:
         raise LiteralError("the object is nested too deep") from None
     if not isinstance(document, _Pairs):
@@ -74,3 +74,6 @@ def _fraction(text: str) -> decimal.Decimal:
         return decimal.Decimal(text)  # exact, for DECIMAL fields
     except ArithmeticError:
         raise LiteralError(f"the exponent of {text} is out of range") from None
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_Pairs, parse_float=_fraction)

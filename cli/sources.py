@@ -14,7 +14,7 @@ from typing import BinaryIO, NoReturn, Self, cast
 
 import pyarrow as pa
 
-from structable.spi import InvalidFieldError, TableSpecification
+from structable.spi import InvalidFieldError, TableSpecification, Value
 from structable.spi.arrow import rows_to_batches
 from structable.spi.values import check_row
 
@@ -150,36 +150,49 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
 
 
 class _JsonSource(Source):
+    _lines: list[int]
+    _first = 0
+
     def _read(self) -> Iterator[pa.RecordBatch]:
-        rows, size = [], 0
+        rows: list[dict[str, Value]] = []
+        self._lines, size = [], 0
         columns: list[str] = []
         for number, line in enumerate(self._stream, 1):
             if not line.strip():
                 continue
-            try:
-                row = row_from_json(self._spec, line.strip().decode("utf-8-sig" if number == 1 else "utf-8"))
-            except UnicodeDecodeError:
-                self._wrong(number, "the text is not UTF-8")
-            except json.JSONDecodeError as error:
-                self._wrong(number, f"{error.msg} at column {error.colno}")
-            except ValueError as error:
-                self._wrong(number, str(error))
+            row = self._parsed(number, line)
             if not columns:
                 columns = list(row)
             elif row.keys() != set(columns):
                 # A batch has the same columns in all rows, and a null written where nothing was said is a lost value.
                 wanted = ", ".join(columns)
                 self._wrong(number, f"every line must name the fields of the first, {wanted} (null writes a null)")
-            try:
-                rows.append(check_row(self._spec, row))
-            except InvalidFieldError as error:
-                self._wrong(number, str(error))
+            rows.append(row)
+            self._lines.append(number)
             size += len(line)
             if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield from rows_to_batches(self._spec, rows, columns, batch_size=_BATCH_ROWS)
+                yield from self._batched(rows, columns)
                 rows, size = [], 0
-        if rows:
-            yield from rows_to_batches(self._spec, rows, columns, batch_size=_BATCH_ROWS)
+        yield from self._batched(rows, columns)
+
+    def _batched(self, rows: list[dict[str, Value]], columns: list[str]) -> Iterator[pa.RecordBatch]:
+        self._first = self._rows
+        yield from rows_to_batches(self._spec, rows, columns, batch_size=_BATCH_ROWS)
+        self._lines = []
+
+    def _parsed(self, number: int, line: bytes) -> dict[str, Value]:
+        try:
+            return row_from_json(self._spec, line.strip().decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError:
+            self._wrong(number, "the text is not UTF-8")
+        except json.JSONDecodeError as error:
+            self._wrong(number, f"{error.msg} at column {error.colno}")
+        except ValueError as error:
+            self._wrong(number, str(error))
+
+    def _row(self, number: int) -> str:
+        position = number - self._first
+        return f"{self.name}, line {self._lines[position]}" if position < len(self._lines) else super()._row(number)
 
     def _wrong(self, number: int, reason: str) -> NoReturn:
         raise UsageProblem(f"{self.name}, line {number}: {reason}")

@@ -187,7 +187,7 @@ HEAD = b"app,started,attempt,status\n"
         ("x.csv", HEAD + b"a,1,1,a\0b\n", "line 2: table 'runs', field 'status'"),
         ("x.csv", HEAD + b"a,1,1," + b"x" * 3000 + b"\n", "line 2: table 'runs', field 'status': 3,000 bytes"),
         ("x.csv", b"app,status\na,x\n", "field 'started'"),
-        ("x.jsonl", b'{"app": "a"}\n{"app": 1}\n', "line 1: table 'runs', field 'started'"),
+        ("x.jsonl", b'\n{"app": "a"}\n{"app": "b"}\n', "line 2: table 'runs', field 'started'"),
         ("x.jsonl", b'\n{"app": 1}\n', "line 2: field 'app': 1 is of type int; a str is needed"),
         ("x.jsonl", b'{"app": "a",\n', "line 1: "),
         ("x.jsonl", b'{"app": "\xff"}\n', "line 1: the text is not UTF-8"),
