@@ -1,5 +1,6 @@
 """One Spark application for all tests of the bridge, and a fresh store with tables for each."""
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
 from structable.spark_bridge import register
+from structable.spark_bridge.types import spark_schema
 from structable.spi import Storage, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value
@@ -86,7 +88,8 @@ class Tables:
         self, spec: TableSpecification, rows: list[dict[str, Value]], columns: list[str] | None = None
     ) -> DataFrame:
         """Return rows as a DataFrame with the table's types."""
-        return self.session.createDataFrame(pa.Table.from_pylist(rows, schema=arrow_schema(spec, columns)))
+        table = pa.Table.from_pylist(rows, schema=arrow_schema(spec, columns))
+        return self.session.createDataFrame(table, schema=spark_schema(spec, columns))
 
 
 @pytest.fixture
@@ -95,9 +98,22 @@ def tables(spark: SparkSession, url: str) -> Tables:
     return Tables(spark, url)
 
 
+def complete(spec: TableSpecification, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
+    """Return rows with all fields, in key order."""
+    ordered = sorted(rows, key=lambda row: [_ordered(row[name]) for name in spec.primary_key])
+    return [{name: row.get(name) for name in spec.field_names} for row in ordered]
+
+
+def _ordered(value: Value) -> object:
+    return value.encode() if isinstance(value, str) else value
+
+
 def rows_of(frame: DataFrame, spec: TableSpecification) -> list[dict[str, Value]]:
-    """Return a DataFrame's rows with Python's values, times in UTC, in the order of the key as Python compares it."""
-    table = frame.toArrow()
-    rows: list[dict[str, Value]] = table.cast(arrow_schema(spec, table.schema.names)).to_pylist()
-    key = [name for name in spec.primary_key if name in table.schema.names]
-    return sorted(rows, key=lambda row: tuple(row[name] for name in key))
+    """Return a whole table's rows from a DataFrame, with Python's values, in key order."""
+    rows = frame.toArrow().cast(arrow_schema(spec)).to_pylist()
+    return complete(spec, [{name: _in_utc(value) for name, value in row.items()} for row in rows])
+
+
+def _in_utc(value: Value) -> Value:
+    # Arrow's own spelling of UTC is not equal as text.
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo else value

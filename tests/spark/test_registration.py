@@ -1,0 +1,124 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from structable.spark_bridge import register, registration, scan_isolation
+from structable.spi import Storage, UnsupportedOperationError
+from tests.spark.conftest import Tables
+from tests.spark.samples import RUNS, runs
+
+APPLICATION = """
+import sys, time
+from pyspark.sql import SparkSession
+from structable.spark_bridge import register
+
+url, plan, go, done = sys.argv[1:]
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+register(spark)
+frame = spark.read.format("structable").option("url", url).option("table", "runs").load()
+frame.rdd.getNumPartitions()
+open(plan, "w").close()
+while True:
+    try:
+        open(go).close()
+        break
+    except FileNotFoundError:
+        time.sleep(0.1)
+count = len(frame.collect())
+frame.limit(5).selectExpr("'copy' as app", "started").write.format("structable").option("url", url).option(
+    "table", "runs"
+).mode("append").save()
+with open(done, "w") as file:
+    file.write(str(count))
+spark.stop()
+"""
+
+
+def test_registering_again_changes_nothing(tables: Tables, storage: Storage, spark: SparkSession) -> None:
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert_many(runs(10))
+    frame = tables.read("runs")
+    keeper = registration._keepers[spark.sparkContext]
+    rules = optimizer_rules(spark)
+    register(spark)
+    register(spark)
+    assert registration._keepers[spark.sparkContext] is keeper
+    assert optimizer_rules(spark) == rules
+    assert frame.count() == 10
+    assert tables.read("runs").where("started > 7").count() == 2
+
+
+def optimizer_rules(spark: SparkSession) -> int:
+    return str(spark._jsparkSession.sessionState().optimizer().batches().mkString()).count("StructableScanIsolation")
+
+
+def test_another_session_needs_its_own_call(storage: Storage, url: str, spark: SparkSession) -> None:
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert_many(runs(10))
+    other = spark.newSession()
+    with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        Tables(other, url).read("runs")
+    register(other)
+    frame = Tables(other, url).read("runs")
+    assert frame.where("started > 7").count() == 2
+    assert frame.count() == 10
+
+
+def test_pushdown_is_switched_on(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+
+
+def test_a_session_elsewhere_is_refused() -> None:
+    with pytest.raises(UnsupportedOperationError, match=r"types\.SimpleNamespace is no session of this process"):
+        register(cast(SparkSession, SimpleNamespace()))
+
+
+def test_without_isolated_scans_no_filter_is_pushed_down(
+    storage: Storage, url: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert_many(runs(10))
+    other = spark.newSession()
+    monkeypatch.setattr(scan_isolation, "_has_rule", lambda session: False)
+    monkeypatch.setattr(scan_isolation, "_add_rule", lambda session: None)
+    with pytest.warns(UserWarning, match="no filters are pushed down"):
+        register(other)
+    frame = Tables(other, url).read("runs")
+    assert "Filter" in str(frame.where("started > 7")._jdf.queryExecution().executedPlan().toString())
+    assert frame.where("started > 7").count() == 2
+    assert frame.count() == 10
+
+
+def test_two_applications_at_once(tables: Tables, storage: Storage, tmp_path: Path) -> None:
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert_many(runs(2000))
+    plan, go, done = tmp_path / "plan", tmp_path / "go", tmp_path / "done"
+    other = subprocess.Popen([sys.executable, "-c", APPLICATION, tables.url, plan, go, done])
+    try:
+        deadline = time.monotonic() + 120
+        while not plan.exists():
+            assert other.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        tables.write(tables.frame(RUNS, runs(100, first=5000)), "runs")
+        assert tables.read("runs").count() == 2100
+        go.touch()
+        assert other.wait(120) == 0
+    finally:
+        other.kill()
+        other.wait()
+    assert done.read_text() == "2000"
+    assert tables.read("runs").where("app = 'copy'").count() == 5
+
+
+def test_spark_refuses_a_format_that_was_not_registered(spark: SparkSession) -> None:
+    with pytest.raises((AnalysisException, Exception), match="DATA_SOURCE_NOT_FOUND"):
+        spark.newSession().read.format("structable").load()
