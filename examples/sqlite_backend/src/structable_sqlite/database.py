@@ -1,0 +1,145 @@
+"""`Database`: the file with its tables, made and checked, and a pool of connections to it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+from structable.spi import DataCorruptionError, OptionValue, StorageUnavailableError
+
+from .errors import translated
+
+__all__ = ["Database"]
+
+_APPLICATION = 0x53545242
+_FORMAT = 1
+_PLACES = 64
+
+# `changed` is the number of the commit that last changed a pair, `written` of the last that did more than increment it.
+# They stand before the value, so that they are read without it.
+_TABLES = f"""
+    PRAGMA journal_mode = WAL;
+    PRAGMA application_id = {_APPLICATION};
+    PRAGMA user_version = {_FORMAT};
+    CREATE TABLE pairs (key BLOB PRIMARY KEY, changed INTEGER, written INTEGER, value BLOB) WITHOUT ROWID;
+    CREATE TABLE spaces (space BLOB PRIMARY KEY, changed INTEGER) WITHOUT ROWID;
+    CREATE TABLE state (number INTEGER, epoch INTEGER);
+    INSERT INTO state VALUES (0, 0);
+"""
+
+_inherited: list[sqlite3.Connection] = []
+"""SQLite forbids a forked process even to close a connection of its parent."""
+
+
+class Database:
+    """A file, up to 64 connections that read it, and one that writes it; safe to share between threads."""
+
+    def __init__(self, path: Path, options: Mapping[str, OptionValue]) -> None:
+        self.path = path
+        self._options = options
+        self._process = os.getpid()
+        self._closed = False
+        # The garbage collector may end a snapshot at any moment in any thread, which therefore takes no lock.
+        self._idle: list[sqlite3.Connection] = []
+        self._places: SimpleQueue[None] = SimpleQueue()
+        for _ in range(_PLACES):
+            self._places.put(None)
+        with translated(path):
+            if not path.exists():
+                self._create()
+            self.writer = self._open()
+            self._check_format()
+
+    def _create(self) -> None:
+        """Make the file elsewhere and link it to its place: nobody sees a part of it, and one of two wins."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f"{self.path.name}.", dir=self.path.parent) as folder:
+            new = Path(folder, "new")
+            with closing(sqlite3.connect(new)) as connection:
+                connection.executescript(_TABLES)
+            with suppress(FileExistsError):
+                os.link(new, self.path)
+
+    def _check_format(self) -> None:
+        (application,) = self.writer.execute("PRAGMA application_id").fetchone()
+        (version,) = self.writer.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION:
+            raise DataCorruptionError(f"{self.path} is an SQLite database of another application, not structable's")
+        if version != _FORMAT:
+            raise DataCorruptionError(f"{self.path} has format {version}, and this version reads {_FORMAT}")
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rw",
+            uri=True,
+            timeout=float(self._options["lock_timeout"]),
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._options['durability'] == 'machine' else 'NORMAL'}")
+        return connection
+
+    def take(self) -> sqlite3.Connection:
+        """Return a connection for reading, to be given back."""
+        self.require_open()
+        timeout = float(self._options["pool_timeout"])
+        try:
+            self._places.get(timeout=timeout)
+        except Empty:
+            busy = f"{_PLACES} snapshots are open, and none was closed in {timeout:g} s (pool_timeout)"
+            raise StorageUnavailableError(busy) from None
+        try:
+            with suppress(IndexError):
+                return self._idle.pop()
+            with translated(self.path):
+                return self._open()
+        except BaseException:
+            self._places.put(None)
+            raise
+
+    def give(self, connection: sqlite3.Connection) -> None:
+        """Take a connection back, and end its transaction."""
+        if os.getpid() != self._process:
+            _inherited.append(connection)
+            return
+        try:
+            connection.rollback()
+            if self._closed:
+                connection.close()
+            else:
+                self._idle.append(connection)
+        finally:
+            self._places.put(None)
+
+    @contextmanager
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """Take a connection for a moment."""
+        connection = self.take()
+        try:
+            with translated(self.path):
+                yield connection
+        finally:
+            self.give(connection)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the database was closed, or inherited by a fork."""
+        return self._closed or os.getpid() != self._process
+
+    def require_open(self) -> None:
+        """Raise `StorageUnavailableError` if it is closed."""
+        if self.closed:
+            raise StorageUnavailableError(f"{self.path} was closed here, or opened by the process that forked this one")
+
+    def close(self) -> None:
+        """Close all connections; those in use when they are given back."""
+        self._closed = True
+        self.writer.close()
+        while self._idle:
+            self._idle.pop().close()

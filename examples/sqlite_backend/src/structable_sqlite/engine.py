@@ -1,0 +1,169 @@
+"""`SQLiteEngine`: structable's `Engine` over a `Database`."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    StorageUnavailableError,
+    TransactionClosedError,
+    TransactionConflictError,
+)
+
+from .database import Database
+from .errors import primary_code, translated
+from .pair_files import drop_runs, jobs_with_runs, make_plan, read_pairs, write_run
+from .snapshot import SQLiteSnapshot
+
+__all__ = ["SQLiteEngine"]
+
+_CHANGED = "SELECT changed FROM pairs WHERE key = ?"
+_WRITTEN = "SELECT written FROM pairs WHERE key = ?"
+_CHANGED_BETWEEN = "SELECT count(*), max(changed) FROM pairs WHERE key >= ? AND key < ?"
+_SPACE_CHANGED = "SELECT changed FROM spaces WHERE space = ?"
+
+
+class SQLiteEngine(Engine):
+    """The ordered map in the table `pairs` of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._files = Path(f"{database.path}.structable")
+        self._commit_lock = threading.Lock()
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """Number of the newest schema change: read each time, for any process may have made one."""
+        with self._database.connection() as connection:
+            return int(connection.execute("SELECT epoch FROM state").fetchone()[0])
+
+    def get(self, key: bytes) -> bytes | None:
+        with self._database.connection() as connection:
+            row = connection.execute("SELECT value FROM pairs WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def begin(self, read_only: bool) -> SQLiteSnapshot:
+        return SQLiteSnapshot(self._database, self._database.take())
+
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        with self._commit() as (writer, number):
+            if snapshot is not None:
+                assert isinstance(snapshot, SQLiteSnapshot)
+                if snapshot.number != number - 1:
+                    _validate(snapshot.connection, writer, changes)
+            for key, increments in changes.increments.items():
+                row = writer.execute("SELECT written, value FROM pairs WHERE key = ?", (key,)).fetchone()
+                written, value = row or (number, None)
+                pair = (key, number, written, self.merge(value, increments))
+                writer.execute("INSERT OR REPLACE INTO pairs VALUES (?, ?, ?, ?)", pair)
+            _write(writer, number, changes.writes)
+            _write(writer, number, changes.derived)
+            if changes.changed_spaces:
+                spaces = [(space, number) for space in changes.changed_spaces]
+                writer.executemany("INSERT OR REPLACE INTO spaces VALUES (?, ?)", spaces)
+                writer.execute("UPDATE state SET epoch = epoch + 1")
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        connection = self._database.take()  # first, for whoever has the others may be waiting for the lock
+        with self._commit() as (writer, number), closing(SQLiteSnapshot(self._database, connection)) as latest:
+            bulk.check(latest)
+            for changes in bulk.chunks(latest):
+                _write(writer, number, changes)
+            _write(writer, number, bulk.completion)
+
+    @contextmanager
+    def _commit(self) -> Iterator[tuple[sqlite3.Connection, int]]:
+        """Hold off the commits of all processes; yield the connection to write with, and the number of this commit."""
+        with self._commit_lock, translated(self._database.path):
+            self._database.require_open()
+            writer = self._database.writer
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                (number,) = writer.execute("SELECT number + 1 FROM state").fetchone()
+                writer.execute("UPDATE state SET number = ?", (number,))
+                yield writer, number
+                _finish(writer)
+            except BaseException:
+                writer.rollback()
+                raise
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        with closing(self.begin(True)) as snapshot, translated(self._files):
+            return make_plan(self._files / "plans", snapshot.scan(begin, end), count)
+
+    def read_split(self, state: bytes) -> Iterator[Pair]:
+        first, after, path = state.decode().split(":", 2)
+        if not Path(path).exists():
+            raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
+        return read_pairs(Path(path), int(first), int(after))
+
+    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+        with translated(self._files):
+            return str(write_run(self._files / "runs", job_id, pairs)).encode()
+
+    def read_run(self, state: bytes) -> Iterator[Pair]:
+        path = Path(state.decode())
+        if not path.exists():
+            raise StorageUnavailableError("the staged rows are gone: their job has ended")
+        return read_pairs(path)
+
+    def drop_runs(self, job_id: str) -> None:
+        drop_runs(self._files / "runs", job_id)
+
+    def jobs_with_runs(self) -> dict[str, float]:
+        return jobs_with_runs(self._files / "runs")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the engine was closed, or inherited by a fork."""
+        return self._database.closed
+
+    def close(self) -> None:
+        if not self.closed:
+            with self._commit_lock:
+                self._database.close()
+
+
+def _validate(snapshot: sqlite3.Connection, newest: sqlite3.Connection, changes: WriteSet) -> None:
+    """Compare what a write set depends on in its snapshot and in the newest state.
+
+    The snapshot is still open, so it is its own history: there is no log of commits to keep, share and prune.
+    """
+
+    def require_same(query: str, parameters: tuple[bytes, ...], what: str) -> None:
+        if snapshot.execute(query, parameters).fetchone() != newest.execute(query, parameters).fetchone():
+            raise TransactionConflictError(f"another transaction {what}, and was first to commit")
+
+    for space in changes.spaces:
+        require_same(_SPACE_CHANGED, (space,), "changed or dropped a table that this one uses")
+    for key in changes.writes:
+        require_same(_CHANGED, (key,), "wrote a row that this one writes")
+    for key in changes.increments:
+        require_same(_WRITTEN, (key,), "wrote a row that this one increments")
+    for key in changes.reads.keys if changes.reads else ():
+        require_same(_CHANGED, (key,), "wrote a row that this one has read")
+    for interval in changes.reads.intervals if changes.reads else ():
+        # What was inserted or changed has the highest number of all; what was deleted is missing in the count.
+        require_same(_CHANGED_BETWEEN, interval, "wrote in a range that this one has read")
+
+
+def _write(writer: sqlite3.Connection, number: int, changes: Mapping[bytes, bytes | None]) -> None:
+    gone = [(key,) for key, value in changes.items() if value is None]
+    kept = [(key, number, number, value) for key, value in changes.items() if value is not None]
+    writer.executemany("DELETE FROM pairs WHERE key = ?", gone)
+    writer.executemany("INSERT OR REPLACE INTO pairs VALUES (?, ?, ?, ?)", kept)
+
+
+def _finish(writer: sqlite3.Connection) -> None:
+    try:
+        writer.execute("COMMIT")
+    except sqlite3.Error as error:
+        if primary_code(error) != sqlite3.SQLITE_IOERR:
+            raise  # the disk is full, or the like: the commit's last page was certainly not written
+        raise CommitOutcomeUnknownError(f"the disk failed as the commit was written to it: {error}") from error

@@ -1,0 +1,107 @@
+"""Files of pairs beside the database: copies for plans, and staged rows of write jobs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkdtemp
+from urllib.parse import quote
+from uuid import uuid4
+
+from structable.backends.ordered import Pair, SplitPlan
+
+from .errors import translated
+
+__all__ = ["drop_runs", "jobs_with_runs", "make_plan", "read_pairs", "write_run"]
+
+_GRACE_SECONDS = 60.0
+
+
+def _write_pairs(path: Path, pairs: Iterable[Pair]) -> int:
+    """Write pairs in their order, and return how many they are: the positions are 1 to this number."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE pairs (position INTEGER PRIMARY KEY, key BLOB, value BLOB)")
+        connection.executemany("INSERT INTO pairs (key, value) VALUES (?, ?)", pairs)
+        return int(connection.execute("SELECT ifnull(max(position), 0) FROM pairs").fetchone()[0])
+
+
+def read_pairs(path: Path, first: int = 1, after: int = 1 << 62) -> Iterator[Pair]:
+    """Yield the pairs of the positions first to after - 1."""
+    url = f"file:{quote(str(path))}?mode=ro&immutable=1"
+    query = "SELECT key, value FROM pairs WHERE position >= ? AND position < ? ORDER BY position"
+    with translated(path), closing(sqlite3.connect(url, uri=True, check_same_thread=False)) as connection:
+        yield from connection.execute(query, (first, after))
+
+
+def make_plan(plans: Path, pairs: Iterable[Pair], count: int) -> SplitPlan:
+    """Copy pairs into a folder of their own, and divide the copy.
+
+    The folder is locked while its plan is in use; a lock ends with its process, so that what a killed one left is told
+    from what is needed.
+    """
+    plans.mkdir(parents=True, exist_ok=True)
+    _sweep(plans)
+    folder = mkdtemp(dir=plans)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        rows = _write_pairs(Path(folder, "pairs"), pairs)
+    except BaseException:
+        _release(folder, lock)
+        raise
+    size = max(1, -(-rows // count))
+    states = [f"{first}:{first + size}:{folder}/pairs".encode() for first in range(1, max(rows, 1) + 1, size)]
+    return SplitPlan(states, partial(_release, folder, lock))
+
+
+def _release(folder: str, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+
+
+def _sweep(plans: Path) -> None:
+    for folder in plans.iterdir():
+        with suppress(FileNotFoundError, BlockingIOError):
+            if time.time() - folder.stat().st_mtime > _GRACE_SECONDS:  # else perhaps made, but not locked yet
+                lock = os.open(folder, os.O_RDONLY)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+def write_run(runs: Path, job_id: str, pairs: Iterable[Pair]) -> Path:
+    """Write a run of a job, and return its file."""
+    folder = _job_folder(runs, job_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job").write_text(job_id, encoding="utf-8")
+    run = folder / uuid4().hex
+    _write_pairs(run, pairs)
+    return run
+
+
+def drop_runs(runs: Path, job_id: str) -> None:
+    """Remove the runs of a job."""
+    shutil.rmtree(_job_folder(runs, job_id), ignore_errors=True)
+
+
+def jobs_with_runs(runs: Path) -> dict[str, float]:
+    """Return the jobs, each with the time when its folder got the last file."""
+    found: dict[str, float] = {}
+    for job in runs.glob("*/job"):
+        with suppress(FileNotFoundError):  # dropped meanwhile
+            found[job.read_text(encoding="utf-8")] = job.parent.stat().st_mtime
+    return found
+
+
+def _job_folder(runs: Path, job_id: str) -> Path:
+    return runs / sha256(job_id.encode()).hexdigest()  # an id may hold what a file name may not

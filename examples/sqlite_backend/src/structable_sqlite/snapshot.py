@@ -1,0 +1,74 @@
+"""`SQLiteSnapshot`: a read transaction on a connection of its own. In WAL mode commits do not disturb it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from structable.backends.ordered import EngineSnapshot, Pair
+from structable.spi import TransactionClosedError
+
+from .database import Database
+from .errors import translated
+
+__all__ = ["SQLiteSnapshot"]
+
+
+class SQLiteSnapshot(EngineSnapshot):
+    """The newest state at the time it is built. `number` is how many commits it holds."""
+
+    def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
+        self._database = database
+        self._connection = [connection]
+        self._cursors: set[sqlite3.Cursor] = set()
+        try:
+            with translated(database.path):
+                connection.execute("BEGIN")  # SQLite takes the snapshot with the first read:
+                self.number, self.epoch = connection.execute("SELECT number, epoch FROM state").fetchone()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection, while the snapshot is open."""
+        self._database.require_open()
+        try:
+            return self._connection[0]
+        except IndexError:
+            raise TransactionClosedError("the snapshot was closed") from None
+
+    def get(self, key: bytes) -> bytes | None:
+        with translated(self._database.path):
+            row = self.connection.execute("SELECT value FROM pairs WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        order = "DESC" if reverse else "ASC"
+        query = f"SELECT key, value FROM pairs WHERE key >= ? AND key < ? ORDER BY key {order}"
+        with translated(self._database.path):
+            cursor = self.connection.execute(query, (begin, end))
+            self._cursors.add(cursor)
+            try:
+                for pair in cursor:  # noqa: UP028 - `yield from` would close the cursor, perhaps too late
+                    yield pair
+            finally:
+                if cursor in self._cursors:
+                    self._cursors.discard(cursor)
+                    cursor.close()
+
+    def close(self) -> None:
+        try:
+            connection = self._connection.pop()  # atomic: any thread may close, also two at once
+        except IndexError:
+            return
+        cursors, self._cursors = self._cursors, set()
+        for cursor in cursors:
+            cursor.close()  # an open one would keep the read transaction, for whoever gets the connection next
+        self._database.give(connection)
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,15 @@
+"""The whole proof: structable's conformance suite, on this backend."""
+
+from pathlib import Path
+
+import pytest
+
+from structable.spi.conformance import BackendConformance, Capabilities
+
+
+class TestSQLite(BackendConformance):
+    capabilities = Capabilities(writes_never_wait=True)
+
+    @pytest.fixture
+    def storage_url(self, tmp_path: Path) -> str:
+        return f"sqlite://{tmp_path}/tables.db?durability=process"
