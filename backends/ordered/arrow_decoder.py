@@ -74,7 +74,7 @@ class ArrowDecoder:
 
         Raises
         ------
-        DataCorruptionError, SchemaChangedError
+        DataCorruptionError
             As `decode` does.
         """
         count = min(rows, _FIRST_ROWS)
@@ -92,8 +92,6 @@ class ArrowDecoder:
         ------
         DataCorruptionError
             For bytes that no encoder made.
-        SchemaChangedError
-            For a row of a newer layout than the schema knows.
         ValueError
             For keys or values of more than 2 GiB; `batches` never comes to that.
         """

@@ -12,10 +12,14 @@ from structable.spi import DataCorruptionError
 
 from .scalars import EPOCH, EPOCH_NTZ
 
-__all__ = ["DECODE_FAILURES", "Source", "corrupt"]
+__all__ = ["DECODE_FAILURES", "NewerLayoutError", "Source", "corrupt"]
 
 DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, LookupError)
 """What decoding of bytes that no encoder made may raise; it always comes out as `DataCorruptionError`."""
+
+
+class NewerLayoutError(DataCorruptionError):
+    """A row has a layout that the schema does not know: outside of a snapshot, the schema may just be out of date."""
 
 
 def corrupt(table: str, what: str, raw: bytes, reason: object) -> DataCorruptionError:

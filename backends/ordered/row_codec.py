@@ -8,8 +8,7 @@ from typing import TypeAlias
 from structable.spi import DataCorruptionError
 from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
 
-from .engine import SchemaChangedError
-from .generated import Source, corrupt
+from .generated import NewerLayoutError, Source, corrupt
 from .key_code import add_key_checks, add_key_decoder, key_expression, key_width
 from .key_codec import ROW_KEY_START, KeyCodec
 from .row_decoding import add_row_decoder
@@ -21,9 +20,6 @@ __all__ = ["Projection", "RowCodec"]
 
 Projection: TypeAlias = Callable[[bytes, bytes], tuple[Value, ...]]
 """Raw row key and raw value to the values of some columns."""
-
-_PLAUSIBLE_CHANGES = 1000
-"""How many schema changes this process may have missed; a version beyond is no version, but corruption."""
 
 
 class RowCodec:
@@ -66,7 +62,7 @@ class RowCodec:
         """Return the generated decoder of raw row key and raw value to exactly these columns, in this order.
 
         It decodes only what it needs. It raises `DataCorruptionError` for bytes that no encoder made, and
-        `SchemaChangedError` for a row of a newer layout than the schema knows.
+        `NewerLayoutError`, one of them, for a row of a newer layout than the schema knows.
         """
         return _Projections(self._schema, self._keys, self._layouts, columns, keyed=True).current
 
@@ -163,8 +159,10 @@ class _Projections:
             if any(name in self._columns for name in self._schema.spec.primary_key):
                 self._keys.decode(key)
             raise self._corrupt(value, error)
-        if 0 < version - self._schema.version <= _PLAUSIBLE_CHANGES:
-            raise SchemaChangedError
+        if version > self._schema.version:
+            raise NewerLayoutError(
+                str(self._corrupt(value, f"its layout {version} is newer than {self._schema.version}"))
+            )
         raise self._corrupt(value, f"its layout {version} is unknown")
 
     def _corrupt(self, value: bytes, reason: object) -> DataCorruptionError:

@@ -33,6 +33,7 @@ from .catalog import Catalog
 from .distributed import plan_table_scan, read_table_split
 from .engine import Engine, Increment, SchemaChangedError
 from .garbage import GarbageCollector
+from .generated import NewerLayoutError
 from .jobs import WriteJobs
 from .scanning import ScanRows
 from .transaction import OrderedTransaction
@@ -198,6 +199,6 @@ class _AutoCommitOrderedTable(AutoCommitTable):
                 return super().read(key)
             raw = engine.get(raw_key)
             return None if raw is None else Row(binding.shape, binding.whole(raw_key, raw))
-        except (SchemaChangedError, StorageUnavailableError):
+        except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
             # The long way reads the catalog again, retries and reports.
             return super().read(key)

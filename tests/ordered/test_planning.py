@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from structable.spi import Field, Filter, Range, Row, Storage, StructuredTable, TableSpecification, col, connect
 from structable.spi.evaluation import compile_filter
 from structable.spi.filters import bind_filter
