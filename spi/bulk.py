@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,13 +37,14 @@ class SnapshotHold:
     Parameters
     ----------
     release : callable without arguments
-        Frees the snapshot; called once, from whichever thread ends the hold. It must not reference the hold.
+        Frees the snapshot; called once, from whichever thread ends the hold, and never by a process that was forked from
+        the planning one. It must not reference the hold.
     """
 
     __slots__ = ("__weakref__", "_finalizer")
 
     def __init__(self, release: Callable[[], None]) -> None:
-        self._finalizer = weakref.finalize(self, release)
+        self._finalizer = weakref.finalize(self, _release, os.getpid(), release)
 
     @property
     def closed(self) -> bool:
@@ -52,6 +54,11 @@ class SnapshotHold:
     def close(self) -> None:
         """Free the snapshot; idempotent."""
         self._finalizer()
+
+
+def _release(planned_in: int, release: Callable[[], None]) -> None:
+    if os.getpid() == planned_in:
+        release()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
