@@ -37,8 +37,8 @@ class SnapshotHold:
     Parameters
     ----------
     release : callable without arguments
-        Frees the snapshot; called once, from whichever thread ends the hold, and never by a process that was forked from
-        the planning one. It must not reference the hold.
+        Frees the snapshot; called once, from whichever thread ends the hold, and never in a process that was forked
+        from the planning one. It must not reference the hold.
     """
 
     __slots__ = ("__weakref__", "_finalizer")

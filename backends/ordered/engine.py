@@ -90,8 +90,9 @@ class WriteSet:
 class EngineSnapshot(ABC):
     """One committed state of the whole map. Used by one thread at a time; iterators end with it.
 
-    Every method may raise `StorageUnavailableError`, `DataCorruptionError`, and `TransactionConflictError` where the
-    state can no longer be read.
+    An iterator may be closed later than its snapshot, which does no harm and raises nothing. Every method may raise
+    `StorageUnavailableError`, `DataCorruptionError`, and `TransactionConflictError` where the state can no longer be
+    read.
     """
 
     epoch: int
@@ -111,15 +112,18 @@ class EngineSnapshot(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free the state; idempotent, and callable from any thread."""
+        """Free the state; idempotent, and callable from any thread, also by the garbage collector at any moment.
+
+        So it must not wait for a lock that its own thread may hold already.
+        """
 
 
 class BulkCommit(ABC):
     """A commit too large for memory, handed over in chunks.
 
-    An engine that cannot apply all chunks in one atomic step first writes `decision` durably, then the chunks, then
-    `completion`, and lets nobody see a state in between; `recover` finds decisions without completion and runs their
-    chunks again. Readers are never blocked by it, writers may be.
+    An engine that can apply them all in one atomic step calls `check`, and writes the chunks and `completion`. Any
+    other first writes `decision` durably, then the chunks, then `completion`, and lets nobody see a state in between;
+    `recover` finds decisions without completion and runs their chunks again. Readers are never blocked, writers may be.
     """
 
     decision: dict[bytes, bytes | None]
@@ -180,7 +184,8 @@ class Engine(ABC):
         Raises
         ------
         SchemaChangedError
-            If the schema changed while the call was on its way; `epoch` is up to date when it is raised.
+            If the schema changed while the call was on its way; `epoch` is up to date when it is raised. Never from an
+            engine whose `epoch` is read from the store itself.
         """
 
     @abstractmethod
@@ -194,7 +199,8 @@ class Engine(ABC):
         Parameters
         ----------
         snapshot : EngineSnapshot or None
-            What the writes are based on; None writes without checking, for keys that nobody reads yet (or any more).
+            What the writes are based on, open until the call returns; None writes without checking, for keys that
+            nobody reads yet (or any more).
         changes : WriteSet
             Durable when the call returns.
 
