@@ -52,7 +52,7 @@ class OrderedStorage(Storage):
     Parameters
     ----------
     engine : Engine
-        The map. The storage sets its `merge` and `procedures`, starts it, and closes it.
+        The map. The storage sets its `merge` and `procedures`, starts it, and closes it, also where starting fails.
     url : str
         As it may be shown.
     ddl_timeout : float
@@ -69,8 +69,12 @@ class OrderedStorage(Storage):
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         engine.merge = self._merge
         engine.procedures = self._jobs.procedures()
-        engine.start()
-        self._garbage.resume()
+        try:
+            engine.start()
+            self._garbage.resume()
+        except BaseException:
+            self.close()
+            raise
 
     def _merge(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:
         return self._catalog.bind(increments[0].schema).incremented(raw, increments)
