@@ -54,7 +54,11 @@ class Database:
             if not path.exists():
                 self._create()
             self.writer = self._open()
-            self._check_format()
+            try:
+                self._check_format()
+            except BaseException:
+                self.writer.close()
+                raise
 
     def _create(self) -> None:
         """Make the file elsewhere and link it to its place: nobody sees a part of it, and one of two wins."""
