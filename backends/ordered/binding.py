@@ -12,6 +12,7 @@ from structable.spi.values import MAX_KEY_SIZE, check_columns, check_key, check_
 from .engine import Increment
 from .key_codec import KeyCodec
 from .row_codec import RowCodec
+from .row_patching import RowPatches
 from .schema import TableSchema
 
 __all__ = ["INDEX_MARK", "IndexBinding", "Projection", "TableBinding"]
@@ -72,6 +73,7 @@ class TableBinding:
         self.keys = KeyCodec(schema)
         self.rows = RowCodec(schema)
         self.encode_full = self.rows.encode_full
+        self.patches = RowPatches(schema, self.keys.rows_begin)
         self._version_mark = schema.version.to_bytes(2, "little")
         self.encode_tuple = self.keys.encode_tuple
         self.value_names = tuple(field.name for field in schema.value_fields)

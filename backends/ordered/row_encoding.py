@@ -11,7 +11,7 @@ from .generated import Source
 from .row_layout import FORMATS, RowLayout
 from .scalars import decimal_checker, decimal_encoder, to_number, wrong_class
 
-__all__ = ["add_row_encoder"]
+__all__ = ["add_field_encoder", "add_row_encoder"]
 
 _ZEROS = {
     FieldType.BOOLEAN: "False",
@@ -53,7 +53,7 @@ def add_row_encoder(
         source.add(indent, f"w{word} = {layout.version if word == 0 else 0}")
     for position, (field, name) in enumerate(zip(layout.fields, names, strict=True)):
         word, mask = layout.null_bit(position)
-        _add_field(source, indent, field, name, f"w{word} |= {mask}", checks=checks)
+        add_field_encoder(source, indent, field, name, f"w{word} |= {mask}", checks=checks)
     end = str(layout.size)
     for position in layout.variable:
         source.add(indent, f"e{position} = {end} + len({names[position]})")
@@ -68,7 +68,8 @@ def add_row_encoder(
     return value, end if layout.variable else None
 
 
-def _add_field(source: Source, indent: int, field: Field, name: str, set_null: str, *, checks: bool) -> None:
+def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_null: str, *, checks: bool) -> None:
+    """Add lines that turn one variable into what is packed; `set_null` is run for a None. See `add_row_encoder`."""
     lines = _conversion(source, field, name, checks=checks)
     null = f"{name} = {_ZEROS.get(field.type, '0')}; {set_null}"
     if not checks:

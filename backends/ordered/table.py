@@ -225,9 +225,19 @@ class OrderedTable(StructuredTable):
             self._tx.refuse_write()
         encoded = self.binding.encode_full(row)
         if encoded is None:
-            raw_key = self.binding.row_key(row)
-            encoded = raw_key, self.binding.changed(row, self._get(raw_key))
+            encoded = self._changed(row)
         self._put(*encoded)
+
+    def _changed(self, row: Mapping[str, Value]) -> tuple[bytes, bytes]:
+        binding = self.binding
+        patch = binding.patches.of(row)
+        raw_key = None if patch is None else patch.key(row)
+        if patch is None or raw_key is None:
+            raw_key = binding.row_key(row)
+            return raw_key, binding.changed(row, self._get(raw_key))
+        old = self._get(raw_key)
+        raw = None if old is None else patch.change(row, raw_key, old)
+        return raw_key, binding.changed(row, old) if raw is None else raw
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """See `StructuredTable.upsert_many`."""
