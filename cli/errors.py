@@ -24,7 +24,7 @@ from structable.spi import (
 __all__ = ["CommandError", "ExitCode", "UsageProblem", "explain_error", "one_line", "without_secrets"]
 
 DEBUG_VARIABLE = "STRUCTABLE_DEBUG"
-_USER = re.compile(r"://[^/?#:@]*:(.+)@")
+_PASSWORDS = (re.compile(r"://[^/:@]*:([^/]+)@"), re.compile(r"^[^/:@]*(?:://[^/:@]*)?:(.+)@"))
 
 
 class ExitCode(enum.IntEnum):
@@ -122,8 +122,10 @@ def without_secrets(message: str, urls: Iterable[str]) -> str:
 def _secrets(url: str) -> set[str]:
     place, _, query = url.partition("?")
     found = set()
-    if password := _USER.search(place):
-        found |= {password[1], unquote(password[1])}
+    for pattern in _PASSWORDS:  # the second, of a malformed URL, only where the first finds none
+        if password := pattern.search(place):
+            found |= {password[1], unquote(password[1])}
+            break
     for name, value in parse_qsl(query):
         if mask_url(f"?{name}={value}").endswith("=***"):
             found.add(value)

@@ -1,0 +1,33 @@
+"""The example of docs/cli.md shows what really happens."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli.md"
+BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+
+def test_example_shows_what_happens(tmp_path: Path) -> None:
+    blocks = {match["language"]: match["content"] for match in BLOCK.finditer(DOCUMENTATION.read_text("utf-8"))}
+    (tmp_path / "runs.toml").write_text(blocks["toml"])
+    script = 'structable() { "$PYTHON" -m structable.cli "$@"; }\n'
+    expected = ""
+    for match in COMMAND.finditer(blocks["console"]):
+        script += f"{match['command']}\n"
+        expected += match["output"]
+    done = subprocess.run(
+        ["sh", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHON": sys.executable, "PYTHONUTF8": "1"},
+        timeout=120,
+        check=False,
+    )
+    # A table's last column is filled up with spaces, which the page does not show.
+    assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
