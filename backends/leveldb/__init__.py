@@ -1,0 +1,5 @@
+"""structable.backends.leveldb: tables in LevelDB, the embedded default."""
+
+from .backend import LevelDBBackend
+
+__all__ = ["LevelDBBackend"]

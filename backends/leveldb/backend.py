@@ -1,0 +1,63 @@
+"""The LevelDB backend: `leveldb:///absolute/folder`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from structable.backends.ordered.storage import OrderedStorage
+from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue
+from structable.spi.storage import Storage
+from structable.spi.urls import StorageUrl
+
+from .database import DatabaseOptions
+from .engine import LevelDBEngine
+from .settings import Settings
+
+__all__ = ["LevelDBBackend"]
+
+_MEBIBYTE = 1 << 20
+
+
+class LevelDBBackend(Backend):
+    """Tables in a folder of this machine; any number of its processes may use it at once."""
+
+    scheme: ClassVar[str] = "leveldb"
+    description: ClassVar[str] = "tables in a folder of this machine, used by any number of its processes"
+    options: ClassVar[tuple[Option, ...]] = (
+        *COMMON_OPTIONS,
+        Option(
+            "durability",
+            "machine",
+            "what a commit survives: a crash of the machine (with a sync of the log), or of every process (without)",
+            choices=("machine", "process"),
+        ),
+        Option(
+            "request_timeout",
+            30.0,
+            "seconds to wait for the process that owns the database, or the next one",
+            minimum=0.1,
+        ),
+        Option("block_cache", 64, "MiB of memory for blocks of table files, in the owning process", minimum=1),
+        Option("write_buffer", 16, "MiB of memory for new rows before they become a table file", minimum=1),
+        Option("open_files", 1000, "table files to keep open", minimum=20),
+    )
+
+    def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
+        if url.hosts or url.user is not None or not url.path.startswith("/") or not url.path.strip("/"):
+            raise ValueError(f"{url} names no folder; write leveldb:///absolute/folder, with three slashes")
+        if "\x00" in url.path:
+            raise ValueError(f"{str(url)!r} has a NUL in its path")
+        settings = Settings(
+            sync=options["durability"] == "machine",
+            request_timeout=float(options["request_timeout"]),
+            database=DatabaseOptions(
+                write_buffer=int(options["write_buffer"]) * _MEBIBYTE,
+                block_cache=int(options["block_cache"]) * _MEBIBYTE,
+                open_files=int(options["open_files"]),
+            ),
+        )
+        return OrderedStorage(
+            LevelDBEngine(Path(url.path), settings), str(url), ddl_timeout=float(options["ddl_timeout"])
+        )

@@ -1,0 +1,498 @@
+"""`Client`: the way to a database that another process owns."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Pair, SchemaChangedError, WriteSet
+from structable.spi.errors import (
+    CommitOutcomeUnknownError,
+    StorageUnavailableError,
+    StructableError,
+    TransactionClosedError,
+    TransactionConflictError,
+)
+
+from . import wire
+from .failures import unpack_error
+from .route import OWNER_ENDED, Procedures, Route
+from .server import check_peer
+from .wire import Channel, ConnectionLostError, TimedOutError
+
+__all__ = ["Client", "RemoteSnapshot"]
+
+_REQUEST_BYTES = 1 << 16
+_OPEN_REQUESTS = 2
+
+
+class Home(Protocol):
+    """What a client needs of its place."""
+
+    def failover(self, lost: Route) -> Route:
+        """Return the new way after one was lost."""
+
+
+class _Connection:
+    """A connection with its number, and the number of its newest commit."""
+
+    __slots__ = ("channel", "number", "sequence")
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self.channel = channel
+        self.number = number
+        self.sequence = 0
+
+    def call(self, message: int, body: bytes) -> bytes:
+        """Send a request and return the answer: the message byte and the body."""
+        channel = self.channel
+        channel.send(message, body)
+        frame = channel.receive()
+        while frame[0] == wire.KEEP_ALIVE:
+            frame = channel.receive()
+        return frame
+
+
+class Client(Route):
+    """The way of a process that does not own the database. Each thread uses a connection of its own.
+
+    Parameters
+    ----------
+    home : Home
+        The place.
+    epoch : memoryview
+        Where the owner publishes the schema epoch.
+    path : str
+        The owner's socket.
+    process : int
+        The owner's id, for messages.
+    seconds : float
+        How long to wait for the owner.
+
+    Raises
+    ------
+    ConnectionLostError, TimedOutError
+        If nobody answers there.
+    """
+
+    def __init__(self, home: Home, epoch: memoryview[int], path: str, process: int, seconds: float) -> None:
+        self.id = os.urandom(16)
+        self._home = home
+        self._epoch = epoch
+        self._path = path
+        self._process = process
+        self._seconds = seconds
+        self._numbers = itertools.count(1)
+        self._snapshots = itertools.count(1)
+        self._idle: deque[_Connection] = deque()
+        self._open: set[_Connection] = set()
+        self._dropped = False
+        self.get = self._get
+        # Idle for ever: snapshots belong to all connections together, and last as long as one of them does.
+        self._anchor = self._connect()
+
+    # Connections
+
+    def _connect(self) -> _Connection:
+        if self._dropped:
+            raise ConnectionLostError("the owner has ended")
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(self._seconds)
+            connection.connect(self._path)
+            connection.settimeout(None)
+            check_peer(connection, Path(self._path).parent)
+            channel = Channel(connection, receive_seconds=self._seconds, send_seconds=self._seconds)
+            number = next(self._numbers)
+            opened = _Connection(channel, number)
+            frame = opened.call(wire.HELLO, wire.HELLO_BODY.pack(wire.VERSION, self.id, number))
+        except TimeoutError:
+            connection.close()
+            raise TimedOutError from None
+        except OSError as error:
+            connection.close()
+            raise ConnectionLostError(str(error)) from None
+        except BaseException:
+            connection.close()
+            raise
+        if frame[0] != wire.DONE:
+            connection.close()
+            self.refuse(frame)
+        self._open.add(opened)
+        return opened
+
+    def take(self) -> _Connection:
+        """Return a connection that nobody uses, to be given back or discarded."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def give_back(self, connection: _Connection) -> None:
+        """Let others use a connection; nothing may be under way on it."""
+        self._idle.append(connection)
+
+    def discard(self, connection: _Connection | None) -> None:
+        """Close a connection, if there is one."""
+        if connection is not None:
+            self._open.discard(connection)
+            connection.channel.close()
+
+    def drop(self) -> None:
+        """Close all connections: the owner has ended."""
+        self._dropped = True
+        self._idle.clear()
+        for connection in list(self._open):
+            self.discard(connection)
+
+    abandon = drop
+
+    def close(self) -> None:
+        """Take leave of the owner."""
+        with contextlib.suppress(ConnectionLostError, TimedOutError, StructableError):  # it forgets us anyway
+            self.take().call(wire.GOODBYE, b"")
+        self.drop()
+
+    def ask(self, message: int, body: bytes) -> bytes:
+        """Return the answer to a request that may be repeated.
+
+        Raises
+        ------
+        ConnectionLostError
+            If the owner has ended.
+        StorageUnavailableError
+            If it does not answer in time.
+        """
+        connection: _Connection | None = None
+        try:
+            connection = self.take()
+            frame = connection.call(message, body)
+        except TimedOutError:
+            self.discard(connection)
+            raise self.silent() from None
+        except BaseException:
+            self.discard(connection)
+            raise
+        self._idle.append(connection)
+        return frame
+
+    def silent(self) -> StorageUnavailableError:
+        """Return the error for an owner that does not answer."""
+        return StorageUnavailableError(
+            f"process {self._process}, which owns the database, has not answered for {self._seconds:g} seconds"
+        )
+
+    def refuse(self, frame: bytes) -> NoReturn:
+        """Raise what an answer says that is not the one hoped for."""
+        if frame[0] == wire.EPOCH:
+            raise TransactionConflictError("the schema was changed since the transaction began")
+        if frame[0] == wire.ERROR:
+            raise unpack_error(frame[1:])
+        raise ConnectionLostError(f"unexpected answer {frame[0]}")
+
+    # Route
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            frame = self.ask(wire.GET, self._epoch[0].to_bytes(8, "little") + key)
+        except ConnectionLostError:
+            return self._home.failover(self).get(key)
+        message = frame[0]
+        if message == wire.VALUE:
+            return frame[1:]
+        if message == wire.ABSENT:
+            return None
+        if message == wire.EPOCH:
+            raise SchemaChangedError
+        return self.refuse(frame)
+
+    def begin(self, read_only: bool) -> EngineSnapshot:
+        return RemoteSnapshot(self, next(self._snapshots), self._epoch[0], wire.READ_ONLY if read_only else 0)
+
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
+        flags = wire.SYNC if sync else 0
+        number = epoch = 0
+        if snapshot is None:
+            flags |= wire.UNCHECKED
+        elif isinstance(snapshot, RemoteSnapshot) and snapshot.client is self:
+            number, epoch = snapshot.number, snapshot.epoch
+            flags |= snapshot.end()
+        else:
+            raise TransactionConflictError(OWNER_ENDED)
+        body = wire.pack_changes(changes)
+        connection: _Connection | None = None
+        try:
+            connection = self.take()
+            connection.sequence += 1
+            frame = connection.call(
+                wire.COMMIT, wire.COMMIT_HEAD.pack(number, flags, epoch, connection.sequence) + body
+            )
+        except TimedOutError:
+            self.discard(connection)
+            if connection is None:
+                raise self.silent() from None
+            raise CommitOutcomeUnknownError(f"{self.silent()}, and may have committed") from None
+        except ConnectionLostError as error:
+            self.discard(connection)
+            if connection is not None and error.was_sent:
+                self._resolve(connection)
+                return
+            route = self._home.failover(self)
+            if snapshot is None:
+                route.commit(None, changes, sync)
+            else:
+                raise TransactionConflictError(OWNER_ENDED) from None
+            return
+        except BaseException:
+            self.discard(connection)
+            raise
+        self._idle.append(connection)
+        if frame[0] != wire.DONE:
+            self.refuse(frame)
+
+    def _resolve(self, connection: _Connection) -> None:
+        """Find out whether the commit on a lost connection arrived."""
+        try:
+            arrived = self._home.failover(self).committed(self.id, connection.number, connection.sequence)
+        except StructableError as error:
+            raise CommitOutcomeUnknownError(
+                f"process {self._process}, which owned the database, ended during the commit, and nobody knows: {error}"
+            ) from error
+        if not arrived:
+            raise StorageUnavailableError(
+                f"process {self._process}, which owned the database, ended before the commit; nothing was committed"
+            )
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        raise StorageUnavailableError("this process does not own the database; delegate the bulk commit")
+
+    def delegate(self, procedures: Procedures, procedure: str, argument: bytes) -> bytes:
+        connection: _Connection | None = None
+        try:
+            connection = self.take()
+            frame = connection.call(wire.DELEGATE, wire.pack_texts([procedure.encode()]) + argument)
+        except TimedOutError:
+            self.discard(connection)
+            if connection is None:
+                raise self.silent() from None
+            raise CommitOutcomeUnknownError(f"{self.silent()}, and may have done what it was asked to") from None
+        except ConnectionLostError as error:
+            self.discard(connection)
+            route = self._home.failover(self)
+            if connection is None or not error.was_sent:
+                return route.delegate(procedures, procedure, argument)
+            raise CommitOutcomeUnknownError(
+                f"process {self._process}, which owned the database, has ended, and may have done what it was asked to"
+            ) from error
+        except BaseException:
+            self.discard(connection)
+            raise
+        self._idle.append(connection)
+        if frame[0] != wire.VALUE:
+            self.refuse(frame)
+        return frame[1:]
+
+    def checkpoint(self, plan: str) -> None:
+        try:
+            frame = self.ask(wire.CHECKPOINT, plan.encode())
+        except ConnectionLostError:
+            self._home.failover(self).checkpoint(plan)
+            return
+        if frame[0] != wire.DONE:
+            self.refuse(frame)
+
+    def committed(self, client: bytes, connection: int, sequence: int) -> bool:
+        try:
+            frame = self.ask(wire.LOOK_UP, wire.LOOK_UP_BODY.pack(client, connection, sequence))
+        except ConnectionLostError:
+            return self._home.failover(self).committed(client, connection, sequence)
+        if frame[0] not in (wire.VALUE, wire.ABSENT):
+            self.refuse(frame)
+        return frame[0] == wire.VALUE
+
+
+class RemoteSnapshot(EngineSnapshot):
+    """A snapshot in the owning process. It begins with the first read, and one that is lost is a conflict.
+
+    Parameters
+    ----------
+    client : Client
+        The way to the owner.
+    number : int
+        Its number, among this client's.
+    epoch : int
+        The schema epoch that it must have.
+    flags : int
+        `wire.READ_ONLY` or 0.
+    """
+
+    __slots__ = ("_ended", "_flags", "client", "epoch", "number")
+
+    def __init__(self, client: Client, number: int, epoch: int, flags: int) -> None:
+        self.client = client
+        self.number = number
+        self.epoch = epoch
+        self._flags = flags | wire.BEGIN
+        self._ended = False
+
+    def end(self) -> int:
+        """Pass the snapshot on to a commit, which frees it; return the flags that it has."""
+        self._require_open()
+        self._ended = True
+        return self._flags
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise TransactionClosedError("the snapshot was closed")
+
+    def _reference(self, flags: int = 0) -> bytes:
+        self._require_open()
+        return wire.REFERENCE.pack(self.number, self._flags | flags, self.epoch)
+
+    def _begun(self) -> None:
+        self._flags &= ~wire.BEGIN
+
+    def _lost(self) -> TransactionConflictError:
+        return TransactionConflictError(OWNER_ENDED)
+
+    def get(self, key: bytes) -> bytes | None:
+        client = self.client
+        try:
+            frame = client.ask(wire.READ, self._reference() + key)
+        except ConnectionLostError:
+            raise self._lost() from None
+        message = frame[0]
+        if message == wire.VALUE:
+            self._begun()
+            return frame[1:]
+        if message == wire.ABSENT:
+            self._begun()
+            return None
+        return client.refuse(frame)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if not keys:
+            return []
+        found: list[bytes | None] = []
+        client = self.client
+        connection: _Connection | None = None
+        try:
+            connection = client.take()
+            open_requests = 0
+            for part in _parts(keys):
+                connection.channel.send(wire.READ_MANY, self._reference() + wire.pack_texts(part))
+                self._begun()
+                open_requests += 1
+                if open_requests == _OPEN_REQUESTS:
+                    open_requests -= 1
+                    found += self._values(connection)
+            for _ in range(open_requests):
+                found += self._values(connection)
+        except TimedOutError:
+            client.discard(connection)
+            raise client.silent() from None
+        except ConnectionLostError:
+            client.discard(connection)
+            raise self._lost() from None
+        except BaseException:
+            client.discard(connection)
+            raise
+        client.give_back(connection)
+        return found
+
+    def _values(self, connection: _Connection) -> list[bytes | None]:
+        frame = connection.channel.receive()
+        if frame[0] != wire.VALUES:
+            self.client.refuse(frame)
+        return wire.unpack_texts(frame, 1)[0]
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        if begin >= end:
+            return
+        client = self.client
+        connection: _Connection | None = None
+        try:
+            connection = client.take()
+            flags = wire.REVERSE if reverse else 0
+            frame = connection.call(wire.SCAN, self._reference(flags) + wire.pack_texts([begin, end]))
+            if frame[0] == wire.PAIRS:
+                self._begun()
+                # What comes first is often enough. From then on the next pairs are on their way while these are used.
+                yield from _pairs(frame)
+                connection.channel.send(wire.SCAN_MORE)
+                frame = connection.channel.receive()
+            while frame[0] == wire.PAIRS:
+                connection.channel.send(wire.SCAN_MORE)
+                try:
+                    yield from _pairs(frame)
+                except GeneratorExit:
+                    connection.channel.receive()
+                    raise
+                frame = connection.channel.receive()
+        except GeneratorExit:
+            if connection is not None:
+                self._leave(connection)
+            raise
+        except TimedOutError:
+            client.discard(connection)
+            raise client.silent() from None
+        except ConnectionLostError:
+            client.discard(connection)
+            raise self._lost() from None
+        except BaseException:
+            client.discard(connection)
+            raise
+        client.give_back(connection)
+        if frame[0] != wire.LAST_PAIRS:
+            client.refuse(frame)
+        self._begun()
+        yield from _pairs(frame)
+
+    def _leave(self, connection: _Connection) -> None:
+        try:
+            connection.channel.send(wire.SCAN_END)
+        except (TimedOutError, ConnectionLostError):
+            self.client.discard(connection)
+        else:
+            self.client.give_back(connection)
+
+    def close(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if not self._flags & wire.BEGIN:
+            client = self.client
+            try:
+                connection = client.take()
+            except (ConnectionLostError, TimedOutError):
+                return  # the snapshot went with the owner
+            try:
+                connection.channel.send(wire.RELEASE, self.number.to_bytes(4, "little"))
+            except (ConnectionLostError, TimedOutError):
+                client.discard(connection)
+            else:
+                client.give_back(connection)
+
+
+def _pairs(frame: bytes) -> Iterator[Pair]:
+    pairs, _ = wire.unpack_map(frame, 1)
+    for key, value in pairs.items():
+        if value is not None:
+            yield key, value
+
+
+def _parts(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    start = size = 0
+    for place, key in enumerate(keys):
+        size += len(key) + 4
+        if size > _REQUEST_BYTES:
+            yield keys[start : place + 1]
+            start, size = place + 1, 0
+    if start < len(keys):
+        yield keys[start:]

@@ -1,0 +1,399 @@
+"""The typed border to plyvel: a LevelDB database that can be closed under its readers, with structable's errors.
+
+plyvel crashes the process if a database is closed while another thread is inside one of its calls, for these release
+the interpreter lock. So the functions that call it are marked with `border`, look at a flag that says whether they
+still may, and `Database.close` raises the flag and waits until no thread's stack holds one of them. Whoever has looked
+is on some stack until the call is over, so this is safe, and it costs a reader nothing but the look.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import CO_GENERATOR
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import ParamSpec, Protocol, TypeVar
+
+import plyvel
+
+from structable.backends.ordered.engine import EngineSnapshot, Pair
+from structable.spi.errors import (
+    DataCorruptionError,
+    StorageUnavailableError,
+    StructableError,
+    TransactionClosedError,
+)
+
+from .history import CommitNode
+
+__all__ = [
+    "CLOSED",
+    "Database",
+    "DatabaseLockedError",
+    "DatabaseOptions",
+    "Gate",
+    "LocalSnapshot",
+    "RawSnapshot",
+    "WriteFailedError",
+    "border",
+    "wait_until_outside",
+]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Changes = Mapping[bytes, bytes | None]
+
+FIRST_KEY = b"\x00\x00\x00\x00\x00"
+LAST_KEY = b"\xff\xff\xff\xff\xff"
+"""Between these two lies all that is ever scanned, and they exist in every database.
+
+plyvel takes an iterator that has become invalid for one that is at its end, and does not ask whether a damaged block
+was the reason. With keys around every interval, an iterator ends at a valid key, where plyvel does ask.
+"""
+
+_BORDER: set[CodeType] = set()
+
+
+class DatabaseLockedError(StorageUnavailableError):
+    """Another program holds LevelDB's own lock."""
+
+
+class WriteFailedError(Exception):
+    """LevelDB could not write: the record may be in its log or not. The cause says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RawSnapshot(Protocol):
+    """plyvel's snapshot, freed when nobody references it any more."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+
+    def iterator(
+        self, *, start: bytes, stop: bytes, reverse: bool, verify_checksums: bool, fill_cache: bool
+    ) -> RawIterator:
+        """Return an iterator over start <= key < stop."""
+
+
+class RawIterator(Protocol):
+    """plyvel's iterator."""
+
+    def __iter__(self) -> Iterator[Pair]: ...
+    def close(self) -> None:
+        """Free it."""
+
+
+def border(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Mark a function that calls plyvel."""
+    assert isinstance(function, FunctionType)
+    _BORDER.add(function.__code__)
+    return function
+
+
+def wait_until_outside(seconds: float, *, generators: bool = True) -> bool:
+    """Wait until every call of plyvel that another thread is in now has ended; False if one takes longer.
+
+    Parameters
+    ----------
+    seconds : float
+        How long to wait.
+    generators : bool
+        Whether running scans count: they read snapshots, so that only the end of a database concerns them.
+    """
+    deadline = time.monotonic() + seconds
+    waited_for = _frames_inside(generators)
+    pause = 0.00005
+    while waited_for:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.01)
+        waited_for &= _frames_inside(generators)
+    return True
+
+
+def _frames_inside(generators: bool) -> set[FrameType]:
+    me = threading.get_ident()
+    inside: set[FrameType] = set()
+    for thread, top in sys._current_frames().items():
+        frame: FrameType | None = top if thread != me else None
+        while frame is not None:
+            code = frame.f_code
+            if code in _BORDER and (generators or not code.co_flags & CO_GENERATOR):
+                inside.add(frame)
+            frame = frame.f_back
+    return inside
+
+
+class Gate:
+    """Whether a database may still be read, and the snapshots that were left while it was being closed."""
+
+    __slots__ = ("parked", "shut")
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.parked: list[RawSnapshot] = []
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseOptions:
+    """How LevelDB works.
+
+    Parameters
+    ----------
+    write_buffer, block_cache : int
+        Bytes of memory for new rows before they become a table file, and for blocks of table files.
+    open_files : int
+        How many table files may be open.
+    """
+
+    write_buffer: int = 16 << 20
+    block_cache: int = 64 << 20
+    open_files: int = 1000
+
+
+class Database:
+    """An open LevelDB database. Only one thread may write at a time; every thread may read.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The folder of the LevelDB files.
+    options : DatabaseOptions
+        How it works.
+    create : bool
+        Whether to make it where it is missing.
+
+    Raises
+    ------
+    DatabaseLockedError
+        If another program has it open.
+    DataCorruptionError
+        If it is damaged.
+    StorageUnavailableError
+        If its files cannot be read or written.
+    """
+
+    def __init__(self, path: Path, options: DatabaseOptions, *, create: bool) -> None:
+        self.path = path
+        self.gate = Gate()
+        try:
+            self._database = plyvel.DB(
+                str(path),
+                create_if_missing=create,
+                paranoid_checks=True,
+                write_buffer_size=options.write_buffer,
+                lru_cache_size=options.block_cache,
+                max_open_files=options.open_files,
+                bloom_filter_bits=10,
+            )
+        except plyvel.Error as error:
+            raise _open_error(path, error) from error
+        self.read: Callable[[bytes], bytes | None] = self._database.get
+        self.take: Callable[[], RawSnapshot] = self._database.snapshot
+
+    @border
+    def get(self, key: bytes) -> bytes | None:
+        """Return the newest value of a key."""
+        if self.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            return self.read(key)
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    def put(self, key: bytes, value: bytes, sync: bool) -> None:
+        """Write one key.
+
+        Raises
+        ------
+        WriteFailedError
+            If LevelDB could not.
+        """
+        try:
+            self._database.put(key, value, sync=sync)
+        except plyvel.Error as error:
+            raise WriteFailedError(str(error)) from error
+
+    def write(self, parts: Iterable[Changes], sync: bool) -> None:
+        """Apply all changes atomically, later parts over earlier ones.
+
+        Raises
+        ------
+        WriteFailedError
+            If LevelDB could not.
+        """
+        batch = self._database.write_batch(sync=sync)
+        put, delete = batch.put, batch.delete
+        for part in parts:
+            for key, value in part.items():
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
+        try:
+            batch.write()
+        except plyvel.Error as error:
+            raise WriteFailedError(str(error)) from error
+
+    @border
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False, fill_cache: bool = True) -> Iterator[Pair]:
+        """Yield the pairs of the newest state with begin <= key < end."""
+        if self.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        return _pairs(self.gate, self.take(), begin, end, reverse, fill_cache)
+
+    @border
+    def sizes(self, intervals: Sequence[tuple[bytes, bytes]]) -> list[int]:
+        """Return about how many bytes of table files each interval takes."""
+        if self.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            return [int(size) for size in self._database.approximate_sizes(*intervals)]
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    def close(self, seconds: float = 30.0) -> bool:
+        """Close the database when the last reader has left it; its snapshots and iterators raise from then on.
+
+        Returns
+        -------
+        bool
+            False if a reader did not leave within the time: the database stays open, and unusable.
+        """
+        self.gate.shut = True
+        if not wait_until_outside(seconds):
+            return False
+        self._database.close()
+        self.gate.parked.clear()
+        return True
+
+    def abandon(self) -> None:
+        """Leave the database as it is, in a forked process: closing it could wait for threads that do not exist."""
+        self.gate.shut = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
+
+
+class LocalSnapshot(EngineSnapshot):
+    """A LevelDB snapshot.
+
+    Parameters
+    ----------
+    raw : RawSnapshot
+        plyvel's.
+    gate : Gate
+        The database's.
+    node : CommitNode or None
+        The newest commit that is certainly in it; None where no commit will follow.
+    epoch : int
+        The schema epoch.
+    """
+
+    __slots__ = ("_gate", "_raw", "epoch", "node")
+
+    def __init__(self, raw: RawSnapshot, gate: Gate, node: CommitNode | None, epoch: int) -> None:
+        self._raw = raw
+        self._gate = gate
+        self.node = node
+        self.epoch = epoch
+
+    @border
+    def get(self, key: bytes) -> bytes | None:
+        if self._gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            return self._raw.get(key)
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    @border
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self._gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        get = self._raw.get
+        try:
+            return [get(key) for key in keys]
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        return _pairs(self._gate, self._raw, begin, end, reverse, True)
+
+    @border
+    def close(self) -> None:
+        if self._gate.shut:
+            self._gate.parked.append(self._raw)
+        self._raw = _ENDED
+        self.node = None
+
+
+class _Ended:
+    def get(self, key: bytes) -> bytes | None:
+        raise TransactionClosedError("the snapshot was closed")
+
+    def iterator(
+        self, *, start: bytes, stop: bytes, reverse: bool, verify_checksums: bool, fill_cache: bool
+    ) -> RawIterator:
+        raise TransactionClosedError("the snapshot was closed")
+
+
+_ENDED = _Ended()
+
+
+@border
+def _pairs(gate: Gate, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool) -> Iterator[Pair]:
+    if begin >= end:
+        return
+    if gate.shut:
+        raise StorageUnavailableError(CLOSED)
+    empty = True
+    try:
+        iterator = raw.iterator(start=begin, stop=end, reverse=reverse, verify_checksums=True, fill_cache=fill_cache)
+        try:
+            for pair in iterator:
+                empty = False
+                yield pair
+                if gate.shut:
+                    raise StorageUnavailableError(CLOSED)
+            if reverse and empty:
+                # plyvel 1.5.1 finds nothing backwards where the only key is the first of the interval.
+                value = raw.get(begin)
+                if value is not None:
+                    yield begin, value
+        finally:
+            iterator.close()
+    except (plyvel.Error, RuntimeError) as error:
+        raise translated(error) from error
+
+
+CLOSED = "the database was closed"
+PLYVEL_ERRORS = (plyvel.Error, RuntimeError)
+"""What plyvel raises; RuntimeError after `close`."""
+
+
+def translated(error: Exception) -> StructableError:
+    """Return structable's error for plyvel's."""
+    if isinstance(error, plyvel.CorruptionError):
+        return DataCorruptionError(f"the LevelDB database is damaged: {error}")
+    if isinstance(error, StructableError):
+        return error
+    return StorageUnavailableError(f"LevelDB: {error}")
+
+
+def _open_error(path: Path, error: Exception) -> StructableError:
+    text = str(error)
+    if isinstance(error, plyvel.CorruptionError) or "does not exist (create_if_missing is false)" in text:
+        return DataCorruptionError(f"the LevelDB database in {path} is damaged: {text}")
+    if "lock" in text.lower() and ("temporarily unavailable" in text or "already held" in text):
+        return DatabaseLockedError(f"another program has the LevelDB database in {path} open: {text}")
+    if isinstance(error, plyvel.IOError) and "No such file" in text and "LOCK" not in text:
+        return DataCorruptionError(f"the LevelDB database in {path} has lost a file: {text}")
+    return StorageUnavailableError(f"cannot open the LevelDB database in {path}: {text}")

@@ -1,0 +1,135 @@
+"""`LevelDBEngine`: the `Engine` of one storage, over the place that all storages of this process share on a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from structable.backends.ordered.engine import (
+    BulkCommit,
+    Engine,
+    EngineSnapshot,
+    Increment,
+    Pair,
+    SplitPlan,
+    WriteSet,
+)
+from structable.spi.errors import StorageUnavailableError
+
+from .database import CLOSED
+from .epoch import no_epoch
+from .folder import Folder
+from .place import INHERITED, Place
+from .route import NoRoute, Route
+from .runs import Runs
+from .settings import Settings
+from .splits import plan_splits, read_split
+
+__all__ = ["LevelDBEngine"]
+
+
+class LevelDBEngine(Engine):
+    """A database folder, as the owner of the database or as a client of the owner, whatever is possible.
+
+    `start` opens the database. Whenever this process becomes the owner, there or later, the procedure "recover" is
+    called with an empty argument before anybody else is served.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The folder, absolute; it is made where it is missing.
+    settings : Settings
+        How to use it; LevelDB's own settings are those of the first engine of this process on the folder.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self._epoch = no_epoch()
+        self.merge = _no_merge
+        self.procedures: dict[str, Callable[[bytes], bytes]] = {}
+        self._settings = settings
+        self._folder = Folder(folder)
+        self._runs = Runs(self._folder.staging)
+        self._place: Place | None = None
+        self._route: Route = NoRoute("the storage was not started")
+        self._closed = False
+
+    def start(self) -> None:
+        """Open the database.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If the folder cannot be used, or the owning process does not answer.
+        DataCorruptionError
+            If the folder holds something else, a newer format, or a damaged database.
+        """
+        self._folder.prepare()
+        self._place = Place.join(self._folder, self._settings, self)
+
+    def bind(self, route: Route, epoch: memoryview[int]) -> None:
+        """Go this way from now on."""
+        self._epoch = epoch
+        self._route = route
+        # Instance attributes, for the sake of one call less on each read.
+        vars(self).update(get=route.get, begin=route.begin)
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """The number of the newest schema change in any process."""
+        return self._epoch[0]
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._route.get(key)
+
+    def begin(self, read_only: bool) -> EngineSnapshot:
+        return self._route.begin(read_only)
+
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        self._route.commit(snapshot, changes, self._settings.sync)
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        self._route.commit_bulk(bulk)
+
+    def delegate(self, procedure: str, argument: bytes) -> bytes:
+        return self._route.delegate(self.procedures, procedure, argument)
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        return plan_splits(self._folder, self._route.checkpoint, begin, end, count)
+
+    def read_split(self, state: bytes) -> Iterator[Pair]:
+        return read_split(self._folder, state)
+
+    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+        return self._runs.write(job_id, pairs)
+
+    def read_run(self, state: bytes) -> Iterator[Pair]:
+        return self._runs.read(state)
+
+    def drop_runs(self, job_id: str) -> None:
+        self._runs.drop(job_id)
+
+    def jobs_with_runs(self) -> dict[str, float]:
+        return self._runs.jobs()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        place, self._place = self._place, None
+        self.bind(NoRoute(CLOSED), self._epoch)
+        if place is not None:
+            place.leave(self)
+
+    def abandon(self) -> None:
+        """End, in a forked process."""
+        self._closed = True
+        self._place = None
+        self.bind(NoRoute(INHERITED), self._epoch)
+
+
+def _no_merge(value: bytes | None, increments: Sequence[Increment]) -> bytes:
+    raise StorageUnavailableError("the storage was not started")

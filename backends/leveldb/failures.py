@@ -1,0 +1,73 @@
+"""How structable's errors travel between processes: by the name of their class, never as code."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+from structable.spi import errors
+from structable.spi.errors import StructableError
+
+__all__ = ["pack_error", "unpack_error"]
+
+_CLASSES: dict[str, type[StructableError]] = {
+    name: found
+    for name in errors.__all__
+    if isinstance(found := getattr(errors, name), type) and issubclass(found, StructableError)
+}
+
+
+def pack_error(error: Exception) -> bytes:
+    """Return an error in its encoded form; one that is not structable's becomes a `StructableError` that tells it."""
+    name = type(error).__name__
+    if _CLASSES.get(name) is not type(error):
+        name = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _CLASSES), "")
+    message = str(error.args[0]) if name and error.args else f"{type(error).__name__}: {error}"
+    facts = {key: _pack(value) for key, value in vars(error).items() if not key.startswith("_")} if name else {}
+    return json.dumps([name or "StructableError", message, facts]).encode()
+
+
+def unpack_error(body: bytes) -> StructableError:
+    """Return the error.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    name, message, facts = json.loads(body)
+    found = _CLASSES.get(name, StructableError)
+    error = found.__new__(found, message)
+    error.args = (message,)
+    vars(error).update({key: _unpack(value) for key, value in facts.items()})
+    return error
+
+
+def _pack(value: object) -> object:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, tuple | list):
+        return {"tuple": [_pack(item) for item in value]}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, datetime.datetime):
+        return {"datetime": value.isoformat()}
+    if isinstance(value, datetime.date):
+        return {"date": value.isoformat()}
+    return repr(value)
+
+
+def _unpack(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    [(kind, content)] = value.items()
+    match kind:
+        case "tuple":
+            return tuple(_unpack(item) for item in content)
+        case "bytes":
+            return bytes.fromhex(content)
+        case "datetime":
+            return datetime.datetime.fromisoformat(content)
+        case "date":
+            return datetime.date.fromisoformat(content)
+    raise ValueError(f"unknown kind of fact {kind!r}")

@@ -1,0 +1,152 @@
+"""What was committed after a snapshot: a linked list of commits, and the check of a write set against it.
+
+A snapshot holds the list's tail as of its beginning, and a commit walks from there to the present tail. The list only
+points forward, so the commits that no snapshot can reach any more are freed by themselves, and nothing has to know
+which transactions are open.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Set
+
+from structable.backends.ordered.engine import ReadSet, WriteSet
+from structable.spi.errors import TransactionConflictError
+
+__all__ = ["BulkNode", "CommitNode", "check_conflicts", "node_of"]
+
+_NOTHING: frozenset[bytes] = frozenset()
+_SORT_IN_PLACE_FROM = 1 << 16
+
+
+class CommitNode:
+    """One commit, the keys that it wrote, and the commit after it.
+
+    Parameters
+    ----------
+    written : frozenset of bytes
+        The keys of `WriteSet.writes`.
+    """
+
+    __slots__ = ("next", "written")
+
+    def __init__(self, written: frozenset[bytes] = _NOTHING) -> None:
+        self.next: CommitNode | None = None
+        self.written = written
+
+    def wrote_any(self, changes: WriteSet) -> bool:
+        """Tell whether a write or an increment of `changes` meets one of this commit that it conflicts with."""
+        return not (self.written.isdisjoint(changes.writes) and self.written.isdisjoint(changes.increments))
+
+    def touched_any(self, reads: ReadSet) -> bool:
+        """Tell whether this commit wrote something that was read: rows, index entries and gaps alike."""
+        return _meets(self.written, reads)
+
+    def changed_any(self, spaces: set[bytes]) -> bool:
+        """Tell whether this commit changed the schema of one of the tables."""
+        return False
+
+
+class _WideNode(CommitNode):
+    """A commit that did more than write rows."""
+
+    __slots__ = ("changed_spaces", "derived", "incremented")
+
+    def __init__(self, changes: WriteSet) -> None:
+        super().__init__(frozenset(changes.writes))
+        self.incremented = frozenset(changes.increments)
+        self.derived = frozenset(changes.derived)
+        self.changed_spaces = frozenset(changes.changed_spaces)
+
+    def wrote_any(self, changes: WriteSet) -> bool:
+        return super().wrote_any(changes) or not self.incremented.isdisjoint(changes.writes)
+
+    def touched_any(self, reads: ReadSet) -> bool:
+        return super().touched_any(reads) or _meets(self.incremented, reads) or _meets(self.derived, reads)
+
+    def changed_any(self, spaces: set[bytes]) -> bool:
+        return not self.changed_spaces.isdisjoint(spaces)
+
+
+class BulkNode(CommitNode):
+    """A bulk commit: eight bytes a key. Two keys of one hash conflict without need, once in 10^19 pairs."""
+
+    __slots__ = ("_hashes", "_high", "_low")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hashes = array("q")
+        self._low: bytes | None = None
+        self._high = b""
+
+    def note(self, keys: Iterable[bytes]) -> None:
+        """Add keys."""
+        self._hashes.extend(map(hash, keys))
+        low = min(keys, default=None)
+        if low is not None:
+            self._low = low if self._low is None else min(self._low, low)
+            self._high = max(self._high, *keys)
+
+    def seal(self) -> None:
+        """Make the node ready for checks, when all keys were noted."""
+        if len(self._hashes) < _SORT_IN_PLACE_FROM:
+            self._hashes = array("q", sorted(self._hashes))
+        else:
+            import numpy as np  # sorts in place, where a list of all hashes would take five times the memory
+
+            np.frombuffer(self._hashes, dtype=np.int64).sort()
+
+    def wrote_any(self, changes: WriteSet) -> bool:
+        return self._holds_any(changes.writes) or self._holds_any(changes.increments)
+
+    def touched_any(self, reads: ReadSet) -> bool:
+        if self._low is None:
+            return False
+        low, high = self._low, self._high
+        return self._holds_any(reads.keys) or any(begin <= high and low < end for begin, end in reads.intervals)
+
+    def _holds_any(self, keys: Iterable[bytes]) -> bool:
+        hashes = self._hashes
+        for key in keys:
+            wanted = hash(key)
+            place = bisect_left(hashes, wanted)
+            if place < len(hashes) and hashes[place] == wanted:
+                return True
+        return False
+
+
+def node_of(changes: WriteSet) -> CommitNode:
+    """Return the node of a write set: its keys without the values."""
+    if changes.increments or changes.derived or changes.changed_spaces:
+        return _WideNode(changes)
+    return CommitNode(frozenset(changes.writes))
+
+
+def check_conflicts(first: CommitNode | None, changes: WriteSet) -> None:
+    """Check a write set against a commit and all after it.
+
+    Raises
+    ------
+    TransactionConflictError
+        If one of them changed what the write set depends on.
+    """
+    reads, spaces = changes.reads, changes.spaces
+    node = first
+    while node is not None:
+        if node.wrote_any(changes):
+            raise TransactionConflictError("another transaction was first to commit a row that this one writes")
+        if reads is not None and node.touched_any(reads):
+            raise TransactionConflictError(
+                "another transaction has changed what this one read, and was first to commit"
+            )
+        if node.changed_any(spaces):
+            raise TransactionConflictError("a table that this transaction uses was changed or dropped meanwhile")
+        node = node.next
+
+
+def _meets(keys: Set[bytes], reads: ReadSet) -> bool:
+    if not reads.keys.isdisjoint(keys):
+        return True
+    intervals = reads.intervals
+    return bool(keys) and any(begin <= key < end for begin, end in intervals for key in keys)

@@ -1,0 +1,266 @@
+"""`Place`: what one process has of one database folder, be it the owner or a client, and the change between the two."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from structable.backends.ordered.engine import Increment
+from structable.spi.errors import StorageUnavailableError
+
+from .client import Client
+from .database import CLOSED, DatabaseLockedError
+from .epoch import no_epoch, open_epoch
+from .folder import Folder
+from .markers import sweep_markers
+from .route import LocalRoute, NoRoute, Procedures, Route
+from .server import Server
+from .settings import Settings
+from .splits import sweep_plans
+from .store import LocalStore
+from .wire import ConnectionLostError, TimedOutError
+
+__all__ = ["INHERITED", "Participant", "Place"]
+
+INHERITED = "this storage was inherited by a fork; connect anew in the child process"
+
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.02
+_LOCK_LINGERS = 3.0
+
+
+class Participant(Protocol):
+    """An engine, as its place sees it."""
+
+    merge: Callable[[bytes | None, Sequence[Increment]], bytes]
+    procedures: Procedures
+
+    def bind(self, route: Route, epoch: memoryview[int]) -> None:
+        """Go this way from now on."""
+
+    def abandon(self) -> None:
+        """End, in a forked process."""
+
+
+class Place:
+    """One folder in this process, shared by all engines on it.
+
+    The first process that gets the folder's lock owns the database and serves the others. When the connection to the
+    owner is lost, whoever notices tries the lock again, until it has it or is connected to who has.
+    """
+
+    def __init__(self, folder: Folder, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self._participants: list[Participant] = []
+        self._lock = threading.RLock()
+        self._route: Route = NoRoute("the database was not opened yet")
+        self._server: Server | None = None
+        self._epoch = no_epoch()
+
+    # Joining and leaving
+
+    @classmethod
+    def join(cls, folder: Folder, settings: Settings, participant: Participant) -> Place:
+        """Take part in the place of a folder, and open it if this is the first to do so in this process.
+
+        Raises
+        ------
+        StorageUnavailableError, DataCorruptionError
+            If it cannot be opened.
+        """
+        with _REGISTRY.lock:
+            place = _REGISTRY.places.get(str(folder.path))
+            if place is None:
+                place = _REGISTRY.places[str(folder.path)] = cls(folder, settings)
+            place._participants.append(participant)
+        try:
+            with place._lock:
+                if isinstance(place._route, NoRoute):
+                    place._elect()
+                else:
+                    participant.bind(place._route, place._epoch)
+        except BaseException:
+            place.leave(participant)
+            raise
+        return place
+
+    def leave(self, participant: Participant) -> None:
+        """Take part no longer; the last one closes the place."""
+        with _REGISTRY.lock:
+            if participant not in self._participants:
+                return
+            self._participants.remove(participant)
+            if self._participants:
+                return
+            _REGISTRY.places.pop(str(self.folder.path), None)
+        self._close()
+
+    def _close(self) -> None:
+        with self._lock:
+            route, self._route = self._route, NoRoute(CLOSED)
+            server, self._server = self._server, None
+            if isinstance(route, Client):
+                route.close()
+            if isinstance(route, LocalRoute):
+                if server is not None:
+                    server.stop()
+                if route.store.close():
+                    self.folder.record_clean()
+                if server is not None:
+                    server.remove()
+                self.folder.disown()
+
+    def abandon(self) -> None:
+        """Let go of everything in a forked process, without touching what is the parent's."""
+        self._lock = threading.RLock()
+        route, self._route = self._route, NoRoute(INHERITED)
+        if isinstance(route, LocalRoute):
+            route.store.abandon()
+            if self._server is not None:
+                self._server.abandon()
+        elif isinstance(route, Client):
+            route.abandon()
+        self.folder.disown()
+        for participant in self._participants:
+            participant.abandon()
+
+    # Ownership
+
+    def failover(self, lost: Route) -> Route:
+        """Return the new way after one was lost: as a client of the next owner, or as the owner.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If there is none within the time-out.
+        """
+        with self._lock:
+            if self._route is lost:
+                if not self._participants:
+                    raise StorageUnavailableError(CLOSED)
+                if isinstance(lost, Client):
+                    lost.drop()
+                self._elect()
+            return self._route
+
+    def _elect(self) -> None:
+        begun = time.monotonic()
+        deadline = begun + self.settings.request_timeout
+        pause = _FIRST_PAUSE
+        while True:
+            if self.folder.try_own():
+                try:
+                    self._own()
+                except DatabaseLockedError:
+                    # The lock of a process that is just ending may go a moment after its other one.
+                    self.folder.disown()
+                    if time.monotonic() > begun + _LOCK_LINGERS:
+                        raise
+                    time.sleep(pause)
+                    continue
+                except BaseException:
+                    self.folder.disown()
+                    raise
+                return
+            problem = "and does not tell where it listens"
+            owner = self.folder.read_owner()
+            if owner is not None:
+                try:
+                    self._connect(*owner)
+                except TimedOutError:
+                    problem = f"namely process {owner[1]}, and does not answer"
+                except ConnectionLostError as error:
+                    problem = f"namely process {owner[1]}, and cannot be reached: {error}"
+                else:
+                    return
+            if time.monotonic() > deadline:
+                raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {problem}")
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def _own(self) -> None:
+        folder, settings, before = self.folder, self.settings, self._route
+        try:
+            create = folder.may_create()
+            folder.check_clean()
+            epoch = open_epoch(folder.epoch, writable=True)
+        except OSError as error:
+            raise StorageUnavailableError(f"the folder {folder.path} cannot be used: {error}") from error
+        store = LocalStore(folder.database, settings.database, self)
+        try:
+            with store.exclusive():
+                # Whoever asks now waits in the store, except for this thread, which recovers through the engines.
+                self._go(LocalRoute(store, folder), epoch)
+                store.open(create=create)
+            sweep_markers(store)
+            sweep_plans(folder)
+            self._server = Server(folder, store, self, settings.request_timeout)
+            self._server.start()
+        except BaseException:
+            self._go(before, self._epoch)
+            store.close()
+            raise
+
+    def _connect(self, socket: str, process: int) -> None:
+        try:
+            epoch = open_epoch(self.folder.epoch, writable=False)
+        except (OSError, ValueError) as error:
+            raise ConnectionLostError(str(error)) from error
+        self._go(Client(self, epoch, socket, process, self.settings.request_timeout), epoch)
+
+    def _go(self, route: Route, epoch: memoryview[int]) -> None:
+        self._route = route
+        self._epoch = epoch
+        for participant in list(self._participants):
+            participant.bind(route, epoch)
+
+    # What the store and the server need from above
+
+    def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
+        """Apply increments to a row."""
+        return self._any_participant().merge(value, increments)
+
+    def recover(self) -> None:
+        """Complete the bulk commits that were decided and not completed."""
+        recover = self._any_participant().procedures.get("recover")
+        if recover is not None:
+            recover(b"")
+
+    def run(self, procedure: str, argument: bytes) -> bytes:
+        """Run a procedure of an engine that is open in this process."""
+        return self._any_participant().procedures[procedure](argument)
+
+    def epoch_changed(self, epoch: int) -> None:
+        """Tell the epoch to every engine of every process."""
+        self._epoch[0] = epoch
+
+    def _any_participant(self) -> Participant:
+        try:
+            return self._participants[0]
+        except IndexError:
+            raise StorageUnavailableError(CLOSED) from None
+
+
+class _Registry:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.places: dict[str, Place] = {}
+
+    def after_fork(self) -> None:
+        inherited, self.places, self.lock = self.places, {}, threading.Lock()
+        for place in inherited.values():
+            place.abandon()
+
+    def at_exit(self) -> None:
+        for place in list(self.places.values()):
+            place._close()
+
+
+_REGISTRY = _Registry()
+os.register_at_fork(after_in_child=_REGISTRY.after_fork)
+atexit.register(_REGISTRY.at_exit)

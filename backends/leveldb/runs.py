@@ -1,0 +1,178 @@
+"""Runs: what a write job has staged, in files that any process of this machine writes and reads.
+
+    staging/<hash of the job's id>/job         the id
+    staging/<hash of the job's id>/<uuid>.run  frames of pairs, each with its checksum, and an end
+
+A frame is the length of its content, its CRC-32, and pairs as length-prefixed keys and values; a frame of length zero
+ends the file. A run appears under its name when it is complete and durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import struct
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from structable.backends.ordered.engine import Pair
+from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+
+__all__ = ["Runs"]
+
+_FRAME = struct.Struct("<II")
+_PAIR = struct.Struct("<II")
+_FRAME_BYTES = 1 << 18
+_NAME = "job"
+
+
+class Runs:
+    """The staging folder of a database.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        It exists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+        """Write a run, durably, and return its place.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If it cannot be written; nothing stays.
+        """
+        place = f"{_hashed(job_id)}/{uuid.uuid4().hex}.run"
+        path = self._folder / place
+        new = path.with_suffix(".new")
+        try:
+            self._make_job(path.parent, job_id)
+            with open(new, "xb") as file:
+                parts: list[bytes] = []
+                size = 0
+                for key, value in pairs:
+                    parts += (_PAIR.pack(len(key), len(value)), key, value)
+                    size += len(key) + len(value)
+                    if size >= _FRAME_BYTES:
+                        file.write(_frame(parts))
+                        parts, size = [], 0
+                if parts:
+                    file.write(_frame(parts))
+                file.write(_FRAME.pack(0, 0))
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(new, path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            if isinstance(error, StorageUnavailableError):
+                raise
+            raise StorageUnavailableError(f"a run cannot be written to {path.parent}: {error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+        return place.encode()
+
+    def _make_job(self, folder: Path, job_id: str) -> None:
+        name = folder / _NAME
+        if name.exists():
+            return
+        folder.mkdir(mode=0o700, exist_ok=True)
+        new = folder / f"{_NAME}.{uuid.uuid4().hex}"
+        new.write_text(job_id, encoding="utf-8")
+        os.rename(new, name)
+        _sync_folder(self._folder)
+
+    def read(self, state: bytes) -> Iterator[Pair]:
+        """Yield the pairs of a run, in the order written.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If it is not there, or cannot be read.
+        DataCorruptionError
+            If it is damaged.
+        """
+        path = self._folder / state.decode()
+        try:
+            with open(path, "rb") as file:
+                while True:
+                    head = file.read(_FRAME.size)
+                    if len(head) < _FRAME.size:
+                        raise DataCorruptionError(f"the run {path} was cut off")
+                    length, checksum = _FRAME.unpack(head)
+                    if not length:
+                        return
+                    content = file.read(length)
+                    if len(content) < length or zlib.crc32(content) != checksum:
+                        raise DataCorruptionError(f"the run {path} is damaged: a checksum does not fit")
+                    yield from _pairs(content)
+        except FileNotFoundError:
+            raise StorageUnavailableError(
+                f"the run {path} is not there: its job has ended, or its files were lost"
+            ) from None
+        except OSError as error:
+            if isinstance(error, StorageUnavailableError):
+                raise
+            raise StorageUnavailableError(f"the run {path} cannot be read: {error}") from error
+
+    def drop(self, job_id: str) -> None:
+        """Remove all runs of a job; idempotent.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If they cannot be removed.
+        """
+        folder = self._folder / _hashed(job_id)
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            if folder.exists():  # another process removes it, too, or still writes
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError as error:
+            raise StorageUnavailableError(f"the staged runs in {folder} cannot be removed: {error}") from error
+
+    def jobs(self) -> dict[str, float]:
+        """Return the ids of jobs that have files here, with the time of the youngest in seconds since the epoch."""
+        found: dict[str, float] = {}
+        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            try:
+                job_id = (folder / _NAME).read_text(encoding="utf-8")
+                found[job_id] = max(entry.stat().st_mtime for entry in os.scandir(folder))
+            except (OSError, ValueError):
+                continue  # it is being made or removed
+        return found
+
+
+def _hashed(job_id: str) -> str:
+    return hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _frame(parts: list[bytes]) -> bytes:
+    content = b"".join(parts)
+    return _FRAME.pack(len(content), zlib.crc32(content)) + content
+
+
+def _pairs(content: bytes) -> Iterator[Pair]:
+    place = 0
+    while place < len(content):
+        key_length, value_length = _PAIR.unpack_from(content, place)
+        middle = place + _PAIR.size + key_length
+        place = middle + value_length
+        yield content[middle - key_length : middle], content[middle:place]
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,297 @@
+"""Plans: a checkpoint divided for readers in many processes.
+
+    checkpoints/<plan>/hold      locked with flock by the planner, as long as the plan is held
+    checkpoints/<plan>/state     the checkpoint
+    checkpoints/<plan>/reader-*  each reading process's own copy, for LevelDB locks what it opens
+
+A plan goes with its planner, whichever way that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from structable.backends.ordered.engine import Pair, SplitPlan
+from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
+
+from . import wire
+from .checkpoint import link_copy
+from .database import Database, DatabaseOptions
+from .folder import Folder
+
+__all__ = ["plan_splits", "read_split", "sweep_plans"]
+
+_OPTIONS = DatabaseOptions(write_buffer=1 << 20, block_cache=8 << 20)
+_BISECTED_BYTES = 32
+_EXACT_ENOUGH = 0.02
+_LEAST_SPLIT = 1 << 15
+_IDLE_SECONDS = 5.0
+_UNFINISHED_SECONDS = 600.0
+
+
+def plan_splits(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes, count: int) -> SplitPlan:
+    """Make a checkpoint and divide it, as `Engine.plan_splits` does.
+
+    Parameters
+    ----------
+    folder : Folder
+        The database folder.
+    checkpoint : callable
+        Makes the checkpoint of a plan.
+    begin, end : bytes
+        The interval of keys.
+    count : int
+        About how many splits.
+    """
+    sweep_plans(folder)
+    plan, hold = _hold_plan(folder)
+    release = _Release(folder.checkpoints / plan, hold)
+    try:
+        checkpoint(plan)
+        # Opening it moves what was in the log to a table file, once for all readers, and lets sizes count it.
+        database = Database(folder.checkpoint(plan), _OPTIONS, create=False)
+        try:
+            bounds = [begin, *_split_points(database, begin, end, count), end]
+        finally:
+            database.close()
+    except BaseException:
+        release()
+        raise
+    states = [wire.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
+    return SplitPlan(states, release)
+
+
+def read_split(folder: Folder, state: bytes) -> Iterator[Pair]:
+    """Yield the pairs of a split, as `Engine.read_split` does."""
+    [plan, begin, end], _ = wire.unpack_present(state, 0)
+    place = folder.checkpoint(plan.decode())
+    try:
+        reader = _READERS.open(place)
+        try:
+            yield from reader.database.scan(begin, end, fill_cache=False)
+        finally:
+            _READERS.leave(reader)
+    except (StructableError, OSError) as error:
+        if place.exists():
+            if isinstance(error, StructableError):
+                raise
+            raise StorageUnavailableError(f"the checkpoint {place} cannot be read: {error}") from error
+        raise TransactionClosedError("the plan of this split was closed, and its snapshot with it") from error
+
+
+def sweep_plans(folder: Folder) -> None:
+    """Remove the checkpoints of planners that have ended without doing so."""
+    try:
+        plans = list(folder.checkpoints.iterdir())
+    except OSError:
+        return
+    for plan in plans:
+        try:
+            hold = os.open(plan / "hold", os.O_RDWR)
+        except FileNotFoundError:
+            with contextlib.suppress(OSError):  # somebody else removes it
+                if time.time() - plan.stat().st_mtime > _UNFINISHED_SECONDS:
+                    shutil.rmtree(plan)
+            continue
+        except OSError:
+            continue  # not ours to sweep
+        try:
+            fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(plan, ignore_errors=True)
+        except OSError:
+            pass  # it is held
+        finally:
+            os.close(hold)
+
+
+def _hold_plan(folder: Folder) -> tuple[str, int]:
+    while True:
+        plan = uuid.uuid4().hex
+        path = folder.checkpoints / plan
+        try:
+            path.mkdir(mode=0o700)
+            hold = os.open(path / "hold", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StorageUnavailableError(f"a checkpoint cannot be made in {folder.checkpoints}: {error}") from error
+        with contextlib.suppress(OSError):
+            fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (path / "hold").exists():  # else somebody has swept it before it was locked
+                _HOLDS.add(hold)
+                return plan, hold
+        os.close(hold)
+
+
+class _Release:
+    """Removes a plan, once, and only in the process that made it."""
+
+    def __init__(self, path: Path, hold: int) -> None:
+        self._path = path
+        self._hold: int | None = hold
+        self._process = os.getpid()
+
+    def __call__(self) -> None:
+        hold, self._hold = self._hold, None
+        if hold is None or os.getpid() != self._process:
+            return
+        _READERS.drop(self._path / "state")
+        shutil.rmtree(self._path, ignore_errors=True)
+        _HOLDS.discard(hold)
+        os.close(hold)
+
+
+# Division
+
+
+def _split_points(database: Database, begin: bytes, end: bytes, count: int) -> list[bytes]:
+    """Return keys that divide an interval into parts of about equal size."""
+    ends = _first_and_last(database, begin, end)
+    if count < 2 or ends is None:
+        return []
+    first, last = ends
+    total = database.sizes([(first, end)])[0]
+    count = min(count, max(1, total // _LEAST_SPLIT))
+    shared = _shared(first, last)
+    points: list[bytes] = []
+    for part in range(1, count):
+        point = _bisect(database, first, last, shared, total * part / count, total / count * _EXACT_ENOUGH)
+        if begin < point < end and (not points or point > points[-1]):
+            points.append(point)
+    return points
+
+
+def _first_and_last(database: Database, begin: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+    for first, _ in database.scan(begin, end, fill_cache=False):
+        for last, _ in database.scan(begin, end, fill_cache=False, reverse=True):
+            return first, last
+    return None
+
+
+def _bisect(database: Database, first: bytes, last: bytes, shared: bytes, wanted: float, tolerance: float) -> bytes:
+    """Return a key with about `wanted` bytes between the first key and it."""
+    low = _number(first, shared)
+    high = _number(last, shared) + 1
+    middle = low
+    while high - low > 1:
+        middle = (low + high) // 2
+        size = database.sizes([(first, _key(middle, shared))])[0]
+        if abs(size - wanted) <= tolerance:
+            break
+        if size < wanted:
+            low = middle
+        else:
+            high = middle
+    return _key(middle, shared)
+
+
+def _shared(first: bytes, last: bytes) -> bytes:
+    for place, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:place]
+    return first
+
+
+def _number(key: bytes, shared: bytes) -> int:
+    return int.from_bytes(key[len(shared) : len(shared) + _BISECTED_BYTES].ljust(_BISECTED_BYTES, b"\x00"), "big")
+
+
+def _key(number: int, shared: bytes) -> bytes:
+    return shared + number.to_bytes(_BISECTED_BYTES + 1, "big")[1:].rstrip(b"\x00")
+
+
+# Readers
+
+
+class _Reader:
+    """A checkpoint's copy of this process."""
+
+    def __init__(self, state: Path) -> None:
+        self.users = 0
+        self.left = 0.0
+        self.path = state.parent / f"reader-{uuid.uuid4().hex}"
+        self.path.mkdir(mode=0o700)
+        try:
+            link_copy(state, self.path)
+            self.database = Database(self.path, _OPTIONS, create=False)
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def close(self) -> None:
+        self.database.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class _Readers:
+    """The copies that this process has open: shared by the splits of a plan, and closed when idle for a while."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[Path, _Reader] = {}
+        self._timer: threading.Timer | None = None
+
+    def open(self, state: Path) -> _Reader:
+        with self._lock:
+            if not state.exists():
+                raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
+            reader = self._open.get(state)
+            if reader is None:
+                reader = self._open[state] = _Reader(state)
+            reader.users += 1
+            return reader
+
+    def leave(self, reader: _Reader) -> None:
+        with self._lock:
+            reader.users -= 1
+            reader.left = time.monotonic()
+            if not reader.users and self._timer is None:
+                self._wake_up()
+
+    def drop(self, state: Path) -> None:
+        with self._lock:
+            reader = self._open.get(state)
+            if reader is not None and not reader.users:
+                del self._open[state]
+                reader.close()
+
+    def _wake_up(self) -> None:
+        self._timer = threading.Timer(_IDLE_SECONDS, self._close_idle)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _close_idle(self) -> None:
+        oldest = time.monotonic() - _IDLE_SECONDS / 2
+        with self._lock:
+            self._timer = None
+            for state, reader in list(self._open.items()):
+                if not reader.users and reader.left < oldest:
+                    del self._open[state]
+                    reader.close()
+            if any(not reader.users for reader in self._open.values()):
+                self._wake_up()
+
+    def after_fork(self) -> None:
+        for reader in self._open.values():
+            reader.database.abandon()
+        self.__init__()  # type: ignore[misc]
+
+
+_READERS = _Readers()
+_HOLDS: set[int] = set()
+
+
+def _after_fork() -> None:
+    _READERS.after_fork()
+    while _HOLDS:
+        os.close(_HOLDS.pop())  # a child must not hold its parent's plans
+
+
+os.register_at_fork(after_in_child=_after_fork)

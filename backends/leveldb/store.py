@@ -1,0 +1,513 @@
+"""`LocalStore`: the database in the process that owns it, with snapshots and ordered commits.
+
+It goes through these conditions. *Sound*: reads and writes go to LevelDB. *Frozen*: a bulk commit is being applied, and
+reads go to the snapshot taken before it. *Ailing*: a write has failed; reads go on as before, writes are refused until
+the database could be reopened, which each write tries. *Down*: reopening failed half-way; each operation tries it
+again. While a database is being opened and recovered, every thread but the one at it waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from structable.backends.ordered.engine import BulkCommit, Increment, WriteSet
+from structable.spi.errors import (
+    CommitOutcomeUnknownError,
+    DataCorruptionError,
+    StorageUnavailableError,
+    StructableError,
+    TransactionClosedError,
+)
+
+from .committer import Committer, Pending
+from .database import (
+    CLOSED,
+    FIRST_KEY,
+    LAST_KEY,
+    PLYVEL_ERRORS,
+    Database,
+    DatabaseOptions,
+    LocalSnapshot,
+    RawSnapshot,
+    WriteFailedError,
+    border,
+    translated,
+    wait_until_outside,
+)
+from .history import BulkNode, CommitNode, check_conflicts, node_of
+from .log import probe_space, retract, sync_logs
+
+__all__ = ["FORMAT_VERSION", "LocalStore", "StoreHooks"]
+
+FORMAT_VERSION = 1
+_FORMAT_KEY = FIRST_KEY + b"\x01format"
+_EPOCH_KEY = FIRST_KEY + b"\x02epoch"
+_FORMAT_NAME = b"structable "
+_HEAL_PAUSE = 0.2
+_READERS_LEAVE = 30.0
+
+Changes = Mapping[bytes, bytes | None]
+
+
+class StoreHooks(Protocol):
+    """What the store needs from above."""
+
+    def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
+        """Apply increments to a row."""
+
+    def recover(self) -> None:
+        """Complete the bulk commits that were decided and not completed."""
+
+    def epoch_changed(self, epoch: int) -> None:
+        """Take note of a schema change that was committed."""
+
+
+class LocalStore:
+    """A LevelDB database with snapshots and optimistic transactions.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The folder of the LevelDB files.
+    options : DatabaseOptions
+        How LevelDB works.
+    hooks : StoreHooks
+        What it needs from above.
+    """
+
+    def __init__(self, path: Path, options: DatabaseOptions, hooks: StoreHooks) -> None:
+        self.path = path
+        self._options = options
+        self._hooks = hooks
+        self._committer = Committer(self._write_group)
+        self._tail = CommitNode()
+        self._epoch: int | None = 0
+        self._database: Database | None = None
+        self._ailing: StructableError | None = None
+        self._heal_after = 0.0
+        self._closed = False
+        self._frozen = False
+        self._recovering = False
+        read: Callable[[bytes], bytes | None] = self._get_later
+
+        @border
+        def get(key: bytes) -> bytes | None:
+            try:
+                return read(key)
+            except PLYVEL_ERRORS as error:
+                raise translated(error) from error
+
+        def aim(target: Callable[[bytes], bytes | None]) -> None:
+            nonlocal read
+            read = target
+
+        self.get: Callable[[bytes], bytes | None] = get
+        """Returns the newest value of a key. It stays the same function for the life of the store."""
+        self._aim_get = aim
+        self._take: Callable[[], RawSnapshot] = self._take_later
+
+    @property
+    def epoch(self) -> int:
+        """The number of the newest schema change."""
+        epoch = self._epoch
+        if epoch is None:
+            with self._committer.exclusive():
+                epoch = self._epoch
+        assert epoch is not None
+        return epoch
+
+    @property
+    def busy_with_bulk(self) -> bool:
+        """Whether a bulk commit is being applied, which writers wait for."""
+        return self._frozen and self._ailing is None
+
+    # Reading
+
+    @border
+    def begin(self, read_only: bool) -> LocalSnapshot:
+        """Return a snapshot of the newest committed state."""
+        epoch = self._epoch
+        # The tail before the snapshot, and a commit's node after its write: so a commit between the two is seen twice
+        # rather than never.
+        node = self._tail
+        try:
+            raw = self._take()
+        except PLYVEL_ERRORS as error:
+            raise translated(error) from error
+        database = self._database
+        if epoch is None or self._epoch is not epoch or database is None:
+            with self._committer.exclusive():
+                if self._database is None:
+                    self._heal()
+                return self.begin(read_only)
+        return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
+
+    def _get_later(self, key: bytes) -> bytes | None:
+        with self._committer.exclusive():
+            return self._sound_database().get(key)
+
+    def _take_later(self) -> RawSnapshot:
+        with self._committer.exclusive():
+            return self._sound_database().take()
+
+    def _sound_database(self) -> Database:
+        """Return the database, to a thread that holds the right to write."""
+        if self._closed:
+            raise StorageUnavailableError(CLOSED)
+        if self._database is None:
+            self._heal()
+        assert self._database is not None
+        return self._database
+
+    # Committing
+
+    def commit(
+        self,
+        snapshot: LocalSnapshot | None,
+        changes: WriteSet,
+        sync: bool,
+        marker: dict[bytes, bytes | None] | None = None,
+    ) -> None:
+        """Commit a write set as `Engine.commit` does.
+
+        Parameters
+        ----------
+        snapshot : LocalSnapshot or None
+            What it is based on.
+        changes : WriteSet
+            What to write.
+        sync : bool
+            Whether to sync the log.
+        marker : dict, optional
+            Written along with it.
+        """
+        node: CommitNode | None = None
+        if snapshot is not None:
+            node = snapshot.node
+            if node is None:
+                raise TransactionClosedError("the snapshot was closed, or was taken for reading only")
+        committer = self._committer
+        if (sync and committer.crowd > 1) or not committer.acquire(False):
+            committer.commit(Pending(node, changes, sync, marker))
+            return
+        try:
+            writes = changes.writes
+            if (
+                marker is None
+                and len(writes) == 1
+                and not (changes.derived or changes.increments or changes.changed_spaces)
+                and self._ailing is None
+            ):
+                self._write_row(node, changes, sync)
+            else:
+                pending = Pending(node, changes, sync, marker)
+                self._write_group([pending])
+                if pending.error is not None:
+                    raise pending.error
+        finally:
+            committer.release()
+
+    def _write_row(self, node: CommitNode | None, changes: WriteSet, sync: bool) -> None:
+        database = self._database or self._sound_database()
+        tail, writes = self._tail, changes.writes
+        if node is not None and node is not tail:
+            check_conflicts(node.next, changes)
+        [(key, value)] = writes.items()
+        step = CommitNode(frozenset(writes))
+        try:
+            if value is None:
+                database.write((writes,), sync)
+            else:
+                database.put(key, value, sync)
+        except WriteFailedError as failure:
+            raise self._failed(failure, [writes]) from failure
+        except BaseException:
+            tail.next = self._tail = step  # interrupted, and perhaps after the write
+            raise
+        tail.next = self._tail = step
+
+    def _write_group(self, group: list[Pending]) -> None:
+        try:
+            if self._ailing is not None:
+                self._heal()
+            database = self._sound_database()
+        except StructableError as error:
+            for member in group:
+                member.error = error
+            return
+        parts: list[Changes] = []
+        values: dict[bytes, bytes | None] = {}
+        first: CommitNode | None = None
+        last: CommitNode | None = None
+        before = self._epoch
+        assert before is not None
+        epoch, sync = before, False
+        for member in group:
+            changes = member.changes
+            try:
+                if member.node is not None:
+                    check_conflicts(member.node.next, changes)
+                    check_conflicts(first, changes)
+                merged = self._merged(database, values, changes) if changes.increments else None
+            except Exception as error:
+                member.error = error
+                continue
+            mine = [part for part in (changes.writes, changes.derived, merged, member.marker) if part]
+            if changes.changed_spaces:
+                epoch += 1
+                mine.append({_EPOCH_KEY: epoch.to_bytes(8, "big")})
+            if mine:
+                parts += mine
+                sync = sync or member.sync
+                for part in mine if len(group) > 1 else ():
+                    values.update(part)
+                step = node_of(changes)
+                if last is None:
+                    first = step
+                else:
+                    last.next = step
+                last = step
+        if last is None:
+            return
+        if epoch != before:
+            self._epoch = None  # `begin` waits: it must not pair the old epoch with the new state
+        try:
+            database.write(parts, sync)
+        except WriteFailedError as failure:
+            self._epoch = before
+            outcome = self._failed(failure, parts)
+            for member in group:
+                member.error = member.error or type(outcome)(*outcome.args)
+            return
+        except BaseException:
+            self._append(first, last, epoch)
+            raise
+        if epoch != before:
+            self._hooks.epoch_changed(epoch)
+        self._append(first, last, epoch)
+
+    def _append(self, first: CommitNode | None, last: CommitNode, epoch: int) -> None:
+        self._tail.next = first
+        self._tail = last
+        self._epoch = epoch
+
+    def _merged(
+        self, database: Database, values: dict[bytes, bytes | None], changes: WriteSet
+    ) -> dict[bytes, bytes | None]:
+        merged: dict[bytes, bytes | None] = {}
+        for key, increments in changes.increments.items():
+            newest = values[key] if key in values else database.get(key)
+            merged[key] = self._hooks.merge(newest, increments)
+        return merged
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        """Apply a bulk commit as `Engine.commit_bulk` does."""
+        with self._committer.exclusive():
+            if self._ailing is not None:
+                self._heal()
+            database = self._sound_database()
+            raw = database.take()
+            latest = LocalSnapshot(raw, database.gate, self._tail, self.epoch)
+            try:
+                bulk.check(latest)
+                self._freeze(raw)
+                self._write_bulk(database, bulk, latest)
+            finally:
+                latest.close()
+
+    def _freeze(self, raw: RawSnapshot) -> None:
+        if self._recovering:
+            return  # nobody reads yet
+        self._frozen = True
+        self._aim(raw.get, lambda: raw)
+        if not wait_until_outside(_READERS_LEAVE, generators=False):
+            self._thaw()
+            raise StorageUnavailableError("a reader did not come back from LevelDB; the bulk commit was not begun")
+
+    def _thaw(self) -> None:
+        assert self._database is not None
+        self._frozen = False
+        if not self._recovering:
+            self._aim(self._database.read, self._database.take)
+
+    def _write_bulk(self, database: Database, bulk: BulkCommit, latest: LocalSnapshot) -> None:
+        try:
+            if bulk.decision:
+                database.write((bulk.decision,), True)
+        except WriteFailedError as failure:
+            error = self._failed(failure, [bulk.decision])
+            self._thaw()
+            raise error from failure
+        node = BulkNode()
+        try:
+            for chunk in bulk.chunks(latest):
+                database.write((chunk,), False)
+                node.note(chunk)
+            node.note((*bulk.decision, *bulk.completion))
+            sync_logs(self.path)
+            database.write((bulk.completion,), True)
+            node.seal()
+        except BaseException as error:
+            # The decision stands, and a part of the chunks: reads stay with the state before it, until the database was
+            # reopened and recovered.
+            self._ailing = StorageUnavailableError(f"a bulk commit has failed and was not completed yet: {error}")
+            if isinstance(error, Exception):
+                raise CommitOutcomeUnknownError(
+                    f"the bulk commit failed half-way, and will be completed when the database can be written: {error}"
+                ) from error
+            raise
+        self._thaw()
+        # The node of a bulk commit is large: an empty tail after it lets it go with the last snapshot before it.
+        node.next = end = CommitNode()
+        self._append(node, end, self.epoch)
+
+    # Opening, failing, healing
+
+    def open(self, *, create: bool) -> None:
+        """Open the database, complete what was decided, and serve.
+
+        Raises
+        ------
+        DataCorruptionError
+            If it is damaged, newer, or not structable's.
+        StorageUnavailableError
+            If it cannot be opened.
+        """
+        with self._committer.exclusive():
+            self._open(create)
+
+    def _open(self, create: bool) -> None:
+        database = Database(self.path, self._options, create=create)
+        try:
+            self._epoch = _prepare(database)
+            self._hooks.epoch_changed(self._epoch)
+            self._database = database
+            self._frozen = False
+            self._ailing = None
+            self._recovering = True
+            self._hooks.recover()
+        except BaseException:
+            self._database = None
+            database.close()
+            raise
+        finally:
+            self._recovering = False
+        self._thaw()
+
+    def _failed(self, failure: WriteFailedError, batch: Iterable[Changes]) -> StructableError:
+        """Make the outcome of a failed write certain, and refuse writes from now on."""
+        database = self._database
+        assert database is not None
+        self._ailing = StorageUnavailableError(f"the database cannot be written: {failure.reason}")
+        self._heal_after = 0.0
+        parts = list(batch)
+        final = {key: value for part in parts for key, value in part.items()}
+        try:
+            retract(self.path, parts, is_state=all(database.get(key) == value for key, value in final.items()))
+        except (OSError, ValueError, IndexError, StructableError) as error:
+            return CommitOutcomeUnknownError(
+                f"the commit failed ({failure.reason}) and could not be taken back: {error}"
+            )
+        return StorageUnavailableError(
+            f"nothing was committed, for the database could not be written: {failure.reason}"
+        )
+
+    def _heal(self) -> None:
+        """Reopen the database. The calling thread holds the right to write."""
+        if self._closed:
+            raise StorageUnavailableError(CLOSED)
+        now = time.monotonic()
+        if now < self._heal_after:
+            raise self._ailing or StorageUnavailableError("the database cannot be opened")
+        with self._committer.held_for_long():
+            database = self._database
+            try:
+                if database is not None:
+                    probe_space(self.path)
+                    self._aim(self._get_later, self._take_later)
+                    if not database.close(_READERS_LEAVE):
+                        raise StorageUnavailableError("a reader did not come back from LevelDB")
+                    self._database = None
+                self._open(create=False)
+            except OSError as error:  # StorageUnavailableError is one, too
+                self._heal_after = time.monotonic() + _HEAL_PAUSE
+                raise StorageUnavailableError(
+                    f"{self._ailing or 'the database is closed'}; and still: {error}"
+                ) from error
+
+    def _aim(self, get: Callable[[bytes], bytes | None], take: Callable[[], RawSnapshot]) -> None:
+        self._aim_get(get)
+        self._take = take
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold off commits and all that waits for the database, except for what this thread does."""
+        return self._committer.exclusive()
+
+    @contextmanager
+    def commits_held(self) -> Iterator[None]:
+        """Hold commits off while the files are copied: they hold the newest committed state, and stay as they are.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If a write has failed, and the database cannot be reopened.
+        """
+        with self._committer.exclusive():
+            if self._ailing is not None:
+                self._heal()
+            self._sound_database()
+            yield
+
+    def close(self) -> bool:
+        """Close the database; idempotent.
+
+        Returns
+        -------
+        bool
+            Whether all that was committed is in its files, for sure and durably.
+        """
+        with self._committer.exclusive():
+            self._closed = True
+            database, self._database = self._database, None
+            self._aim(self._get_later, self._take_later)
+            if database is None or not database.close(_READERS_LEAVE):
+                return False
+            try:
+                sync_logs(self.path)
+            except OSError:
+                return False
+            return self._ailing is None
+
+    def abandon(self) -> None:
+        """Leave everything as it is, in a forked process."""
+        self._closed = True
+        if self._database is not None:
+            self._database.abandon()
+        self._committer = Committer(self._write_group)
+        self._aim(self._get_later, self._take_later)
+
+
+def _prepare(database: Database) -> int:
+    """Check or write the format, and return the epoch."""
+    named = database.get(_FORMAT_KEY)
+    if named is None:
+        if next(database.scan(b"", LAST_KEY), None) is not None or database.get(LAST_KEY) is not None:
+            raise DataCorruptionError(f"{database.path} holds a LevelDB database that is not structable's")
+        try:
+            database.write(({_FORMAT_KEY: _FORMAT_NAME + b"%d" % FORMAT_VERSION, LAST_KEY: b"end"},), True)
+        except WriteFailedError as failure:
+            raise StorageUnavailableError(f"the database in {database.path} cannot be written: {failure}") from failure
+    else:
+        name, _, version = named.partition(b" ")
+        if name + b" " != _FORMAT_NAME or not version.isdigit():
+            raise DataCorruptionError(f"{database.path} names its format {named!r}, which is not structable's")
+        if int(version) > FORMAT_VERSION:
+            raise DataCorruptionError(
+                f"{database.path} has format {int(version)} of a newer structable; this one knows {FORMAT_VERSION}"
+            )
+    epoch = database.get(_EPOCH_KEY)
+    return int.from_bytes(epoch, "big") if epoch else 0

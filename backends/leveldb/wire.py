@@ -1,0 +1,309 @@
+"""The protocol between the owner of a database and its clients: frames, and what travels in them.
+
+A frame is its length (four bytes, little-endian, of what follows), one byte that names the message, and the body.
+Clients ask, the owner answers each request with one frame, in order; while a request takes long, `KEEP_ALIVE` frames
+may come before the answer. `RELEASE` and `SCAN_END` are not answered.
+
+A reference to a snapshot is `REFERENCE`: the number that the client gave it, flags, and the client's schema epoch. The
+snapshot begins with the first request that refers to it, which has the flag `BEGIN`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
+
+__all__ = ["Channel", "ConnectionLostError", "TimedOutError"]
+
+VERSION = 1
+
+# Requests
+HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
+COMMIT, LOOK_UP, DELEGATE, CHECKPOINT, GOODBYE = range(9, 14)
+# Answers
+VALUE, ABSENT, VALUES, PAIRS, LAST_PAIRS, DONE, EPOCH, ERROR, KEEP_ALIVE = range(65, 74)
+
+BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE = 1, 2, 4, 8, 16
+"""Flags."""
+
+REFERENCE = struct.Struct("<IBQ")
+COMMIT_HEAD = struct.Struct("<IBQQ")
+HELLO_BODY = struct.Struct("<H16sI")
+LOOK_UP_BODY = struct.Struct("<16sIQ")
+
+_LENGTH = struct.Struct("<I")
+_RECEIVE = 1 << 16
+_LARGEST = 1 << 31
+
+
+class ConnectionLostError(Exception):
+    """The other side is gone.
+
+    Parameters
+    ----------
+    reason : str
+        How that showed.
+    was_sent : bool
+        Whether the other side may have got the whole last frame.
+    """
+
+    def __init__(self, reason: str, *, was_sent: bool = True) -> None:
+        super().__init__(reason)
+        self.was_sent = was_sent
+
+
+class TimedOutError(Exception):
+    """The other side did not answer in time."""
+
+
+class Channel:
+    """One connection, used by one thread at a time.
+
+    Parameters
+    ----------
+    connection : socket.socket
+        A connected, blocking stream socket.
+    seconds : float
+        How long to wait for the other side to send or take something; 0 for ever.
+    """
+
+    __slots__ = ("_buffer", "_receive", "_send", "connection")
+
+    def __init__(self, connection: socket.socket, *, receive_seconds: float, send_seconds: float) -> None:
+        # The kernel's own time-outs: Python's would ask the kernel before each call whether it would block.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(receive_seconds))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(send_seconds))
+        self.connection = connection
+        self._send = connection.send
+        self._receive = connection.recv
+        self._buffer = b""
+
+    def send(self, message: int, body: bytes = b"") -> None:
+        """Send a frame.
+
+        Raises
+        ------
+        ConnectionLostError, TimedOutError
+            If the other side is gone, or does not take it.
+        """
+        frame = b"%b%c%b" % (_LENGTH.pack(len(body) + 1), message, body)
+        try:
+            sent = self._send(frame)
+            while sent < len(frame):
+                sent += self._send(memoryview(frame)[sent:])
+        except BlockingIOError:
+            raise TimedOutError from None
+        except OSError as error:
+            raise ConnectionLostError(str(error), was_sent=False) from None
+
+    def receive(self) -> bytes:
+        """Return the next frame without its length: the message byte and the body.
+
+        Raises
+        ------
+        ConnectionLostError, TimedOutError
+            If the other side is gone, or sends nothing.
+        """
+        data = self._buffer or self._read()
+        while len(data) < 4:
+            data += self._read()
+        end = int.from_bytes(data[:4], "little") + 4
+        if len(data) == end:
+            self._buffer = b""
+            return data[4:]
+        if len(data) < end:
+            if end > _LARGEST:
+                raise ConnectionLostError(f"a frame of {end:,} bytes is not of this protocol")
+            parts, have = [data], len(data)
+            while have < end:
+                data = self._read(min(end - have, 1 << 20) if end - have > _RECEIVE else _RECEIVE)
+                parts.append(data)
+                have += len(data)
+            data = b"".join(parts)
+        self._buffer = data[end:]
+        return data[4:end]
+
+    def _read(self, size: int = _RECEIVE) -> bytes:
+        try:
+            data = self._receive(size)
+        except BlockingIOError:
+            raise TimedOutError from None
+        except OSError as error:
+            raise ConnectionLostError(str(error)) from None
+        if not data:
+            raise ConnectionLostError("the connection was closed")
+        return data
+
+    def stop_receiving(self) -> None:
+        """Let a thread that waits in `receive` find the connection lost; what is being answered can still be sent."""
+        self.connection.shutdown(socket.SHUT_RD)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+
+def _timeval(seconds: float) -> bytes:
+    whole = int(seconds)
+    return struct.pack("ll", whole, int((seconds - whole) * 1_000_000))
+
+
+# Bodies
+
+
+def pack_texts(texts: Sequence[bytes | None]) -> bytes:
+    """Return a list of texts, some of them missing, in its encoded form."""
+    lengths = array("i", [-1 if text is None else len(text) for text in texts])
+    return b"".join((_LENGTH.pack(len(texts)), lengths.tobytes(), *(text for text in texts if text)))
+
+
+def unpack_texts(body: bytes, place: int) -> tuple[list[bytes | None], int]:
+    """Return the list of texts at a place of a body, and the place after it."""
+    count = int.from_bytes(body[place : place + 4], "little")
+    start = place + 4 + 4 * count
+    lengths = array("i")
+    lengths.frombytes(body[place + 4 : start])
+    texts: list[bytes | None] = []
+    for length in lengths:
+        if length < 0:
+            texts.append(None)
+        else:
+            texts.append(body[start : start + length])
+            start += length
+    return texts, start
+
+
+def unpack_present(body: bytes, place: int) -> tuple[list[bytes], int]:
+    """Return the list of texts at a place of a body, none of which may be missing, and the place after it."""
+    texts, place = unpack_texts(body, place)
+    present = [text for text in texts if text is not None]
+    if len(present) != len(texts):
+        raise ValueError("a text is missing")
+    return present, place
+
+
+_ONE = struct.Struct("<Iii")
+
+
+def pack_map(changes: Mapping[bytes, bytes | None]) -> bytes:
+    """Return keys and values in their encoded form."""
+    if len(changes) == 1:
+        [(key, value)] = changes.items()
+        return b"%b%b%b" % (_ONE.pack(1, len(key), -1 if value is None else len(value)), key, value or b"")
+    return pack_pairs(list(changes), list(changes.values()))
+
+
+def pack_pairs(keys: Sequence[bytes], values: Sequence[bytes | None]) -> bytes:
+    """Return keys and their values in encoded form."""
+    lengths = array("i", map(len, keys))
+    lengths.extend([-1 if value is None else len(value) for value in values])
+    return b"".join((_LENGTH.pack(len(keys)), lengths.tobytes(), *keys, *filter(None, values)))
+
+
+def unpack_map(body: bytes, place: int) -> tuple[dict[bytes, bytes | None], int]:
+    """Return the keys and values at a place of a body, and the place after them."""
+    count = int.from_bytes(body[place : place + 4], "little")
+    if count == 1:
+        _, key_length, length = _ONE.unpack_from(body, place)
+        middle = place + 12 + key_length
+        if length < 0:
+            return {body[place + 12 : middle]: None}, middle
+        return {body[place + 12 : middle]: body[middle : middle + length]}, middle + length
+    start = place + 4 + 8 * count
+    lengths = array("i")
+    lengths.frombytes(body[place + 4 : start])
+    keys: list[bytes] = []
+    for length in lengths[:count]:
+        keys.append(body[start : start + length])
+        start += length
+    changes: dict[bytes, bytes | None] = {}
+    for key, length in zip(keys, lengths[count:], strict=True):
+        if length < 0:
+            changes[key] = None
+        else:
+            changes[key] = body[start : start + length]
+            start += length
+    return changes, start
+
+
+_WRITES, _DERIVED, _INCREMENTS, _READS, _SPACES, _CHANGED = 1, 2, 4, 8, 16, 32
+
+
+def pack_changes(changes: WriteSet) -> bytes:
+    """Return a write set in its encoded form."""
+    flags = 0
+    parts: list[bytes] = [b""]
+    if changes.writes:
+        flags |= _WRITES
+        parts.append(pack_map(changes.writes))
+    if changes.derived:
+        flags |= _DERIVED
+        parts.append(pack_map(changes.derived))
+    if changes.increments:
+        flags |= _INCREMENTS
+        parts.append(_pack_increments(changes.increments))
+    if changes.reads is not None:
+        flags |= _READS
+        parts.append(pack_texts(list(changes.reads.keys)))
+        parts.append(pack_texts([bound for interval in changes.reads.intervals for bound in interval]))
+    if changes.spaces:
+        flags |= _SPACES
+        parts.append(pack_texts(list(changes.spaces)))
+    if changes.changed_spaces:
+        flags |= _CHANGED
+        parts.append(pack_texts(list(changes.changed_spaces)))
+    parts[0] = flags.to_bytes(1, "little")
+    return b"".join(parts)
+
+
+def unpack_changes(body: bytes, place: int) -> WriteSet:
+    """Return the write set at a place of a body.
+
+    Raises
+    ------
+    ValueError, IndexError, struct.error
+        If there is none.
+    """
+    changes = WriteSet()
+    flags = body[place]
+    place += 1
+    if flags & _WRITES:
+        changes.writes, place = unpack_map(body, place)
+    if flags & _DERIVED:
+        changes.derived, place = unpack_map(body, place)
+    if flags & _INCREMENTS:
+        changes.increments, place = _unpack_increments(body, place)
+    if flags & _READS:
+        keys, place = unpack_present(body, place)
+        bounds, place = unpack_present(body, place)
+        changes.reads = ReadSet(set(keys), list(zip(bounds[::2], bounds[1::2], strict=True)))
+    if flags & _SPACES:
+        spaces, place = unpack_present(body, place)
+        changes.spaces = set(spaces)
+    if flags & _CHANGED:
+        spaces, place = unpack_present(body, place)
+        changes.changed_spaces = set(spaces)
+    if place != len(body):
+        raise ValueError(f"{len(body) - place} bytes behind a write set")
+    return changes
+
+
+def _pack_increments(increments: Mapping[bytes, Iterable[Increment]]) -> bytes:
+    flat: list[bytes] = []
+    for key, steps in increments.items():
+        for step in steps:
+            flat += (key, step.schema, step.field.encode(), b"%d" % step.amount)
+    return pack_texts(flat)
+
+
+def _unpack_increments(body: bytes, place: int) -> tuple[dict[bytes, tuple[Increment, ...]], int]:
+    flat, place = unpack_present(body, place)
+    steps: dict[bytes, list[Increment]] = {}
+    for start in range(0, len(flat), 4):
+        key, schema, field, amount = flat[start : start + 4]
+        steps.setdefault(key, []).append(Increment(schema, field.decode(), int(amount)))
+    return {key: tuple(found) for key, found in steps.items()}, place
