@@ -3,7 +3,7 @@
     from structable.spi.conformance import BackendConformance, Capabilities
 
     class TestMyBackend(BackendConformance):
-        capabilities = Capabilities(multi_process=False, restartable=False, durable_after_kill=False)
+        capabilities = Capabilities(multi_process=False, durable_after_kill=False)
 
         @pytest.fixture
         def storage_url(self, tmp_path):
@@ -13,7 +13,27 @@ Every rule of DESIGN.md sections 2 to 5 is one test with the rule in its docstri
 capability that the backend does not declare. `run` does the same for a URL pattern, without a class.
 """
 
-from .capabilities import Capabilities
-from .suite import BackendConformance
+from __future__ import annotations
 
-__all__ = ["BackendConformance", "Capabilities"]
+from typing import TYPE_CHECKING
+
+from .capabilities import Capabilities
+
+if TYPE_CHECKING:
+    from .runner import run
+    from .suite import BackendConformance
+
+__all__ = ["BackendConformance", "Capabilities", "run"]
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when asked for: the client processes of the suite import from this package, and need no pytest.
+    if name == "BackendConformance":
+        from .suite import BackendConformance
+
+        return BackendConformance
+    if name == "run":
+        from .runner import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

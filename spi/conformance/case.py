@@ -55,7 +55,7 @@ class ConformanceCase:
     capabilities: ClassVar[Capabilities] = Capabilities()
     max_examples: ClassVar[int] = 40
     max_steps: ClassVar[int] = 40
-    stress_rounds: ClassVar[int] = 30
+    stress_rounds: ClassVar[int] = 60
 
     @pytest.fixture
     def storage_url(self) -> str:

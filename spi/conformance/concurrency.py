@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -46,7 +47,7 @@ class ThreadCases(ConformanceCase):
 
     @BOTH
     def test_bank_in_threads(self, storage: Storage, isolation: Isolation) -> None:
-        """Transfers between accounts: in every snapshot the sum is the same and the index matches; no transfer is lost."""
+        """In every snapshot the sum of all accounts is the same and the index matches; no transfer is lost."""
         open_bank(storage)
         done = threading.Event()
         working = threading.Semaphore(0)
@@ -62,9 +63,7 @@ class ThreadCases(ConformanceCase):
                 return checks
             try:
                 for number in range(self.stress_rounds):
-                    self.run(
-                        storage, lambda transaction, seed=number * 10 + worker: transfer(transaction, seed), isolation
-                    )
+                    self.run(storage, partial(transfer, seed=number * 10 + worker), isolation)
             finally:
                 working.release(3)
             return 0
@@ -106,7 +105,11 @@ class ThreadCases(ConformanceCase):
             assert row is not None
             transaction.table("items").update({"id": 1, "n": int(str(row["n"])) + 1})
 
-        at_once(4, lambda _: [self.run(storage, add, Isolation.SNAPSHOT) for _ in range(self.stress_rounds)])
+        def work(worker: int) -> None:
+            for _ in range(self.stress_rounds):
+                self.run(storage, add, Isolation.SNAPSHOT)
+
+        at_once(4, work)
         assert storage.table("items").read((1,)) == item(1, n=4 * self.stress_rounds)
 
     def test_write_skew_in_threads(self, storage: Storage) -> None:
@@ -147,7 +150,11 @@ class ThreadCases(ConformanceCase):
         storage.admin.create(ITEMS)
         table = storage.table("items")
         for number in range(self.stress_rounds // 3):
-            taken = at_once(4, lambda worker, number=number: table.compare_and_swap((number,), "n", None, worker))
+
+            def take(worker: int, number: int = number) -> bool:
+                return table.compare_and_swap((number,), "n", None, worker)
+
+            taken = at_once(4, take)
             assert taken.count(True) == 1
             row = table.read((number,))
             assert row is not None

@@ -128,7 +128,7 @@ class Histories(ConformanceCase):
 
     @pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
     def test_random_histories(self, storage: Storage, isolation: Isolation) -> None:
-        """No history breaks its isolation level: no lost, aborted or intermediate value is read, and no cycle arises."""
+        """No history breaks its isolation level: nothing lost, aborted or intermediate is read, no cycle arises."""
         storage.admin.create(LISTS)
         committed: list[Observed] = []
         lock = threading.Lock()

@@ -114,7 +114,7 @@ class ReadRules(ConformanceCase):
         with pytest.raises(TypeError):
             row["n"] = 6
         with pytest.raises(AttributeError):
-            row.n = 6
+            row.n = 6  # type: ignore[attr-defined]
         with pytest.raises(AttributeError):
             del row.n
         assert row == FULL

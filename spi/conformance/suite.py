@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .admin_rules import AdminRules
 from .atomic_rules import AtomicRules
+from .bulk_scans import BulkScanRules
+from .bulk_writes import BulkWriteRules
 from .concurrency import ThreadCases
 from .conflict_rules import ConflictRules
 from .filter_rules import FilterRules
@@ -11,7 +13,9 @@ from .histories import Histories
 from .index_rules import IndexRules
 from .isolation import IsolationCases
 from .key_order import KeyOrder
+from .lifecycle import LifecycleRules
 from .limit_rules import LimitRules
+from .processes import ForkCases, ProcessCases
 from .range_rules import RangeRules
 from .read_rules import ReadRules
 from .runner_rules import RunnerRules
@@ -47,5 +51,10 @@ class BackendConformance(
     IsolationCases,
     ThreadCases,
     Histories,
+    ForkCases,
+    ProcessCases,
+    LifecycleRules,
+    BulkScanRules,
+    BulkWriteRules,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""

@@ -1,0 +1,265 @@
+"""Rules of `plan_scan` and `read_split`: one snapshot, exact columns, and how long it holds."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from structable.spi import (
+    Field,
+    FieldType,
+    InvalidFieldError,
+    Range,
+    ScanPlan,
+    ScanSplit,
+    Storage,
+    StructableError,
+    StructuredTable,
+    TableNotFoundError,
+    TableSpecification,
+    TransactionClosedError,
+    UnsupportedOperationError,
+    col,
+    connect,
+)
+
+from .case import ConformanceCase
+from .clients import Client
+from .samples import EXTREMES, GRID, ITEMS, TYPES, Record, grid_rows, type_name
+
+__all__ = ["BulkScanRules"]
+
+ARROW_TYPES: dict[FieldType, Any] = {
+    FieldType.BOOLEAN: pa.bool_(),
+    FieldType.BYTE: pa.int8(),
+    FieldType.SHORT: pa.int16(),
+    FieldType.INT: pa.int32(),
+    FieldType.LONG: pa.int64(),
+    FieldType.FLOAT: pa.float32(),
+    FieldType.DOUBLE: pa.float64(),
+    FieldType.DECIMAL: pa.decimal128(38, 10),
+    FieldType.STRING: pa.string(),
+    FieldType.BYTES: pa.binary(),
+    FieldType.DATE: pa.date32(),
+    FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    FieldType.TIMESTAMP_NTZ: pa.timestamp("us"),
+}
+"""The Arrow type of each field type, by DESIGN.md section 2."""
+
+ROWS = grid_rows()
+
+
+def rows_of(storage: Storage, splits: Iterable[ScanSplit]) -> list[Record]:
+    """Return the rows of splits, one split after the other."""
+    return [row for split in splits for batch in storage.read_split(split) for row in batch.to_pylist()]
+
+
+class BulkScanRules(ConformanceCase):
+    """DESIGN.md section 5: a snapshot in picklable parts."""
+
+    @pytest.fixture
+    def planned(self, storage: Storage) -> StructuredTable:
+        """Return the auto-commit view of GRID with its rows; skip where nothing can be planned."""
+        storage.admin.create(GRID)
+        storage.table("grid").upsert_many(ROWS)
+        if not self.capabilities.multi_process:
+            try:
+                storage.plan_scan("grid").close()
+            except UnsupportedOperationError:
+                self.require("multi_process")
+        return storage.table("grid")
+
+    @pytest.mark.parametrize("splits", [1, 2, 5, 100])
+    def test_splits_are_the_whole_scan(self, storage: Storage, planned: StructuredTable, splits: int) -> None:
+        """The splits together are the scan: each row once, in key order, whatever number of splits was asked for."""
+        with storage.plan_scan("grid", splits=splits) as plan:
+            assert isinstance(plan, ScanPlan)
+            assert len(plan.splits) >= 1
+            assert [split.index for split in plan.splits] == list(range(len(plan.splits)))
+            assert rows_of(storage, plan.splits) == ROWS
+
+    def test_large_table_is_split(self, storage: Storage, planned: StructuredTable) -> None:
+        """A large table comes in several batches and splits, none of which has everything."""
+        storage.admin.create(ITEMS)
+        storage.table("items").upsert_many([{"id": number, "note": "x" * 100} for number in range(20_000)])
+        with storage.plan_scan("items", splits=4) as plan:
+            ids = [[row["id"] for row in rows_of(storage, [split])] for split in plan.splits]
+        assert [number for part in ids for number in part] == list(range(20_000))
+        assert 1 <= len(ids) <= 8
+
+    def test_empty_table(self, storage: Storage, planned: StructuredTable) -> None:
+        """A plan of no rows has splits all the same, and they are empty."""
+        storage.admin.create(ITEMS)
+        for plan in (
+            storage.plan_scan("items", splits=3),
+            storage.plan_scan("grid", range=Range((3,), (1,)), splits=3),
+            storage.plan_scan("grid", where=col("k1") == 99, splits=3),
+        ):
+            with plan:
+                assert len(plan.splits) >= 1
+                assert rows_of(storage, plan.splits) == []
+
+    def test_range_and_filter(self, storage: Storage, planned: StructuredTable) -> None:
+        """A plan takes `range` and `where` as `scan` does, whatever columns it returns."""
+        inside = [row for row in ROWS if row["k1"] in (1, 2)]
+        with storage.plan_scan("grid", range=Range((1,), (3,)), splits=3) as plan:
+            assert rows_of(storage, plan.splits) == inside
+        for where, expected in [
+            (col("color") == "red", [row for row in ROWS if row["color"] == "red"]),
+            (col("v") == 2, [row for row in ROWS if row["v"] == 2]),
+            (~(col("color") == "red"), [row for row in ROWS if row["color"] == "green"]),
+            (col("k1").isin([0, 2]) & (col("k2") > 1), [row for row in ROWS if row["k1"] in (0, 2) and row["k2"] > 1]),
+        ]:
+            with storage.plan_scan("grid", where=where, columns=["k3", "k1"], splits=3) as plan:
+                assert rows_of(storage, plan.splits) == [{"k3": row["k3"], "k1": row["k1"]} for row in expected]
+
+    @pytest.mark.parametrize("columns", [["v"], ["color", "k1"], ["k3", "v", "k1", "k2", "color"], ["k2"]], ids=str)
+    def test_batches_hold_exactly_the_columns(
+        self, storage: Storage, planned: StructuredTable, columns: list[str]
+    ) -> None:
+        """Batches hold exactly the columns asked for, in that order: key fields are not added."""
+        with storage.plan_scan("grid", columns=columns, splits=2) as plan:
+            assert plan.columns == tuple(columns)
+            batches = [batch for split in plan.splits for batch in storage.read_split(split)]
+        assert batches
+        assert all(batch.schema.names == columns for batch in batches)
+        found = [row for batch in batches for row in batch.to_pylist()]
+        assert found == [{name: row[name] for name in columns} for row in ROWS]
+
+    def test_all_columns_in_the_tables_order(self, storage: Storage, planned: StructuredTable) -> None:
+        """Without `columns`, batches hold all of them, in the table's order."""
+        with storage.plan_scan("grid") as plan:
+            assert plan.columns == tuple(field.name for field in GRID.fields)
+            batches = [batch for split in plan.splits for batch in storage.read_split(split)]
+        assert all(tuple(batch.schema.names) == plan.columns for batch in batches)
+
+    @pytest.mark.parametrize("kind", list(EXTREMES), ids=type_name)
+    def test_arrow_types_and_values(self, storage: Storage, planned: StructuredTable, kind: FieldType) -> None:
+        """Each field type has its Arrow type, and its values and nulls come over unchanged."""
+        storage.admin.create(TYPES)
+        values = [*EXTREMES[kind], None]
+        storage.table("types").upsert_many([{"id": number, kind.value: value} for number, value in enumerate(values)])
+        with storage.plan_scan("types", columns=[kind.value]) as plan:
+            batches = [batch for split in plan.splits for batch in storage.read_split(split)]
+        assert all(batch.schema.field(0).type == ARROW_TYPES[kind] for batch in batches)
+        # Compared as Arrow, where NaN is not equal to itself: by their text.
+        expected = pa.array(values, ARROW_TYPES[kind])
+        found = pa.chunked_array([batch.column(0) for batch in batches], ARROW_TYPES[kind])
+        assert [repr(value) for value in found.to_pylist()] == [repr(value) for value in expected.to_pylist()]
+
+    def test_key_columns_of_every_type(self, storage: Storage, planned: StructuredTable) -> None:
+        """Key columns come over as other columns do."""
+        keyable = [kind for kind in EXTREMES if kind.keyable]
+        fields = [Field(f"k_{kind.value}", kind) for kind in keyable]
+        storage.admin.create(TableSpecification("keyed", fields, [field.name for field in fields[::-1]]))
+        row: Record = {f"k_{kind.value}": EXTREMES[kind][-1] for kind in keyable}
+        storage.table("keyed").insert(row)
+        with storage.plan_scan("keyed") as plan:
+            assert rows_of(storage, plan.splits) == [row]
+
+    def test_all_splits_see_one_snapshot(self, storage: Storage, planned: StructuredTable) -> None:
+        """All splits of a plan see one snapshot, taken when it was made, whenever they are read."""
+        with storage.plan_scan("grid", splits=4) as plan:
+            first = rows_of(storage, plan.splits[:1])
+            planned.delete_all(Range.at_least((2,)))
+            planned.update_all(Range.all(), {"v": 77})
+            planned.upsert({"k1": 9, "k2": 9, "k3": "new"})
+            assert first + rows_of(storage, plan.splits[1:]) == ROWS
+            assert rows_of(storage, plan.splits) == ROWS
+        with storage.plan_scan("grid") as plan:
+            assert len(rows_of(storage, plan.splits)) == 17
+
+    def test_splits_are_picklable(self, storage: Storage, planned: StructuredTable) -> None:
+        """Splits are picklable, and a copy reads the same as long as the plan is held."""
+        with storage.plan_scan("grid", columns=["v", "k1"], splits=3) as plan:
+            copies = [pickle.loads(pickle.dumps(split)) for split in plan.splits]
+            planned.delete_all(Range.all())
+            assert rows_of(storage, copies) == [{"v": row["v"], "k1": row["k1"]} for row in ROWS]
+
+    def test_left_plan_cannot_be_read(self, storage: Storage, planned: StructuredTable) -> None:
+        """The snapshot holds until the `with` block is left: reading a split after that is an error."""
+        with storage.plan_scan("grid", splits=2) as plan:
+            copies = [pickle.loads(pickle.dumps(split)) for split in plan.splits]
+        plan.close()
+        for split in [*plan.splits, *copies]:
+            with pytest.raises(TransactionClosedError):
+                rows_of(storage, [split])
+
+    @pytest.mark.parametrize("kept", ["plan", "split"])
+    def test_snapshot_holds_while_it_is_referenced(self, storage: Storage, planned: StructuredTable, kept: str) -> None:
+        """Without `with`, the snapshot holds until neither the plan nor one of its splits is referenced."""
+        plan = storage.plan_scan("grid", splits=2)
+        copies = [pickle.loads(pickle.dumps(split)) for split in plan.splits]
+        reference: object = plan if kept == "plan" else plan.splits[-1]
+        del plan
+        gc.collect()
+        planned.delete_all(Range.all())
+        assert rows_of(storage, copies) == ROWS
+        del reference
+        gc.collect()
+        with pytest.raises(TransactionClosedError):
+            rows_of(storage, copies)
+
+    def test_snapshot_ends_with_its_storage(self, storage_url: str, planned: StructuredTable) -> None:
+        """The snapshot holds no longer than its `Storage` is open."""
+        with connect(storage_url) as storage:
+            if not storage.admin.exists("grid"):
+                pytest.skip("capability restartable is not declared: each connection is a store of its own")
+            plan = storage.plan_scan("grid", splits=2)
+            copies = [pickle.loads(pickle.dumps(split)) for split in plan.splits]
+        with connect(storage_url) as again:
+            for split in [*plan.splits, *copies]:
+                with pytest.raises(StructableError):
+                    rows_of(again, [split])
+
+    def test_plans_are_independent(self, storage: Storage, planned: StructuredTable) -> None:
+        """Several plans are open at once, each with its own snapshot; ending one leaves the others."""
+        with ExitStack() as stack:
+            plans = []
+            for number in range(10):
+                plans.append(stack.enter_context(storage.plan_scan("grid", splits=2)))
+                planned.insert({"k1": 100, "k2": number, "k3": ""})
+            plans[3].close()
+            for number, plan in enumerate(plans):
+                if number != 3:
+                    assert len(rows_of(storage, plan.splits)) == len(ROWS) + number
+
+    def test_wrong_arguments(self, storage: Storage, planned: StructuredTable) -> None:
+        """A table, field, value or list of columns that does not fit is refused when `plan_scan` is called."""
+        with pytest.raises(TableNotFoundError):
+            storage.plan_scan("missing")
+        wrongs: list[dict[str, Any]] = [
+            {"columns": []},
+            {"columns": ["unknown"]},
+            {"where": col("unknown") == 1},
+            {"where": col("v") == "x"},
+            {"range": Range.prefix(("x",))},
+        ]
+        for wrong in wrongs:
+            with pytest.raises(InvalidFieldError):
+                storage.plan_scan("grid", **wrong)
+
+    @pytest.fixture
+    def reader(self, storage_url: str) -> Iterator[Client]:
+        """Start another process that does what it is asked for."""
+        self.require("multi_process")
+        client = Client(storage_url, "obey")
+        assert client.next() == "ready"
+        yield client
+        client.close()
+
+    def test_another_process_reads_a_split(self, storage: Storage, planned: StructuredTable, reader: Client) -> None:
+        """A split is read in any process, and is of the plan's snapshot there, too; after the plan it is an error."""
+        with storage.plan_scan("grid", where=col("color") == "red", splits=3) as plan:
+            planned.delete_all(Range.all())
+            found = [row for split in plan.splits for row in reader.ask("read_split", split)]
+            assert found == [row for row in ROWS if row["color"] == "red"]
+            splits = plan.splits
+        with pytest.raises(TransactionClosedError):
+            reader.ask("read_split", splits[0])

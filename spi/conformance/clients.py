@@ -1,0 +1,105 @@
+"""`Client`: another process that works on the same store, and can be asked, awaited and killed."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+from .worker import decoded, encoded
+
+__all__ = ["Client"]
+
+LONGEST = 120.0
+"""Seconds that a client may take for one answer."""
+
+
+class Client:
+    """A process that runs one command of `worker`.
+
+    Parameters
+    ----------
+    url : str
+        The store.
+    command : str
+        One of `worker.COMMANDS`.
+    *arguments
+        The command's arguments.
+    """
+
+    def __init__(self, url: str, command: str, *arguments: object) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "structable.spi.conformance.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answers: queue.Queue[tuple[bool, Any] | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.say((command, url, arguments))
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.endswith("\n"):  # what a killed process left unfinished was not said
+                self._answers.put(decoded(line))
+        self._answers.put(None)
+
+    def say(self, word: object) -> None:
+        """Send the process something that it waits for."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(encoded(word))
+        self._process.stdin.flush()
+
+    def next(self) -> Any:  # noqa: ANN401 - what a command yields is known to the test
+        """Return the next result of the command, or raise what the process raised."""
+        try:
+            answer = self._answers.get(timeout=LONGEST)
+        except queue.Empty:
+            raise AssertionError(f"the client process gave no answer in {LONGEST:g} seconds") from None
+        if answer is None:
+            self._answers.put(None)
+            raise EOFError(f"the client process ended with {self._process.wait()}")
+        succeeded, result = answer
+        if not succeeded:
+            raise result
+        return result
+
+    def so_far(self) -> list[Any]:
+        """Return the results that have come already."""
+        results = []
+        while not self._answers.empty():
+            results.append(self.next())
+        return results
+
+    def rest(self) -> list[Any]:
+        """Return all results up to the end of the process."""
+        results = []
+        while True:
+            try:
+                results.append(self.next())
+            except EOFError:
+                return results
+
+    def ask(self, deed: str, *arguments: object) -> Any:  # noqa: ANN401 - what a deed returns is known to the test
+        """Let a process that obeys do something, and return what came of it."""
+        self.say((deed, arguments))
+        return self.next()
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, at once; idempotent."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Kill the process and free what belongs to it."""
+        self.kill()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):  # of a word that nobody waits for any more
+                pipe.close()

@@ -1,0 +1,202 @@
+"""A client process of the suite: `python -m structable.spi.conformance.worker` runs one command on a store.
+
+The first line of its input is a pickled command with its arguments; each result is a pickled line of its output, as
+soon as it is there, so that what was acknowledged before a kill -9 is known. Further lines of input are for commands
+that wait for a word.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Isolation,
+    ScanSplit,
+    StagedWrite,
+    Storage,
+    StorageUnavailableError,
+    TableAlreadyExistsError,
+    TableSpecification,
+    Transaction,
+    TransactionConflictError,
+    Value,
+    WriteJob,
+    connect,
+)
+
+from .bank import transfer
+
+__all__ = ["COMMANDS", "decoded", "encoded"]
+
+
+def encoded(something: object) -> str:
+    """Return anything picklable as one line."""
+    return base64.b64encode(pickle.dumps(something)).decode() + "\n"
+
+
+def decoded(line: str) -> Any:  # noqa: ANN401 - whatever was sent
+    """Return what a line holds."""
+    return pickle.loads(base64.b64decode(line))
+
+
+def wait_for_a_word() -> Any:  # noqa: ANN401 - whatever was sent
+    """Return what the next line of input holds; end with the parent."""
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    return decoded(line)
+
+
+def transfer_money(storage: Storage, isolation: Isolation, first_seed: int, rounds: int) -> Iterator[object]:
+    """Make transfers in the bank, and say so after each commit."""
+    for number in range(rounds):
+        body = partial(transfer, seed=first_seed + number)
+        storage.run(body, isolation=isolation, max_attempts=10_000, deadline=120.0)
+        yield number
+
+
+def count(storage: Storage, table: str, rounds: int) -> Iterator[object]:
+    """Increment n of row 1."""
+
+    def body(transaction: Transaction) -> None:
+        transaction.table(table).increment((1,), "n")
+
+    for _ in range(rounds):
+        storage.run(body, max_attempts=10_000, deadline=120.0)
+    yield rounds
+
+
+def create(storage: Storage, spec: TableSpecification) -> Iterator[object]:
+    """Create a table as soon as a word comes, and tell whether this process did it."""
+    yield "ready"
+    wait_for_a_word()
+    try:
+        storage.admin.create(spec)
+    except TableAlreadyExistsError:
+        yield False
+    else:
+        yield True
+
+
+def write_pairs(storage: Storage, table: str, worker: int) -> Iterator[object]:
+    """Insert pairs of rows for ever, a pair in one transaction; say so after each commit; sit out outages."""
+    for first in itertools.count(worker * 1_000_000, 2):
+        pair: list[dict[str, Value]] = [
+            {"id": first + place, "n": first, "tag": f"worker {worker}"} for place in (0, 1)
+        ]
+        try:
+            storage.run(partial(insert_all, table, pair))
+        except CommitOutcomeUnknownError:
+            continue  # it may be there or not: nothing is acknowledged
+        except StorageUnavailableError:
+            time.sleep(0.05)
+            continue
+        yield first
+
+
+def insert_all(table: str, rows: Sequence[Mapping[str, Value]], transaction: Transaction) -> None:
+    """Insert rows."""
+    for row in rows:
+        transaction.table(table).insert(row)
+
+
+def hold_open(storage: Storage, table: str, row: dict[str, Value]) -> Iterator[object]:
+    """Write a row, and keep the transaction open until a word comes; then commit, and tell whether that succeeded."""
+    transaction = storage.transaction()
+    transaction.table(table).upsert(row)
+    yield "written"
+    wait_for_a_word()
+    try:
+        transaction.commit()
+    except TransactionConflictError:
+        yield False
+    else:
+        yield True
+
+
+def obey(storage: Storage) -> Iterator[object]:
+    """Call the functions that come, pickled by name, with the storage and arguments; answer with what they return."""
+    yield "ready"
+    while True:
+        function, arguments = wait_for_a_word()
+        yield DEEDS[function](storage, *arguments)
+
+
+def _describe(storage: Storage, table: str) -> TableSpecification:
+    with storage.transaction() as transaction:
+        return transaction.table(table).specification
+
+
+def _rows(storage: Storage, table: str) -> list[dict[str, Value]]:
+    return [dict(row) for row in storage.table(table).scan()]
+
+
+def _upsert(storage: Storage, table: str, row: dict[str, Value]) -> None:
+    storage.table(table).upsert(row)
+
+
+def _change(storage: Storage, spec: TableSpecification) -> None:
+    storage.admin.create_or_update(spec)
+
+
+def _read_split(storage: Storage, split: ScanSplit) -> list[dict[str, object]]:
+    return [row for batch in storage.read_split(split) for row in batch.to_pylist()]
+
+
+def _stage(storage: Storage, job: WriteJob, partition: int, rows: list[dict[str, Value]]) -> StagedWrite:
+    from structable.spi.arrow import rows_to_batches
+
+    spec = storage.admin.get_specification(job.table)
+    return storage.stage(job, partition, 0, rows_to_batches(spec, rows, list(rows[0])))
+
+
+def _commit_write(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> None:
+    storage.commit_write(job, staged)
+
+
+DEEDS: dict[str, Callable[..., object]] = {
+    "describe": _describe,
+    "rows": _rows,
+    "upsert": _upsert,
+    "change": _change,
+    "drop": lambda storage, table: storage.admin.drop(table),
+    "read_split": _read_split,
+    "stage": _stage,
+    "commit_write": _commit_write,
+}
+"""What `obey` can be asked for."""
+
+COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
+    "transfer_money": transfer_money,
+    "count": count,
+    "create": create,
+    "write_pairs": write_pairs,
+    "hold_open": hold_open,
+    "obey": obey,
+}
+"""What a process can be started for."""
+
+
+def main() -> None:
+    """Run the command of the first line."""
+    command, url, arguments = wait_for_a_word()
+    with connect(url) as storage:
+        try:
+            for result in COMMANDS[command](storage, *arguments):
+                sys.stdout.write(encoded((True, result)))
+                sys.stdout.flush()
+        except Exception as error:
+            sys.stdout.write(encoded((False, error)))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
