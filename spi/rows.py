@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any
+from functools import lru_cache
+from typing import Any, ClassVar, Self
 
 from .values import Value
 
@@ -21,18 +22,37 @@ class RowShape:
         The names of the values, in the order of the values.
     key : tuple of str
         The names of the primary key's fields, all of which are among `columns`.
+
+    Attributes
+    ----------
+    row_type : type
+        The class of the rows, a subclass of `Row` with a property for each column.
     """
 
-    __slots__ = ("columns", "key_positions", "positions", "table")
+    __slots__ = ("columns", "key_positions", "positions", "row_type", "table")
 
     def __init__(self, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
         self.table = table
         self.columns = columns
         self.positions = {name: position for position, name in enumerate(columns)}
         self.key_positions = tuple(self.positions[name] for name in key)
+        own: dict[str, object] = {
+            name: _column(position) for name, position in self.positions.items() if not hasattr(Row, name)
+        }
+        self.row_type: type[Row] = type("Row", (Row,), {**own, "__slots__": (), "__doc__": None, "_shape": self})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return RowShape, (self.table, self.columns, tuple(self.columns[i] for i in self.key_positions))
+        return _shape, (self.table, self.columns, tuple(self.columns[i] for i in self.key_positions))
+
+
+@lru_cache(maxsize=256)
+def _shape(table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> RowShape:
+    # A shape has a class of its own: rows that are unpickled one by one share it.
+    return RowShape(table, columns, key)
+
+
+def _column(position: int) -> property:
+    return property(lambda row: row._values[position])
 
 
 class Row(Mapping[str, Value]):
@@ -50,14 +70,16 @@ class Row(Mapping[str, Value]):
         The values, one for each column of the shape.
     """
 
-    # The slots are all there is to set: any other name raises AttributeError without a __setattr__ to pay for.
-    __slots__ = ("_shape", "_values")
-    _shape: RowShape
+    # The slot is all there is to set: any other name raises AttributeError without a __setattr__ to pay for.
+    __slots__ = ("_values",)
+    _shape: ClassVar[RowShape]
     _values: tuple[Value, ...]
 
-    def __init__(self, shape: RowShape, values: tuple[Value, ...]) -> None:
-        self._shape = shape
+    def __new__(cls, shape: RowShape, values: tuple[Value, ...]) -> Self:
+        # Not a loop's way: whoever decodes many rows makes the type's instances itself.
+        self: Self = object.__new__(shape.row_type)  # type: ignore[assignment]
         self._values = values
+        return self
 
     @property
     def key(self) -> tuple[Value, ...]:
@@ -71,14 +93,11 @@ class Row(Mapping[str, Value]):
     # Any: a field's type is known to the table, not to the type checker.
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         if name.startswith("_"):
-            raise AttributeError(name)  # no field's name; and a row half built has no shape to ask
-        try:
-            return self._values[self._shape.positions[name]]
-        except KeyError:
-            shape = self._shape
-            raise AttributeError(
-                f"the row of table {shape.table!r} has the columns {', '.join(shape.columns)}, not {name!r}"
-            ) from None
+            raise AttributeError(name)  # no field's name
+        shape = self._shape  # which has properties for all columns
+        raise AttributeError(
+            f"the row of table {shape.table!r} has the columns {', '.join(shape.columns)}, not {name!r}"
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shape.columns)

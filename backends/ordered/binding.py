@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
 
-from structable.spi import Field, InvalidFieldError, Row, TableSpecification, Value
+from structable.spi import Field, InvalidFieldError, TableSpecification, Value
 from structable.spi.rows import RowShape
 from structable.spi.values import MAX_KEY_SIZE, check_columns, check_key, check_row, check_row_size, check_value
 
 from .engine import Increment
 from .key_codec import KeyCodec
-from .row_codec import RowCodec
+from .row_codec import RowCodec, RowDecoder
 from .row_patching import RowPatches
 from .schema import TableSchema
 
-__all__ = ["INDEX_MARK", "IndexBinding", "Projection", "TableBinding"]
+__all__ = ["INDEX_MARK", "IndexBinding", "TableBinding"]
 
 INDEX_MARK = b"\x01"
 """The value of every index entry."""
-
-Projection: TypeAlias = Callable[[bytes, bytes], tuple[Value, ...]]
-"""Decodes a row's raw key and raw value to some of its columns."""
 
 
 class IndexBinding:
@@ -79,17 +75,17 @@ class TableBinding:
         self.value_names = tuple(field.name for field in schema.value_fields)
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
         self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
-        self.whole: Projection = self.rows.projection(self.shape.columns)
+        self.whole: RowDecoder = self.rows.row_projection(self.shape)
         """Decodes all columns, in the order of `shape`."""
+        self.row_of = self.rows.row_completion(self.shape)
+        """Likewise, of a raw value and a key that `encode_tuple` took."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
         self.maintained = tuple(
             IndexBinding(number, self.spec.field(name), self.keys, self.rows)
             for name, number in schema.maintained.items()
         )
         self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}
-        self._projections: dict[tuple[str, ...], tuple[RowShape, Projection]] = {
-            self.shape.columns: (self.shape, self.whole)
-        }
+        self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
 
     def raw_key(self, key: object) -> bytes:
         """Check a whole key as users give it and return it encoded.
@@ -106,18 +102,14 @@ class TableBinding:
         """Return the encoded key of a checked row."""
         return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))
 
-    def row(self, raw_key: bytes, raw_value: bytes) -> Row:
-        """Decode a whole row."""
-        return Row(self.shape, self.whole(raw_key, raw_value))
-
-    def projection(self, columns: tuple[str, ...]) -> tuple[RowShape, Projection]:
-        """Return the shape of rows of these columns, the key among them, and their decoder."""
-        found = self._projections.get(columns)
+    def row_decoder(self, columns: tuple[str, ...]) -> RowDecoder:
+        """Return the decoder of rows of these columns, the key among them."""
+        found = self._decoders.get(columns)
         if found is None:
-            found = (RowShape(self.spec.name, columns, self.spec.primary_key), self.rows.projection(columns))
-            if len(self._projections) >= _MOST_PROJECTIONS:
-                self._projections.clear()
-            self._projections[columns] = found
+            found = self.rows.row_projection(RowShape(self.spec.name, columns, self.spec.primary_key))
+            if len(self._decoders) >= _MOST_DECODERS:
+                self._decoders.clear()
+            self._decoders[columns] = found
         return found
 
     def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
@@ -267,4 +259,4 @@ class TableBinding:
                         derived[after] = INDEX_MARK
 
 
-_MOST_PROJECTIONS = 256
+_MOST_DECODERS = 256

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from structable.spi import DataCorruptionError
+from structable.spi import DataCorruptionError, Row
 
 from .scalars import EPOCH, EPOCH_NTZ
 
@@ -32,10 +32,19 @@ class Source:
     """One function in the making: lines of source, and the constants that they use by name.
 
     Names of fields enter the source as string literals only, and values of users never do.
+
+    Parameters
+    ----------
+    row_type : type, optional
+        What `add_values` returns: rows of this `RowShape.row_type`, or tuples.
+    before : str
+        The source of a tuple whose values come first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, row_type: type[Row] | None = None, before: str = "") -> None:
         self._lines: list[str] = []
+        self._row_type = row_type
+        self._before = before
         self.constants: dict[str, Any] = {
             "date": dt.date,
             "datetime": dt.datetime,
@@ -50,6 +59,18 @@ class Source:
     def add(self, indent: int, line: str) -> None:
         """Append a line, indented by so many steps."""
         self._lines.append(f"{'    ' * indent}{line}")
+
+    def add_values(self, indent: int, values: Sequence[str]) -> None:
+        """Append lines that return the values of these expressions."""
+        result = f"({', '.join(values)},)" if values else "()"
+        if self._before:
+            result = f"{self._before} + {result}"
+        if self._row_type is None:
+            self.add(indent, f"return {result}")
+            return
+        self.add(indent, f"row = {self.constant('new', object.__new__)}({self.constant('Row', self._row_type)})")
+        self.add(indent, f"row._values = {result}")
+        self.add(indent, "return row")
 
     def constant(self, stem: str, value: object) -> str:
         """Keep a value, and return the name by which the source may use it."""

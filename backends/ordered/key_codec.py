@@ -102,7 +102,7 @@ class KeyCodec:
         The tuple of a raw row key of this table. Raises `DataCorruptionError`.
     """
 
-    encode_tuple: Callable[[tuple[Value, ...]], bytes | None]
+    encode_tuple: Callable[[object], bytes | None]
     encode_checked: Callable[[tuple[Value, ...]], bytes]
     decode: Callable[[bytes], tuple[Value, ...]]
 
@@ -200,7 +200,7 @@ class KeyCodec:
     def _corrupt_key(self, raw: bytes, reason: object) -> DataCorruptionError:
         return corrupt(self._table, "row key", raw, reason)
 
-    def _generate_checked_encoder(self) -> Callable[[tuple[Value, ...]], bytes | None]:
+    def _generate_checked_encoder(self) -> Callable[[object], bytes | None]:
         source, names = Source(), _names(self._fields)
         source.add(0, "def encode_tuple(key):")
         source.add(1, f"if key.__class__ is not tuple or len(key) != {len(names)}: return None")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from structable.spi import DataCorruptionError
-from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
+from structable.spi import DataCorruptionError, Row
+from structable.spi.rows import RowShape
+from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value
 
 from .generated import NewerLayoutError, Source, corrupt
 from .key_code import add_key_checks, add_key_decoder, key_expression, key_width
@@ -16,10 +17,12 @@ from .row_encoding import add_row_encoder
 from .row_layout import RowLayout
 from .schema import TableSchema
 
-__all__ = ["Projection", "RowCodec"]
+__all__ = ["Projection", "RowCodec", "RowDecoder"]
 
 Projection: TypeAlias = Callable[[bytes, bytes], tuple[Value, ...]]
 """Raw row key and raw value to the values of some columns."""
+RowDecoder: TypeAlias = Callable[[bytes, bytes], Row]
+"""Likewise to a row."""
 
 
 class RowCodec:
@@ -65,6 +68,19 @@ class RowCodec:
         `NewerLayoutError`, one of them, for a row of a newer layout than the schema knows.
         """
         return _Projections(self._schema, self._keys, self._layouts, columns, keyed=True).current
+
+    def row_projection(self, shape: RowShape) -> RowDecoder:
+        """Return the same as `projection`, of rows with a shape's columns."""
+        return _Projections(
+            self._schema, self._keys, self._layouts, shape.columns, keyed=True, row_type=shape.row_type
+        ).current
+
+    def row_completion(self, shape: RowShape) -> Callable[[bytes, Key], Row]:
+        """Return the decoder of raw value and key, a tuple that `encode_tuple` took, to a whole row."""
+        names = tuple(field.name for field in self._schema.value_fields)
+        return _Projections(
+            self._schema, self._keys, self._layouts, names, keyed=False, row_type=shape.row_type
+        ).current
 
     def _generate_encoder(self) -> Callable[[tuple[Value, ...]], bytes]:
         source, layout = Source(), self._layouts[self._schema.version]
@@ -116,23 +132,26 @@ class _Projections:
         columns: tuple[str, ...],
         *,
         keyed: bool,
+        row_type: type[Row] | None = None,
     ) -> None:
+        self._row_type = row_type
         self._schema = schema
         self._keys = keys
         self._layouts = layouts
         self._columns = columns
         self._keyed = keyed
-        self._by_version: dict[int, Callable[..., tuple[Value, ...]]] = {}
+        self._by_version: dict[int, Callable[..., Any]] = {}
         self.current = self._of(schema.version)
 
-    def _of(self, version: int) -> Callable[..., tuple[Value, ...]]:
+    def _of(self, version: int) -> Callable[..., Any]:
         function = self._by_version.get(version)
         if function is None:
             function = self._by_version[version] = self._generate(self._layouts[version])
         return function
 
-    def _generate(self, layout: RowLayout) -> Callable[..., tuple[Value, ...]]:
-        source, spec = Source(), self._schema.spec
+    def _generate(self, layout: RowLayout) -> Callable[..., Any]:
+        source = Source(self._row_type, "key" if self._row_type and not self._keyed else "")
+        spec = self._schema.spec
         positions = {field.name: position for position, field in enumerate(layout.fields)}
         key_names = {name: f"k{position}" for position, name in enumerate(spec.primary_key)}
         wanted = {key_names[column] for column in self._columns if column in key_names}
@@ -141,7 +160,7 @@ class _Projections:
         source.add(1, "try:")
         add_key_decoder(source, 2, "key", ROW_KEY_START, spec.key_fields, list(key_names.values()), wanted)
         if wanted and all(isinstance(output, str) for output in outputs):
-            source.add(2, f"return {', '.join(map(str, outputs))},")
+            source.add_values(2, [str(output) for output in outputs])
         else:
             add_row_decoder(source, 2, "value", layout, outputs)
         source.add(1, "except FAILURES as error:")
@@ -149,7 +168,7 @@ class _Projections:
         source.add(1, f"return {source.constant('other', self._other)}({layout.version}, key, value, None)")
         return source.function("project")
 
-    def _other(self, tried: int, key: bytes, value: bytes, error: Exception | None) -> tuple[Value, ...]:
+    def _other(self, tried: int, key: bytes, value: bytes, error: Exception | None) -> object:
         version = int.from_bytes(value[:2], "little")
         if len(value) < 4:
             raise self._corrupt(value, "it is too short")

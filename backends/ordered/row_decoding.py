@@ -17,7 +17,7 @@ __all__ = ["add_row_decoder"]
 def add_row_decoder(
     source: Source, indent: int, raw: str, layout: RowLayout, outputs: Sequence[str | int | None]
 ) -> None:
-    """Add lines that return a tuple out of a value of one layout; they go on after the last where it is another's.
+    """Add lines that return values out of the bytes of one layout; they go on after the last where it is another's.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def add_row_decoder(
     layout : RowLayout
         What to read.
     outputs : sequence of str, int or None
-        What the tuple holds: source as it is, the field at a position of the layout, or None.
+        What is returned: source as it is, the field at a position of the layout, or None.
     """
     wanted = {output for output in outputs if isinstance(output, int)}
     targets = [f"w{word}" for word in range(layout.words)]
@@ -61,7 +61,7 @@ def add_row_decoder(
             _field(source, raw, layout, output, begins, nulls=nulls) if isinstance(output, int) else str(output)
             for output in outputs
         ]
-        source.add(indent + 1, f"return {', '.join(values)}," if values else "return ()")
+        source.add_values(indent + 1, values)
 
 
 def _ends(layout: RowLayout, wanted: set[int]) -> tuple[dict[int, str], set[int]]:

@@ -17,12 +17,12 @@ from structable.spi import (
     TransactionConflictError,
 )
 from structable.spi.evaluation import compile_filter
-from structable.spi.rows import RowShape
 
-from .binding import IndexBinding, Projection
+from .binding import IndexBinding
 from .engine import Pair, SchemaChangedError
 from .intervals import Interval, contains
 from .planning import ScanPath
+from .row_codec import RowDecoder
 from .sorting import sort_records
 
 if TYPE_CHECKING:
@@ -52,16 +52,16 @@ class ScanRows(RowIterator):
     __slots__ = ("_closed", "_exhausted", "_owned", "_rows", "_transaction")
 
     def __init__(self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> None:
-        self._rows = _rows(transaction, table, path)
+        # Beside the generator, not in it: it must not refer to this object, or only the collector would free the two.
+        self._owned: list[OrderedTransaction] = []
+        self._rows = _rows(transaction, table, path, self._owned)
         self._transaction = transaction
-        self._owned: OrderedTransaction | None = None
         self._closed = False
         self._exhausted = False
 
     def own(self, transaction: OrderedTransaction) -> None:
         """Let the transaction end when the rows are exhausted, closed or collected."""
-        self._owned = transaction
-        self._rows = _ending(transaction, self._rows)
+        self._owned.append(transaction)
 
     def __next__(self) -> Row:
         self._require_open()
@@ -78,42 +78,40 @@ class ScanRows(RowIterator):
     def _require_open(self) -> None:
         if self._closed:
             raise TransactionClosedError("the scan was closed; begin a new one")
-        if self._owned is None and not self._exhausted and not self._transaction.usable:
+        if not self._owned and not self._exhausted and not self._transaction.usable:
             self._transaction.refuse()  # a generator that has raised would look exhausted
 
     def close(self) -> None:
         """Release the snapshot; idempotent."""
         self._closed = True
         self._rows.close()
-        if self._owned is not None:
-            self._owned.rollback()  # a generator that was never begun ends without a word
+        for transaction in self._owned:
+            transaction.rollback()  # a generator that was never begun ends without a word
 
 
-def _ending(transaction: OrderedTransaction, rows: Iterator[Row]) -> Generator[Row, None, None]:
-    try:
-        yield from rows
-    finally:
-        transaction.rollback()
-
-
-def _rows(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> Generator[Row, None, None]:
+def _rows(
+    transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, owned: list[OrderedTransaction]
+) -> Generator[Row, None, None]:
     # Not itself a generator: what the scan sees is settled by the call, not by the first row.
-    shape, decode = table.binding.projection(path.request.columns)
-    return _decoded(transaction, shape, decode, _PathReader(transaction, table, path).matching())
+    decode = table.binding.row_decoder(path.request.columns)
+    return _decoded(transaction, decode, _PathReader(transaction, table, path).matching(), owned)
 
 
 def _decoded(
-    transaction: OrderedTransaction, shape: RowShape, decode: Projection, pairs: Iterator[Pair]
+    transaction: OrderedTransaction, decode: RowDecoder, pairs: Iterator[Pair], owned: list[OrderedTransaction]
 ) -> Generator[Row, None, None]:
     if not transaction.usable:
         transaction.refuse()
     try:
         for raw_key, raw in pairs:
-            yield Row(shape, decode(raw_key, raw))
+            yield decode(raw_key, raw)
             if not transaction.usable:
                 transaction.refuse()
     except _ENGINE_FAILURES as error:
         transaction.fail(error)
+    finally:
+        for one in owned:
+            one.rollback()
 
 
 def matching_rows(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> Iterator[Pair]:

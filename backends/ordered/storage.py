@@ -193,7 +193,7 @@ class _AutoCommitOrderedTable(AutoCommitTable):
         """See `StructuredTable.read`."""
         engine = self._engine
         epoch, binding = self._state
-        if columns is not None or key.__class__ is not tuple:
+        if columns is not None:
             return super().read(key, columns)
         try:
             if engine.epoch != epoch:
@@ -202,7 +202,7 @@ class _AutoCommitOrderedTable(AutoCommitTable):
             if raw_key is None:
                 return super().read(key)
             raw = engine.get(raw_key)
-            return None if raw is None else Row(binding.shape, binding.whole(raw_key, raw))
+            return None if raw is None else binding.row_of(raw, key)
         except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
             # The long way reads the catalog again, retries and reports.
             return super().read(key)

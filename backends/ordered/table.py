@@ -109,15 +109,14 @@ class OrderedTable(StructuredTable):
         if not tx.usable:
             tx.refuse()
         binding = self.binding
-        raw_key = self._encode_tuple(key) if key.__class__ is tuple else None
-        if raw_key is None:
+        raw_key = binding.encode_tuple(key)
+        if raw_key is None or columns is not None:
             raw_key = binding.raw_key(key)
-        if columns is not None:
-            shape, decode = binding.projection(binding.row_columns(columns))
-        else:
-            shape, decode = binding.shape, binding.whole
+            decode = binding.row_decoder(binding.row_columns(columns))
+            raw = self._get(raw_key)
+            return None if raw is None else decode(raw_key, raw)
         raw = self._get(raw_key)
-        return None if raw is None else Row(shape, decode(raw_key, raw))
+        return None if raw is None else binding.row_of(raw, key)
 
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
         """See `StructuredTable.multi_read`."""
@@ -125,9 +124,9 @@ class OrderedTable(StructuredTable):
             self._tx.refuse()
         binding = self.binding
         raw_keys = sorted({binding.raw_key(key) for key in keys})
-        shape, decode = binding.projection(binding.row_columns(columns))
+        decode = binding.row_decoder(binding.row_columns(columns))
         found = zip(raw_keys, self._get_many(raw_keys), strict=True)
-        return [Row(shape, decode(raw_key, raw)) for raw_key, raw in found if raw is not None]
+        return [decode(raw_key, raw) for raw_key, raw in found if raw is not None]
 
     # Scanning
 
