@@ -199,8 +199,8 @@ class Engine(ABC):
         Parameters
         ----------
         snapshot : EngineSnapshot or None
-            What the writes are based on, open until the call returns; None writes without checking, for keys that
-            nobody reads yet (or any more).
+            What the writes are based on, still open, and not read any more afterwards: the engine may close it. None
+            writes without checking, for keys that nobody reads yet (or any more).
         changes : WriteSet
             Durable when the call returns.
 

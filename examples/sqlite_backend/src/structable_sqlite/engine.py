@@ -57,6 +57,7 @@ class SQLiteEngine(Engine):
                 assert isinstance(snapshot, SQLiteSnapshot)
                 if snapshot.number != number - 1:
                     _validate(snapshot.connection, writer, changes)
+                snapshot.close()  # now: as long as it is open, SQLite cannot begin its WAL file anew
             for key, increments in changes.increments.items():
                 row = writer.execute("SELECT written, value FROM pairs WHERE key = ?", (key,)).fetchone()
                 written, value = row or (number, None)
