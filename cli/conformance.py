@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from structable.spi import StructableError
+
 from .arguments import Url
-from .errors import CommandError, ExitCode
+from .errors import CommandError, ExitCode, UsageProblem
 
 __all__ = ["conformance"]
 
 
-def conformance(url: Url) -> None:
-    """Run the conformance suite against a store, which must be empty: the suite writes to it.
+def conformance(
+    url: Url,
+    keywords: Annotated[
+        str | None,
+        typer.Option("-k", metavar="EXPRESSION", help="Only the rules whose names match, as pytest's -k has it."),
+    ] = None,
+    stop: Annotated[bool, typer.Option("-x", help="Stop at the first failure.")] = False,
+) -> None:
+    """Run the conformance suite: each rule of the contract is a test, on a store of its own.
 
-    Each rule of the contract is a test. The exit code is 1 if one fails.
+    {fresh} in the URL is replaced by a new name for each test, as in leveldb:///tmp/stores/{fresh}. What the tests
+    leave behind under these names is yours to remove. The exit code is 1 if a test fails.
     """
     try:
         from structable.spi.conformance import run
@@ -21,5 +33,12 @@ def conformance(url: Url) -> None:
         raise CommandError(
             f"the conformance suite needs {missing.name}: pip install 'structable[conformance]'"
         ) from missing
-    if run(url) != 0:
+    arguments = [*(() if keywords is None else ("-k", keywords)), *(("-x",) if stop else ())]
+    try:
+        failed = run(url, arguments)
+    except StructableError:
+        raise
+    except ValueError as error:
+        raise UsageProblem(str(error)) from error
+    if failed:
         raise typer.Exit(ExitCode.FAILED)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
@@ -96,15 +98,21 @@ def _cell(field: Field, value: Value) -> Text:
     return Text("null", style="dim italic") if value is None else Text(visible(format_value(field, value)))
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # Rich's own answer ends the process; here it is the command's business, as wherever else output is written.
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 @contextlib.contextmanager
 def _console(stream: BinaryIO) -> Iterator[Console]:
     if stream is sys.stdout.buffer:
-        yield Console(file=sys.stdout, width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
+        yield _Console(file=sys.stdout, width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
         sys.stdout.flush()
         return
     text = io.TextIOWrapper(stream, "utf-8", write_through=True)
     try:
-        yield Console(file=text, width=_UNBOUNDED, highlight=False)
+        yield _Console(file=text, width=_UNBOUNDED, highlight=False)
     finally:
         text.detach()
 

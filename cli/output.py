@@ -70,7 +70,7 @@ def open_output(place: str | None) -> Iterator[BinaryIO]:
         return
     path = Path(os.path.realpath(place))
     if path.exists() and not path.is_file():  # a device or a pipe is written as it is
-        with path.open("wb") as stream:
+        with _named(place), path.open("wb") as stream:
             yield stream
         return
     with _named(place):
