@@ -23,6 +23,7 @@ from .scan_rules import ScanRules
 from .schema_change_rules import SchemaChangeRules
 from .serializable_rules import SerializableRules
 from .specification_rules import SpecificationRules
+from .state_machine import StateMachineCase
 from .transaction_rules import TransactionRules
 from .value_rules import ValueRules
 from .write_rules import WriteRules
@@ -56,5 +57,6 @@ class BackendConformance(
     LifecycleRules,
     BulkScanRules,
     BulkWriteRules,
+    StateMachineCase,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""

@@ -1,0 +1,306 @@
+"""A naive model of one table, with snapshots and conflicts, that knows nothing of how the library works.
+
+Rows are dictionaries in a dictionary by key; scans sort all of them; conditions are evaluated by hand in three-valued
+logic. Where the contract says "may", the model says so, and the state machine accepts both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime as dt
+import enum
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from structable.spi import (
+    FieldType,
+    Isolation,
+    Range,
+    RecordExistsError,
+    RecordNotFoundError,
+    TableSpecification,
+    Value,
+)
+
+from .conditions import Condition, equals, rank
+from .samples import Record
+
+__all__ = ["Model", "ModelTransaction", "Verdict", "comparable", "kept"]
+
+Key = tuple[Any, ...]
+State = dict[Key, Record]
+
+
+def kept(spec: TableSpecification, name: str, value: Value) -> Value:
+    """Return a value as a table keeps it: floats of 32 bits rounded, instants in UTC."""
+    kind = spec.field(name).type
+    if value is None:
+        return None
+    if kind is FieldType.FLOAT:
+        return ctypes.c_float(float(value)).value  # type: ignore[arg-type] # a number
+    if kind is FieldType.DOUBLE:
+        return float(value)  # type: ignore[arg-type] # a number
+    return value.astimezone(dt.UTC) if kind is FieldType.TIMESTAMP and isinstance(value, dt.datetime) else value
+
+
+class Verdict(enum.Enum):
+    """Whether a transaction conflicts with what was committed since its snapshot."""
+
+    NO = "no"
+    MAY = "may"
+    MUST = "must"
+
+
+class Kind(enum.Enum):
+    """How a transaction wrote a row.
+
+    WRITE: for sure. INCREMENT: by increments alone. VANISHED: a row that was not there is not there again. NOTHING: by
+    an operation that changed nothing. Whether the last two count as writes is not said.
+    """
+
+    WRITE = "write"
+    INCREMENT = "increment"
+    VANISHED = "vanished"
+    NOTHING = "nothing"
+
+
+@dataclass
+class Model:
+    """The committed rows of a table, and what each commit wrote.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    """
+
+    spec: TableSpecification
+    rows: State = field(default_factory=dict)
+    commits: list[dict[Key, Kind]] = field(default_factory=list)
+
+    def begin(self, isolation: Isolation = Isolation.SNAPSHOT) -> ModelTransaction:
+        """Begin a transaction that reads the rows as they are now."""
+        return ModelTransaction(self, isolation, self.rows, len(self.commits), dict(self.rows))
+
+
+@dataclass
+class ModelTransaction:
+    """A snapshot and what was done to it.
+
+    Parameters
+    ----------
+    model : Model
+        The table.
+    isolation : Isolation
+        SERIALIZABLE may conflict whenever anything was committed since.
+    before : dict
+        The rows of the snapshot; never changed.
+    since : int
+        The number of commits that the snapshot has.
+    rows : dict
+        The rows as this transaction sees them.
+    kinds : dict
+        How rows were written.
+    increments : dict
+        Of rows that were only incremented: the sum for each field.
+    """
+
+    model: Model
+    isolation: Isolation
+    before: State
+    since: int
+    rows: State
+    kinds: dict[Key, Kind] = field(default_factory=dict)
+    increments: dict[Key, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> TableSpecification:
+        """The table's specification."""
+        return self.model.spec
+
+    def copy(self) -> ModelTransaction:
+        """Return a copy to try an operation on."""
+        deltas = {key: dict(sums) for key, sums in self.increments.items()}
+        return ModelTransaction(
+            self.model, self.isolation, self.before, self.since, dict(self.rows), dict(self.kinds), deltas
+        )
+
+    def verdict(self) -> Verdict:
+        """Tell whether a commit now would conflict."""
+        later = self.model.commits[self.since :]
+        found = Verdict.MAY if later and self.isolation is Isolation.SERIALIZABLE else Verdict.NO
+        for written in later:
+            for key in self.kinds.keys() & written.keys():
+                kinds = {self.kinds[key], written[key]}
+                absent = key not in self.before and key not in self.model.rows
+                if kinds & {Kind.VANISHED, Kind.NOTHING} or kinds == {Kind.INCREMENT} or absent:
+                    found = Verdict.MAY
+                else:
+                    return Verdict.MUST
+        return found
+
+    def commit(self) -> None:
+        """Make what was done the committed state; of incremented rows, on top of what others made of them."""
+        rows = dict(self.model.rows)
+        for key, kind in self.kinds.items():
+            if kind is Kind.INCREMENT:
+                row = dict(rows.get(key, self.empty(key)))
+                for name, amount in self.increments[key].items():
+                    row[name] = (row[name] or 0) + amount
+                rows[key] = row
+            elif kind is Kind.WRITE and key in self.rows:
+                rows[key] = self.rows[key]
+            elif kind is Kind.WRITE:
+                rows.pop(key, None)
+        self.model.rows = rows
+        self.model.commits.append(dict(self.kinds))
+
+    def empty(self, key: Key) -> Record:
+        """Return a row of nulls."""
+        nulls: Record = dict.fromkeys(self.spec.field_names)
+        return {**nulls, **dict(zip(self.spec.primary_key, key, strict=True))}
+
+    def key_of(self, row: Mapping[str, Value]) -> Key:
+        """Return a row's key as it is kept."""
+        return tuple(kept(self.spec, name, row[name]) for name in self.spec.primary_key)
+
+    def _put(self, key: Key, row: Record | None) -> None:
+        if row is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = row
+        self.increments.pop(key, None)
+        vanished = row is None and key not in self.before
+        self.kinds[key] = Kind.VANISHED if vanished else Kind.WRITE
+
+    def _change(self, key: Key, base: Record, changes: Mapping[str, Value]) -> None:
+        changed = {**base, **{name: kept(self.spec, name, value) for name, value in changes.items()}}
+        names_nothing = changes.keys() <= set(self.spec.primary_key)
+        if names_nothing and key in self.rows:
+            self.kinds.setdefault(key, Kind.NOTHING)
+        else:
+            self._put(key, changed)
+
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        """Insert or merge."""
+        key = self.key_of(row)
+        self._change(key, self.rows.get(key, self.empty(key)), row)
+
+    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """Insert or merge each."""
+        for row in rows:
+            self.upsert(row)
+
+    def replace(self, row: Mapping[str, Value]) -> None:
+        """Put exactly this row."""
+        key = self.key_of(row)
+        self._put(key, {**self.empty(key), **{name: kept(self.spec, name, value) for name, value in row.items()}})
+
+    def insert(self, row: Mapping[str, Value]) -> None:
+        """Put a new row."""
+        key = self.key_of(row)
+        if key in self.rows:
+            raise RecordExistsError(self.spec.name, key)
+        self.replace(row)
+
+    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None) -> None:
+        """Change a row that exists, or the default."""
+        key = self.key_of(row)
+        if key in self.rows:
+            self._change(key, self.rows[key], row)
+        elif default is None:
+            raise RecordNotFoundError(self.spec.name, key)
+        else:
+            self.replace({**default, **row})
+
+    def compare_and_swap(self, key: Key, name: str, expected: Value, value: Value) -> bool:
+        """Set a field if it equals what is expected."""
+        current = self.rows.get(key, self.empty(key))[name]
+        wanted = kept(self.spec, name, expected)
+        matches = current is None if wanted is None else current is not None and equals(current, wanted)
+        if matches:
+            self._put(key, {**self.rows.get(key, self.empty(key)), name: kept(self.spec, name, value)})
+        else:
+            self.kinds.setdefault(key, Kind.NOTHING)
+        return matches
+
+    def increment(self, key: Key, name: str, amount: int) -> None:
+        """Add to a field."""
+        row = self.rows.get(key, self.empty(key))
+        changed = {**row, name: (row[name] or 0) + amount}
+        if self.kinds.get(key) in (Kind.WRITE, Kind.VANISHED):
+            self._put(key, changed)
+            return
+        self.rows[key] = changed
+        self.kinds[key] = Kind.INCREMENT
+        sums = self.increments.setdefault(key, {})
+        sums[name] = sums.get(name, 0) + amount
+
+    def delete(self, key: Key) -> None:
+        """Delete a row; nothing is written if there is none."""
+        if key in self.rows:
+            self._put(key, None)
+
+    def delete_all(self, range_: Range, where: Condition | None) -> int:
+        """Delete the rows of a range."""
+        found = self.matching([range_], where)
+        for row in found:
+            self._put(self.key_of(row), None)
+        return len(found)
+
+    def update_all(self, range_: Range, changes: Mapping[str, Value], where: Condition | None) -> int:
+        """Change the rows of a range."""
+        found = self.matching([range_], where)
+        for row in found:
+            self._change(self.key_of(row), row, changes)
+        return len(found)
+
+    def matching(self, ranges: Iterable[Range], where: Condition | None) -> list[Record]:
+        """Return the rows in any of the ranges of which the condition is true, in key order."""
+        return [
+            self.rows[key]
+            for key in sorted(self.rows)
+            if any(inside(key, range_) for range_ in ranges) and (where is None or where.truth(self.rows[key]) is True)
+        ]
+
+    def scan(
+        self,
+        ranges: list[Range],
+        where: Condition | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[Record]:
+        """Return what a scan gives."""
+        found = self.matching(ranges, where)
+        if order_by is not None:
+            found.sort(key=nulls_first(order_by))  # stable: ties stay in key order
+        if reverse:
+            found.reverse()
+        return found if limit is None else found[:limit]
+
+
+def nulls_first(name: str) -> Callable[[Record], tuple[Any, ...]]:
+    """Return a sort key by one field."""
+    return lambda row: (0,) if row[name] is None else (1, rank(row[name]))
+
+
+def inside(key: Key, range_: Range) -> bool:
+    """Tell whether a key is in a range whose bounds are tuples: as many fields as a bound has are compared."""
+    begin, end = range_.begin, range_.end
+    if isinstance(begin, tuple):
+        head = key[: len(begin)]
+        if head < begin or (head == begin and not range_.begin_inclusive):
+            return False
+    if isinstance(end, tuple):
+        head = key[: len(end)]
+        if head > end or (head == end and not range_.end_inclusive):
+            return False
+    return True
+
+
+def comparable(row: Mapping[str, Value]) -> Record:
+    """Return a row in which NaN equals NaN."""
+    return {name: "NaN" if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
