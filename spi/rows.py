@@ -37,7 +37,7 @@ class RowShape:
         self.positions = {name: position for position, name in enumerate(columns)}
         self.key_positions = tuple(self.positions[name] for name in key)
         own: dict[str, object] = {
-            name: _column(position) for name, position in self.positions.items() if not hasattr(Row, name)
+            name: _column(position) for name, position in self.positions.items() if name not in _OWN_NAMES
         }
         self.row_type: type[Row] = type("Row", (Row,), {**own, "__slots__": (), "__doc__": None, "_shape": self})
 
@@ -137,3 +137,7 @@ class Row(Mapping[str, Value]):
 
     def __reduce__(self) -> tuple[object, ...]:
         return Row, (self._shape, self._values)
+
+
+# What instances have: not what `hasattr` finds, which counts the metaclass's names (`mro`, `register`) as well.
+_OWN_NAMES = frozenset(dir(Row))
