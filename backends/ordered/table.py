@@ -22,10 +22,11 @@ from structable.spi import (
     Value,
 )
 from structable.spi.evaluation import equal
-from structable.spi.values import check_changes, check_row
+from structable.spi.values import check_changes, check_key, check_row
 
 from .binding import TableBinding
 from .engine import Increment, SchemaChangedError, WriteSet
+from .lookup import values_of
 from .planning import ScanRequest, explain, plan, scan_request
 from .scanning import ScanRows, count_pairs, matching_rows
 
@@ -50,20 +51,23 @@ class OrderedTable(StructuredTable):
         The table, as of the transaction's snapshot.
     """
 
-    __slots__ = ("_encode_tuple", "_originals", "_tx", "binding", "increments", "writes")
+    __slots__ = ("_originals", "_snapshot", "_tx", "binding", "increments", "writes")
 
     def __init__(self, transaction: OrderedTransaction, binding: TableBinding) -> None:
         self._tx = transaction
         self.binding = binding
-        self._encode_tuple = binding.keys.encode_tuple
+        self._snapshot = transaction.snapshot
         self.writes: dict[bytes, bytes | None] = {}
         self.increments: dict[bytes, tuple[Increment, ...]] = {}
-        # Rows of the snapshot that were read, kept because the commit needs them to find their index entries.
+        # Rows of the snapshot that were read: what is read is often written next, and the commit needs them to find
+        # their index entries.
         self._originals: dict[bytes, bytes | None] = {}
 
     @property
     def specification(self) -> TableSpecification:
         """The table's schema as of the transaction's snapshot."""
+        if not self._tx.usable:
+            self._tx.refuse()
         return self.binding.spec
 
     # Reading
@@ -72,16 +76,20 @@ class OrderedTable(StructuredTable):
         """Return a row's raw value: the transaction's own, else the snapshot's."""
         if raw_key in self.writes:
             return self.writes[raw_key]
-        tx = self._tx
-        try:
-            raw = tx.snapshot.get(raw_key)
-        except _ENGINE_FAILURES as error:
-            tx.fail(error)
-        if tx.reads is not None:
-            tx.reads.keys.add(raw_key)
-        if self.binding.maintained and len(self._originals) < _MOST_ORIGINALS:
-            self._originals[raw_key] = raw
-        if raw_key in self.increments:
+        originals = self._originals
+        if raw_key in originals:
+            raw = originals[raw_key]
+        else:
+            tx = self._tx
+            try:
+                raw = self._snapshot.get(raw_key)
+            except _ENGINE_FAILURES as error:
+                tx.fail(error)
+            if tx.reads is not None:
+                tx.reads.keys.add(raw_key)
+            if len(originals) < _MOST_ORIGINALS:
+                originals[raw_key] = raw
+        if self.increments and raw_key in self.increments:
             raw = self.binding.incremented(raw, self.increments[raw_key])
         return raw
 
@@ -89,11 +97,13 @@ class OrderedTable(StructuredTable):
         """Return the raw values of sorted raw keys."""
         tx = self._tx
         try:
-            found = tx.snapshot.get_many(raw_keys)
+            found = values_of(self._snapshot, raw_keys)
         except _ENGINE_FAILURES as error:
             tx.fail(error)
         if tx.reads is not None:
             tx.reads.keys.update(raw_keys)
+        if len(self._originals) + len(raw_keys) <= _MOST_ORIGINALS:
+            self._originals.update(zip(raw_keys, found, strict=True))
         if self.writes or self.increments:
             writes, increments = self.writes, self.increments
             for position, raw_key in enumerate(raw_keys):
@@ -222,10 +232,10 @@ class OrderedTable(StructuredTable):
         """See `StructuredTable.upsert`."""
         if not self._tx.writable:
             self._tx.refuse_write()
-        encoded = self.binding.encode_full(row)
-        if encoded is None:
-            encoded = self._changed(row)
-        self._put(*encoded)
+        encoded = self.binding.encode_full(row) or self._changed(row)
+        self.writes[encoded[0]] = encoded[1]
+        if self.increments:
+            self.increments.pop(encoded[0], None)
 
     def _changed(self, row: Mapping[str, Value]) -> tuple[bytes, bytes]:
         binding = self.binding
@@ -300,7 +310,7 @@ class OrderedTable(StructuredTable):
 
     def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
         spec = self.binding.write_spec
-        key = {name: row[name] for name in spec.primary_key}
+        key = dict(zip(spec.primary_key, check_key(spec, {name: row[name] for name in spec.primary_key}), strict=True))
         if not isinstance(default, Mapping):
             raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
         start = check_row(spec, {**key, **default})
@@ -379,16 +389,19 @@ class OrderedTable(StructuredTable):
 
     def collect(self, changes: WriteSet) -> None:
         """Add this table's writes, and the index entries that follow from them, to a write set."""
-        if not self.writes and not self.increments:
+        writes, increments, binding = self.writes, self.increments, self.binding
+        if not writes and not increments:
             return
-        binding = self.binding
         changes.spaces.add(binding.schema.space)
         if changes.writes:
-            changes.writes.update(self.writes)
+            changes.writes.update(writes)
         else:
-            changes.writes = self.writes
-        changes.increments.update(self.increments)
-        if binding.maintained and self.writes:
-            unknown = sorted(raw_key for raw_key in self.writes if raw_key not in self._originals)
-            self._originals.update(zip(unknown, self._tx.snapshot.get_many(unknown), strict=True))
-            binding.derive(self.writes, self._originals, changes.derived)
+            changes.writes = writes
+        if increments:
+            changes.increments.update(increments)
+        if binding.maintained and writes:
+            originals = self._originals
+            unknown = sorted([raw_key for raw_key in writes if raw_key not in originals])
+            if unknown:
+                originals.update(zip(unknown, values_of(self._snapshot, unknown), strict=True))
+            binding.derive(writes, originals, changes.derived)
