@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import logging
 import pickle
 import random
@@ -16,6 +17,7 @@ import secrets
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -44,8 +46,8 @@ _log = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.5
 _IDLE_STORE_SECONDS = 60.0
 _COMMIT_SECONDS = 60.0
-# Below the 32 plans that a storage must be able to hold.
-_PLANS_PER_STORE = 24
+# Of the 32 places that a connection has for plans, transactions and scans, this many are for plans.
+_PLANS_PER_LANE = 24
 # A plan so young may be about to be read for the first time.
 _YOUNG_SECONDS = 60.0
 
@@ -54,6 +56,7 @@ _YOUNG_SECONDS = 60.0
 class _HeldPlan:
     plan: ScanPlan
     store: StoreAddress
+    lane: int
     lease: float
     idle_since: float
     readers: int = 0
@@ -163,14 +166,14 @@ class Keeper:
             return storage.admin.get_specification(table)
 
     def _plan(self, options: ReadOptions, columns: tuple[str, ...], where: Filter | None) -> PlannedScan:
-        self._make_room(options.store)
+        lane = self._lane(options.store)
         splits = options.splits or max(1, self._parallelism())
         plan_id = uuid.uuid4().hex
-        with self._stores.using(options.store) as storage:
+        with self._stores.using(options.store, lane) as storage:
             plan = storage.plan_scan(options.table, where=where, columns=columns, splits=splits)
-            self._stores.retain(options.store)
+            self._stores.retain(options.store, lane)
             with self._lock:
-                self._plans[plan_id] = _HeldPlan(plan, options.store, options.lease, time.monotonic())
+                self._plans[plan_id] = _HeldPlan(plan, options.store, lane, options.lease, time.monotonic())
         return PlannedScan(plan_id, plan.splits)
 
     def _begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
@@ -206,27 +209,29 @@ class Keeper:
     def _leave_write(self, store: StoreAddress) -> None:
         self._stores.release(store)
 
-    def _make_room(self, store: StoreAddress) -> None:
-        """Give up the snapshot that has been idle for longest, if many are held."""
+    def _lane(self, store: StoreAddress) -> int:
+        """Return a connection with room for a plan.
+
+        When one is full, the snapshot is given up that has been idle for longest; where all may be needed, as in a
+        query of many scans, there will be another connection.
+        """
         now = time.monotonic()
         with self._lock:
-            plans = [(held.idle_since, plan_id, held) for plan_id, held in self._plans.items() if held.store == store]
-            idle = [
-                entry
-                for entry in plans
-                if entry[2].readers == 0 and (entry[2].was_read or now - entry[2].idle_since > _YOUNG_SECONDS)
-            ]
-            if len(plans) < _PLANS_PER_STORE or not idle:
-                return
-            _, plan_id, held = min(idle, key=lambda entry: entry[:2])
-            del self._plans[plan_id]
-        self._give_up(held)
+            plans = [(held.idle_since, plan_id) for plan_id, held in self._plans.items() if held.store == store]
+            idle = [entry for entry in plans if _dispensable(self._plans[entry[1]], now)]
+            if len(plans) >= _PLANS_PER_LANE and idle:
+                given_up = self._plans.pop(min(idle)[1])
+            else:
+                used = Counter(held.lane for held in self._plans.values() if held.store == store)
+                return next(lane for lane in itertools.count() if used[lane] < _PLANS_PER_LANE)
+        self._give_up(given_up)
+        return given_up.lane
 
     def _give_up(self, held: _HeldPlan) -> None:
         try:
             held.plan.close()
         finally:
-            self._stores.release(held.store)
+            self._stores.release(held.store, held.lane)
 
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_SECONDS):
@@ -246,6 +251,10 @@ class Keeper:
             plans = [self._plans.pop(plan_id) for plan_id in ended]
         for held in plans:
             self._give_up(held)
+
+
+def _dispensable(held: _HeldPlan, now: float) -> bool:
+    return held.readers == 0 and (held.was_read or now - held.idle_since > _YOUNG_SECONDS)
 
 
 def _expired(held: _HeldPlan, now: float) -> bool:

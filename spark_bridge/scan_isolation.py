@@ -21,6 +21,7 @@ __all__ = ["isolate_scans"]
 # Compiled by Janino, which Spark brings for its code generation. It knows no generics, hence the erased signatures.
 _RULE_CLASS = "StructableScanIsolation"
 _JAVA = """
+import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -61,9 +62,7 @@ public final class StructableScanIsolation extends Rule {
       Object[] parts = new Object[relation.productArity()];
       for (int i = 0; i < parts.length; i++) {
         parts[i] = relation.productElement(i);
-        if (parts[i] == relation.table()) {
-          parts[i] = new IsolatedTable(new PythonDataSourceV2(), relation.table().schema());
-        }
+        if (parts[i] == relation.table()) parts[i] = new IsolatedTable((PythonTable) relation.table());
       }
       return relation.makeCopy(parts);
     }
@@ -72,10 +71,22 @@ public final class StructableScanIsolation extends Rule {
   public static final class IsolatedTable extends PythonTable {
     private final PythonDataSourceV2 provider;
 
-    public IsolatedTable(PythonDataSourceV2 provider, StructType schema) {
-      super(provider, FORMAT, schema);
+    public IsolatedTable(PythonTable shared) { this(new PythonDataSourceV2(), shared); }
+
+    private IsolatedTable(PythonDataSourceV2 provider, PythonTable shared) {
+      super(provider, FORMAT, shared.schema());
       provider.setShortName(FORMAT);
       this.provider = provider;
+      try {
+        // The data source that load() made, to spare the Python process that would make it again.
+        Field from = PythonTable.class.getDeclaredField("ds");
+        Field made = PythonDataSourceV2.class.getDeclaredField("dataSourceInPython");
+        from.setAccessible(true);
+        made.setAccessible(true);
+        made.set(provider, made.get(from.get(shared)));
+      } catch (ReflectiveOperationException other) {
+        // Another version of Spark makes it again.
+      }
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {

@@ -24,7 +24,9 @@ class _Entry:
 
 
 class OpenStores:
-    """Connections by address, made when first used; safe to share between threads.
+    """Connections by address and lane, made when first used; safe to share between threads.
+
+    A connection can hold so many plans only; more lanes are more connections to the same store.
 
     Parameters
     ----------
@@ -35,12 +37,12 @@ class OpenStores:
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._entries: dict[StoreAddress, _Entry] = {}
+        self._entries: dict[tuple[StoreAddress, int], _Entry] = {}
 
     @contextmanager
-    def using(self, address: StoreAddress) -> Iterator[Storage]:
+    def using(self, address: StoreAddress, lane: int = 0) -> Iterator[Storage]:
         """Give the store, connected, for the time of a `with` block."""
-        entry = self._enter(address)
+        entry = self._enter(address, lane)
         try:
             with entry.lock:
                 if entry.storage is None or entry.storage.closed:
@@ -48,16 +50,16 @@ class OpenStores:
                 storage = entry.storage
             yield storage
         finally:
-            self.release(address)
+            self.release(address, lane)
 
-    def retain(self, address: StoreAddress) -> None:
+    def retain(self, address: StoreAddress, lane: int = 0) -> None:
         """Keep the store open, until `release` is called as often."""
-        self._enter(address)
+        self._enter(address, lane)
 
-    def release(self, address: StoreAddress) -> None:
+    def release(self, address: StoreAddress, lane: int = 0) -> None:
         """Take back one `retain`."""
         with self._lock:
-            entry = self._entries[address]
+            entry = self._entries[address, lane]
             entry.users -= 1
             entry.idle_since = time.monotonic()
 
@@ -83,8 +85,8 @@ class OpenStores:
                     entry.storage.close()
                     entry.storage = None
 
-    def _enter(self, address: StoreAddress) -> _Entry:
+    def _enter(self, address: StoreAddress, lane: int) -> _Entry:
         with self._lock:
-            entry = self._entries.setdefault(address, _Entry())
+            entry = self._entries.setdefault((address, lane), _Entry())
             entry.users += 1
             return entry

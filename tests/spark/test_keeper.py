@@ -141,14 +141,20 @@ def test_of_many_snapshots_the_longest_idle_is_given_up(keeper: Keeper, store: S
         with keeper.client.holding(planned.plan_id, "runs", 60):
             plans.append(planned.plan_id)
         assert eventually(lambda: all(held.readers == 0 for held in list(keeper._plans.values())))
-    assert keeper.plans() == keeper_module._PLANS_PER_STORE
+    assert keeper.plans() == keeper_module._PLANS_PER_LANE
     assert set(keeper._plans) == set(plans[-keeper.plans() :])
+
+
+def test_a_query_may_have_more_scans_than_a_connection_has_places(keeper: Keeper, store: StoreAddress) -> None:
+    plans = [keeper.client.plan(options(store), COLUMNS, None).plan_id for _ in range(70)]
+    assert set(keeper._plans) == set(plans)
+    assert max(held.lane for held in keeper._plans.values()) == 2
 
 
 def test_a_snapshot_in_use_is_never_given_up(keeper: Keeper, store: StoreAddress) -> None:
     first = keeper.client.plan(options(store), COLUMNS, None).plan_id
     with keeper.client.holding(first, "runs", 60):
-        for _ in range(keeper_module._PLANS_PER_STORE + 5):
+        for _ in range(keeper_module._PLANS_PER_LANE + 5):
             planned = keeper.client.plan(options(store), COLUMNS, None)
             with keeper.client.holding(planned.plan_id, "runs", 60):
                 pass
@@ -224,7 +230,7 @@ def test_unused_connections_are_closed(store: StoreAddress, monkeypatch: pytest.
     keeper = Keeper(parallelism=lambda: 1, running=lambda: True)
     try:
         keeper.client.describe(store, "runs")
-        entry = keeper._stores._entries[store]
+        entry = keeper._stores._entries[store, 0]
         assert entry.storage is not None
         assert eventually(lambda: entry.storage is None)
         assert keeper.client.describe(store, "runs") == RUNS

@@ -1,81 +1,132 @@
+import datetime as dt
 import functools
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import lit
+from pyspark.sql import datasource as pushed
+from pyspark.sql.functions import expr, lit
 
-from structable.spi import Storage
+from structable.spark_bridge.filters import translate_filter
+from structable.spi import Storage, Value, connect
 from tests.spark.conftest import Tables
-from tests.spark.samples import EVERYTHING, ROWS, RUNS, runs
+from tests.spark.samples import EVERYTHING, ROWS, RUNS, UTC, runs
 
-LITERALS = {
-    "name": ["''", "'a'", "'\U0001f600'"],
-    "number": ["-1L", "0L", "9223372036854775807L"],
-    "flag": ["true", "false"],
-    "tiny": ["0Y", "127Y", "300"],
-    "small": ["0S", "-32768S"],
-    "medium": ["0", "2147483647", "3000000000L"],
-    "large": ["0L", "-9223372036854775808L"],
-    "single": ["float(0.0)", "float('-0.0')", "float('NaN')", "float('Infinity')", "float(0.1)", "0.1D"],
-    "wide": ["0.0D", "-0.0D", "double('NaN')", "double('-Infinity')", "5e-324D"],
-    "price": ["1.50", "1.5", "-99999999.99", "1.505", "1e20D"],
-    "huge": ["0.0000000001", "1"],
-    "text": ["''", "'abc'", "'z\u00e9'", "'a\\u0000'"],
-    "raw": ["X''", "X'00FF00'", "X'61626380'"],
-    "day": ["date'2020-02-29'", "date'0001-01-01'", "date'9999-12-31'", "date'-0044-03-15'", "date'12000-01-01'"],
-    "instant": [
-        "timestamp'2020-02-29 08:30:15.123456Z'",
-        "timestamp'0001-01-01 00:00:00Z'",
-        "timestamp'9999-12-31 23:59:59.999999Z'",
-        "timestamp'9999-12-31 23:59:59'",
-        "timestamp'290000-01-01 00:00:00Z'",
-    ],
-    "local": ["timestamp_ntz'2020-02-29 08:30:15.123456'", "timestamp_ntz'9999-12-31 23:59:59'"],
-}
-COMPARISONS = ["{c} = {v}", "{c} <> {v}", "{c} < {v}", "{c} <= {v}", "{c} > {v}", "{c} >= {v}", "{c} <=> {v}"]
-NEGATIONS = ["not ({c} <=> {v})", "not ({c} > {v})"]
-OTHERS = {
-    "text": ["{c} like 'ab%'", "{c} not like 'ab%'", "{c} like '%'", "{c} like '%d%'", "startswith({c}, '')"],
-    "name": ["{c} like 'a%'", "{c} in ('a', 'b') and number > 0"],
-    "flag": ["{c}", "not {c}"],
-    "medium": ["{c} in (0, null)", "{c} not in (0, null)", "{c} > 0 or {c} is null", "{c} = null", "{c} <=> null"],
+# A field, and values as Spark's SQL and as Spark's filters have them.
+VALUES: dict[str, dict[str, Value]] = {
+    "name": {"''": "", "'a'": "a", "'\U0001f600'": "\U0001f600"},
+    "number": {"-1L": -1, "0L": 0, "9223372036854775807L": 2**63 - 1},
+    "flag": {"true": True, "false": False},
+    "tiny": {"0Y": 0, "127Y": 127},
+    "small": {"0S": 0, "-32768S": -32768},
+    "medium": {"0": 0, "2147483647": 2**31 - 1},
+    "large": {"0L": 0, "9223372036854775807L": 2**63 - 1},
+    "single": {
+        "float(0.0)": 0.0,
+        "float('-0.0')": -0.0,
+        "float('NaN')": float("nan"),
+        "float('Infinity')": float("inf"),
+        "float('0.1')": 0.10000000149011612,
+    },
+    "wide": {"0.0D": 0.0, "double('-0.0')": -0.0, "double('NaN')": float("nan"), "5e-324D": 5e-324},
+    "price": {"1.50BD": Decimal("1.50"), "-99999999.99BD": Decimal("-99999999.99")},
+    "huge": {"0.0000000001BD": Decimal("0.0000000001")},
+    "text": {"''": "", "'abc'": "abc", "'z\u00e9'": "z\u00e9"},
+    "raw": {"X''": b"", "X'00FF00'": b"\x00\xff\x00", "X'61626380'": b"abc\x80"},
+    "day": {"date'1582-10-10'": dt.date(1582, 10, 10), "date'9999-12-31'": dt.date(9999, 12, 31)},
+    "instant": {
+        "timestamp'2020-02-29 08:30:15.123456Z'": dt.datetime(2020, 2, 29, 8, 30, 15, 123456, UTC),
+        "timestamp'0001-01-01 00:00:00Z'": dt.datetime(1, 1, 1, tzinfo=UTC),
+    },
+    "local": {"timestamp_ntz'2020-02-29 08:30:15.123456'": dt.datetime(2020, 2, 29, 8, 30, 15, 123456)},
 }
 
 
-def conditions(column: str) -> list[str]:
-    """Return conditions of every kind on a column."""
-    values = LITERALS[column]
-    made = [form.format(c=column, v=value) for form in (*COMPARISONS, *NEGATIONS) for value in values]
-    made += [f"{column} in ({', '.join(values)})", f"{column} not in ({', '.join(values)})"]
-    made += [f"{column} is null", f"{column} is not null"]
-    return made + [form.format(c=column) for form in OTHERS.get(column, [])]
+def conditions(field: str) -> dict[str, pushed.Filter]:
+    """Return conditions of every kind on a field, by their SQL."""
+    column = (field,)
+    made: dict[str, pushed.Filter] = {
+        f"{field} is null": pushed.IsNull(column),
+        f"{field} is not null": pushed.IsNotNull(column),
+        f"{field} <=> null": pushed.EqualNullSafe(column, None),
+    }
+    for text, value in VALUES[field].items():
+        made |= {
+            f"{field} = {text}": pushed.EqualTo(column, value),
+            f"{field} <=> {text}": pushed.EqualNullSafe(column, value),
+            f"{field} < {text}": pushed.LessThan(column, value),
+            f"{field} <= {text}": pushed.LessThanOrEqual(column, value),
+            f"{field} > {text}": pushed.GreaterThan(column, value),
+            f"{field} >= {text}": pushed.GreaterThanOrEqual(column, value),
+        }
+        if isinstance(value, str):
+            made[f"startswith({field}, {text})"] = pushed.StringStartsWith(column, value)
+    if field not in ("single", "wide"):
+        made[f"{field} in ({', '.join(VALUES[field])})"] = pushed.In(column, tuple(VALUES[field].values()))
+    return made | {f"not ({text})": pushed.Not(condition) for text, condition in made.items()}
 
 
 @pytest.fixture(scope="module")
-def everything(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """Give a table, and the same rows in Spark's own hands."""
-    from structable.spi import connect
-
+def everything(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Storage, DataFrame, DataFrame]]:
+    """Give a store with a table, that table for Spark, and the same rows in Spark's own hands."""
     tables = Tables(spark, f"leveldb://{tmp_path_factory.mktemp('pushdown')}/store")
     with connect(tables.url) as storage:
         storage.admin.create(EVERYTHING)
         storage.table("everything").upsert_many(ROWS)
-        native = tables.frame(EVERYTHING, ROWS).cache()
-        yield tables.read("everything"), native
-        native.unpersist()
+        yield storage, tables.read("everything", splits=1), tables.frame(EVERYTHING, ROWS).coalesce(1)
 
 
-@pytest.mark.parametrize("column", LITERALS)
-def test_a_filter_finds_the_same_rows_pushed_down_or_not(everything: tuple[DataFrame, DataFrame], column: str) -> None:
-    table, native = everything
-    tried = conditions(column)
+@pytest.mark.parametrize("field", VALUES)
+def test_a_condition_is_true_of_the_same_rows_in_the_store_and_in_spark(
+    everything: tuple[Storage, DataFrame, DataFrame], field: str
+) -> None:
+    storage, _, native = everything
+    tried = conditions(field)
+    truths = native.select("name", "number", *(expr(text).alias(f"c{n}") for n, text in enumerate(tried))).collect()
+    for number, (text, condition) in enumerate(tried.items()):
+        where = translate_filter(EVERYTHING, condition)
+        assert where is not None, text
+        found = {(row.name, row.number) for row in storage.table("everything").scan(where=where)}
+        assert found == {(row["name"], row["number"]) for row in truths if row[f"c{number}"]}, text
+
+
+CONDITIONS = [
+    "flag",
+    "not flag",
+    "tiny > 0Y",
+    "tiny < 300",
+    "single = float('NaN')",
+    "single in (float('NaN'), float('-0.0'))",
+    "wide >= 0.0D",
+    "not (price <=> 1.50)",
+    "price < 1.505",
+    "text like 'ab%'",
+    "text like '%d%'",
+    "text > 'a\\u0000'",
+    "raw > X'00'",
+    "day < date'2000-01-01'",
+    "day between date'-0044-03-15' and date'12000-01-01'",
+    "instant >= timestamp'9999-12-31 23:59:59'",
+    "instant > timestamp'-0044-03-15 00:00:00' and instant < timestamp'290000-01-01 00:00:00'",
+    "local is null",
+    "medium not in (0, 1)",
+    "medium in (0, null)",
+    "medium not in (0, null)",
+    "number > 0 or flag",
+    "name = 'a' and number >= 0",
+]
+
+
+def test_many_conditions_in_one_query(everything: tuple[Storage, DataFrame, DataFrame]) -> None:
+    _, table, native = everything
 
     def found(frame: DataFrame) -> dict[str, list[tuple[str, int]]]:
-        # One query with a scan for each condition: that they do not disturb one another is part of the test.
-        scans = [frame.where(text).select(lit(text).alias("text"), "name", "number") for text in tried]
+        scans = [frame.where(text).select(lit(text).alias("text"), "name", "number") for text in CONDITIONS]
         rows = functools.reduce(DataFrame.unionAll, scans).collect()
-        return {text: sorted((row.name, row.number) for row in rows if row.text == text) for text in tried}
+        return {text: sorted((row.name, row.number) for row in rows if row.text == text) for text in CONDITIONS}
 
     assert found(table) == found(native)
 
