@@ -182,6 +182,16 @@ class Client(Route):
         self._idle.append(connection)
         return frame
 
+    def find_next_owner(self) -> None:
+        """Let this process go on with the next owner, or as the owner.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If there is none within the time-out.
+        """
+        self._home.failover(self)
+
     def silent(self) -> StorageUnavailableError:
         """Return the error for an owner that does not answer."""
         return StorageUnavailableError(
@@ -359,6 +369,8 @@ class RemoteSnapshot(EngineSnapshot):
         self._flags &= ~wire.BEGIN
 
     def _lost(self) -> TransactionConflictError:
+        """Find the next owner, for whoever tries again, and return the error."""
+        self.client.find_next_owner()
         return TransactionConflictError(OWNER_ENDED)
 
     def get(self, key: bytes) -> bytes | None:
