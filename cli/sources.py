@@ -100,7 +100,11 @@ class Source(ABC):
             As the store raised it.
         """
         first, batch = self._last or (0, None)
-        for number, row in enumerate(batch.to_pylist() if batch is not None else (), first):
+        try:
+            rows = [] if batch is None else batch.to_pylist()
+        except (ValueError, OverflowError):  # of a time that Python has no value for; the store's error names it
+            rows = []
+        for number, row in enumerate(rows, first):
             try:
                 check_row(self._spec, row)
             except InvalidFieldError as found:

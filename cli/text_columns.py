@@ -14,7 +14,14 @@ from .literals import LiteralError, format_value, parse_value
 
 __all__ = ["CellError", "column_from_text", "column_to_text"]
 
-_PLAIN_INTEGERS = r"^-?[0-9]{1,18}$"
+# Texts that Arrow reads as `literals` does; all others are left to it.
+_PLAIN = {
+    FieldType.DOUBLE: r"^-?[0-9]{1,17}(\.[0-9]{1,17})?$",
+    FieldType.DATE: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$",
+    FieldType.TIMESTAMP: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$",
+    FieldType.TIMESTAMP_NTZ: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$",
+    **dict.fromkeys((kind for kind in FieldType if kind.integer_bits), r"^-?[0-9]{1,18}$"),
+}
 
 
 class CellError(ValueError):
@@ -45,8 +52,13 @@ def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     """
     if field.type is FieldType.STRING:
         return column
-    if field.type is FieldType.BOOLEAN or field.type.integer_bits:
+    if field.type in (FieldType.BOOLEAN, FieldType.DATE) or field.type.integer_bits:
         return column.cast(pa.string())
+    if field.type in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
+        local: Any = column.cast(pa.timestamp("us"))  # the stubs of strftime know of no timestamps
+        times: pa.StringArray = pc.strftime(local, "%Y-%m-%dT%H:%M:%S")
+        zone = "Z" if field.type is FieldType.TIMESTAMP else ""
+        return pc.replace_substring_regex(times, r"^(.*?)(\.000000)?$", rf"\1{zone}")
     texts = [None if value is None else format_value(field, value) for value in column.to_pylist()]
     return pa.array(texts, pa.string())
 
@@ -69,11 +81,12 @@ def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
     kind = arrow_type(field)
     if field.type is FieldType.STRING:
         return texts
-    if field.type.integer_bits and pc.all(pc.match_substring_regex(texts, _PLAIN_INTEGERS), min_count=0).as_py():
+    plain = _PLAIN.get(field.type)
+    if plain and pc.all(pc.match_substring_regex(texts, plain), min_count=0).as_py():
         try:
             return texts.cast(kind)
         except pa.ArrowInvalid:
-            pass  # out of range: found below, with its row
+            pass  # out of range, or no such day: found below, with its row
     values = []
     for position, text in enumerate(texts.to_pylist()):
         try:

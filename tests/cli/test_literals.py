@@ -4,14 +4,18 @@ import datetime as dt
 import json
 import math
 from decimal import Decimal
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from structable.cli.json_rows import row_from_json, row_to_json
 from structable.cli.literals import LiteralError, format_value, parse_value, value_from_json, value_to_json
+from structable.cli.text_columns import CellError, column_from_text, column_to_text
 from structable.spi import Field, Value
+from structable.spi.arrow import arrow_type
 from structable.spi.values import check_value
 from tests.cli.samples import EVERYTHING, ROWS
 
@@ -53,6 +57,19 @@ def test_json_of_a_value_is_read_back(name: str, data: st.DataObject) -> None:
     value = check_value("t", field, data.draw(VALUES[name]))
     document = json.loads(json.dumps(value_to_json(field, value), allow_nan=False))
     assert same(value_from_json(field, document), value)
+
+
+@pytest.mark.parametrize("name", VALUES)
+@given(data=st.data())
+def test_columns_have_the_texts_of_their_values(name: str, data: st.DataObject) -> None:
+    field = EVERYTHING.field(name)
+    values = [check_value("t", field, value) for value in data.draw(st.lists(VALUES[name], max_size=5))]
+    texts = [format_value(field, value) for value in values]
+    column: Any = pa.array([None, *values], arrow_type(field))
+    assert column_to_text(field, column).to_pylist() == [None, *texts]
+    read = column_from_text(field, pa.array([None, *texts], pa.string()))
+    assert read.type == column.type
+    assert all(map(same, read.to_pylist(), column.to_pylist()))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["k"])
@@ -132,6 +149,26 @@ def test_other_spellings_are_read(name: str, text: str, value: Value) -> None:
 def test_wrong_texts_are_refused(name: str, text: str, reason: str) -> None:
     with pytest.raises(LiteralError, match=reason):
         parse_value(EVERYTHING.field(name), text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("day", "2023-02-29"),
+        ("day", "0000-01-01"),
+        ("at", "2024-05-31T24:00:00Z"),
+        ("local", "2024-05-31T23:59:60"),
+        ("l", "9223372036854775808"),
+        ("b", "128"),
+        ("d", "1e309"),
+    ],
+)
+def test_wrong_cells_are_refused_with_their_place(name: str, text: str) -> None:
+    field = EVERYTHING.field(name)
+    good = format_value(field, next(row[name] for row in ROWS if row["k"] == "most"))
+    with pytest.raises(CellError) as caught:
+        column_from_text(field, pa.array([good, None, text], pa.string()))
+    assert caught.value.position == 2
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,7 @@ def test_parquet_of_others_is_cast_where_no_value_changes(
         ("l", pa.array(["1"]), "string"),
         ("at", pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us")), "timestamp"),
         ("local", pa.array([1], pa.timestamp("ns")), "lose data"),
+        ("day", pa.array([-719528], pa.int32()).cast(pa.date32()), "outside of the years 1 to 9999"),
         ("nope", pa.array([1]), "is not a field"),
     ],
 )
