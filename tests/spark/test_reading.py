@@ -44,15 +44,9 @@ def test_a_schema_prunes_too(tables: Tables, storage: Storage) -> None:
 def test_splits_become_partitions_and_hold_each_row_once(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(5000))
-    frame = tables.read("runs", splits=5)
-    assert 2 <= frame.rdd.getNumPartitions() <= 5
+    frame = tables.read("runs", splits=3)
+    assert 2 <= frame.rdd.getNumPartitions() <= 4
     assert sorted(row.started for row in frame.collect()) == list(range(5000))
-
-
-def test_there_are_as_many_splits_as_cores_by_default(tables: Tables, storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(5000))
-    assert tables.read("runs").rdd.getNumPartitions() == 2
 
 
 def test_a_table_joins_and_aggregates_like_any_other(tables: Tables, storage: Storage) -> None:
