@@ -15,7 +15,7 @@ from .storage import Isolation, Transaction, Transactional
 from .table import StructuredTable
 from .values import Key, Value
 
-__all__ = ["AutoCommitTable", "OwningRowIterator"]
+__all__ = ["AutoCommitTable", "OwningRowIterator", "consumed"]
 
 Result = TypeVar("Result")
 _ALL = Range()
@@ -111,11 +111,11 @@ class AutoCommitTable(StructuredTable):
         self._run(lambda table: table.update(row, default))
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        names = _consumed(columns)
+        names = consumed(columns)
         return self._run(lambda table: table.read(key, names), read_only=True)
 
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        given, names = list(keys), _consumed(columns)
+        given, names = list(keys), consumed(columns)
         return self._run(lambda table: table.multi_read(given, names), read_only=True)
 
     def scan(
@@ -128,7 +128,7 @@ class AutoCommitTable(StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        names = _consumed(columns)
+        names = consumed(columns)
         return self._scan(
             lambda table: table.scan(range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit)
         )
@@ -143,7 +143,7 @@ class AutoCommitTable(StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        given, names = list(ranges), _consumed(columns)
+        given, names = list(ranges), consumed(columns)
         return self._scan(
             lambda table: table.multi_scan(
                 given, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
@@ -162,7 +162,7 @@ class AutoCommitTable(StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        names = _consumed(columns)
+        names = consumed(columns)
         return self._scan(
             lambda table: table.scan_index(
                 field, value, range=range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
@@ -179,7 +179,7 @@ class AutoCommitTable(StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> ScanExplanation:
-        names = _consumed(columns)
+        names = consumed(columns)
         return self._run(
             lambda table: table.explain(
                 range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
@@ -207,6 +207,7 @@ class AutoCommitTable(StructuredTable):
         return self._run(lambda table: table.update_all(range, changes, where))
 
 
-def _consumed(columns: Iterable[str] | None) -> Iterable[str] | None:
-    # A text is left alone for the table to refuse: as a list it would be a list of letters.
-    return columns if columns is None or isinstance(columns, str) else list(columns)
+def consumed(columns: Iterable[str] | None) -> Iterable[str] | None:
+    """Return columns that can be read more than once; what is no list of names is left for the table to refuse."""
+    # As a list, a text would be a list of letters.
+    return list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) else columns

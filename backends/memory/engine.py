@@ -25,25 +25,35 @@ __all__ = ["MemoryEngine"]
 class MemorySnapshot(EngineSnapshot):
     """The state of a map after one of its commits."""
 
-    def __init__(self, stored: VersionedMap) -> None:
+    def __init__(self, engine: MemoryEngine, stored: VersionedMap) -> None:
+        self._engine = engine
         self._stored = stored
+        self._open = False
         self.number, self.epoch = stored.open_snapshot()
         self._open = True
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
-        return self._stored.get(key, self.number)
+        value = self._stored.get(key, self.number)
+        # Asked afterwards: what another thread closes meanwhile may be gone already.
+        self._require_open()
+        return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of keys."""
-        return [self._stored.get(key, self.number) for key in keys]
+        return [self.get(key) for key in keys]
 
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
         """Yield the pairs of an interval."""
         for key in self._stored.keys(begin, end, reverse=reverse):
-            value = self._stored.get(key, self.number)
+            value = self.get(key)
             if value is not None:
                 yield key, value
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise TransactionClosedError("the snapshot was given up")
+        self._engine.require_open()
 
     def close(self) -> None:
         """Give the state up."""
@@ -85,23 +95,24 @@ class MemoryEngine(Engine):
         """Whether the engine was closed, or inherited by a fork."""
         return self._closed or os.getpid() != self._process
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Raise `StorageUnavailableError` if the engine cannot be used any more."""
         if self.closed:
             raise StorageUnavailableError("the memory store was closed, or belongs to the process that forked this one")
 
     def get(self, key: bytes) -> bytes | None:
         """Return the newest value of a key."""
-        self._require_open()
-        return self._stored.get(key, self._stored.number)
+        self.require_open()
+        return self._stored.newest(key)
 
     def begin(self, read_only: bool) -> MemorySnapshot:
         """Return the newest state."""
-        self._require_open()
-        return MemorySnapshot(self._stored)
+        self.require_open()
+        return MemorySnapshot(self, self._stored)
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
         """Validate and apply a write set, alone."""
-        self._require_open()
+        self.require_open()
         with self._stored.lock:
             if snapshot is not None:
                 assert isinstance(snapshot, MemorySnapshot)
@@ -143,8 +154,8 @@ class MemoryEngine(Engine):
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         """Check and apply all chunks under the lock; the new number makes them visible together."""
-        self._require_open()
-        with self._stored.lock, closing(MemorySnapshot(self._stored)) as latest:
+        self.require_open()
+        with self._stored.lock, closing(MemorySnapshot(self, self._stored)) as latest:
             bulk.check(latest)
             changed: dict[bytes, bytes | None] = {}
             for changes in bulk.chunks(latest):
@@ -182,26 +193,27 @@ class MemoryEngine(Engine):
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
         """Keep a run in this process."""
         token = next(_tokens)
-        _runs[token] = (job_id, time.time(), list(pairs))
+        self._stored.runs[token] = (job_id, time.time(), list(pairs))
         return _MARK.join((str(os.getpid()).encode(), str(token).encode()))
 
     def read_run(self, state: bytes) -> Iterator[Pair]:
         """Yield the pairs of a run."""
         process, token = state.split(_MARK)
         _require_this_process(int(process))
-        if int(token) not in _runs:
+        run = self._stored.runs.get(int(token))
+        if run is None:
             raise StorageUnavailableError("the staged rows are gone: their job has ended")
-        return iter(_runs[int(token)][2])
+        return iter(run[2])
 
     def drop_runs(self, job_id: str) -> None:
         """Remove the runs of a job."""
-        for token in [token for token, run in _runs.items() if run[0] == job_id]:
-            _runs.pop(token, None)
+        for token in [token for token, run in list(self._stored.runs.items()) if run[0] == job_id]:
+            self._stored.runs.pop(token, None)
 
     def jobs_with_runs(self) -> dict[str, float]:
         """Return the jobs that have runs, with the time of the youngest."""
         youngest: dict[str, float] = {}
-        for job_id, at, _ in list(_runs.values()):
+        for job_id, at, _ in list(self._stored.runs.values()):
             youngest[job_id] = max(at, youngest.get(job_id, at))
         return youngest
 
@@ -213,7 +225,6 @@ class MemoryEngine(Engine):
 _MARK = b":"
 _tokens = itertools.count(1)
 _plans: dict[int, MemorySnapshot] = {}
-_runs: dict[int, tuple[str, float, list[Pair]]] = {}
 
 
 def _require_this_process(process: int) -> None:

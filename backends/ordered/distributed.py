@@ -65,4 +65,12 @@ def read_table_split(engine: Engine, split: ScanSplit) -> Iterator[RecordBatch]:
         names = tuple(dict.fromkeys(residual.fields()))
         decode, predicate = binding.rows.projection(names), compile_filter(binding.spec, residual, names)
         pairs = (pair for pair in pairs if predicate(decode(*pair)))
-    return ArrowDecoder(binding.schema, columns).batches(pairs)
+    return _while_held(split, ArrowDecoder(binding.schema, columns).batches(pairs))
+
+
+def _while_held(split: ScanSplit, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield batches as long as the plan's snapshot is held, which the reference to the split does, too."""
+    for batch in batches:
+        split.require_open()
+        yield batch
+    split.require_open()

@@ -49,25 +49,22 @@ class ScanRows(RowIterator):
         How.
     """
 
-    __slots__ = ("_closed", "_exhausted", "_owned", "_rows", "_transaction")
+    __slots__ = ("_closed", "_progress", "_rows", "_transaction")
 
     def __init__(self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> None:
-        # Beside the generator, not in it: it must not refer to this object, or only the collector would free the two.
-        self._owned: list[OrderedTransaction] = []
-        self._rows = _rows(transaction, table, path, self._owned)
+        self._progress = _Progress()
+        self._rows = _rows(transaction, table, path, self._progress)
         self._transaction = transaction
         self._closed = False
-        self._exhausted = False
 
     def own(self, transaction: OrderedTransaction) -> None:
         """Let the transaction end when the rows are exhausted, closed or collected."""
-        self._owned.append(transaction)
+        self._progress.owned = transaction
 
     def __next__(self) -> Row:
         self._require_open()
         for row in self._rows:
             return row
-        self._exhausted = True
         raise StopIteration
 
     def __iter__(self) -> Iterator[Row]:
@@ -78,27 +75,46 @@ class ScanRows(RowIterator):
     def _require_open(self) -> None:
         if self._closed:
             raise TransactionClosedError("the scan was closed; begin a new one")
-        if not self._owned and not self._exhausted and not self._transaction.usable:
-            self._transaction.refuse()  # a generator that has raised would look exhausted
+        progress = self._progress
+        if not self._transaction.usable and not (progress.exhausted and progress.owned is not None):
+            self._transaction.refuse()
+        if progress.ended and not progress.exhausted:
+            # A generator that has raised would look exhausted.
+            raise TransactionClosedError("the scan failed before its end; begin a new one")
 
     def close(self) -> None:
         """Release the snapshot; idempotent."""
         self._closed = True
         self._rows.close()
-        for transaction in self._owned:
-            transaction.rollback()  # a generator that was never begun ends without a word
+        if self._progress.owned is not None:
+            self._progress.owned.rollback()  # a generator that was never begun ends without a word
+
+
+class _Progress:
+    """What a scan and its generator share; if that referred to the scan, only a collection would free the two."""
+
+    __slots__ = ("ended", "exhausted", "owned")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.exhausted = False
+        self.owned: OrderedTransaction | None = None
 
 
 def _rows(
-    transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, owned: list[OrderedTransaction]
+    transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, progress: _Progress
 ) -> Generator[Row, None, None]:
     # Not itself a generator: what the scan sees is settled by the call, not by the first row.
     decode = table.binding.row_decoder(path.request.columns)
-    return _decoded(transaction, decode, _PathReader(transaction, table, path).matching(), owned)
+    try:
+        pairs = _PathReader(transaction, table, path).matching()
+    except _ENGINE_FAILURES as error:
+        transaction.fail(error)
+    return _decoded(transaction, decode, pairs, progress)
 
 
 def _decoded(
-    transaction: OrderedTransaction, decode: RowDecoder, pairs: Iterator[Pair], owned: list[OrderedTransaction]
+    transaction: OrderedTransaction, decode: RowDecoder, pairs: Iterator[Pair], progress: _Progress
 ) -> Generator[Row, None, None]:
     if not transaction.usable:
         transaction.refuse()
@@ -107,11 +123,13 @@ def _decoded(
             yield decode(raw_key, raw)
             if not transaction.usable:
                 transaction.refuse()
+        progress.exhausted = True
     except _ENGINE_FAILURES as error:
         transaction.fail(error)
     finally:
-        for one in owned:
-            one.rollback()
+        progress.ended = True
+        if progress.owned is not None:
+            progress.owned.rollback()
 
 
 def matching_rows(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> Iterator[Pair]:
@@ -145,13 +163,14 @@ class _PathReader:
         self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, *, keys_only: bool = False
     ) -> None:
         self._snapshot = transaction.snapshot
+        self._reads = transaction.reads
         self._binding = table.binding
         self._path = path
         self._reverse = path.request.reverse
         self._keys_only = keys_only and path.residual is None
         self._sort_by = None if keys_only else path.sort_by
-        if transaction.reads is not None:
-            transaction.reads.intervals.extend(path.intervals)
+        if self._reads is not None:
+            self._reads.intervals.extend(path.intervals)
         self._own: dict[bytes, bytes | None] = {}
         if table.writes or table.increments:
             self._own = dict(table.writes)
@@ -220,6 +239,9 @@ class _PathReader:
         own, size = self._own, _FIRST_FETCH
         while chunk := list(islice(raw_keys, size)):
             size = min(2 * size, _LARGEST_FETCH)
+            if self._reads is not None:
+                # Their entries are in the intervals, but do not change when only other fields of the rows do.
+                self._reads.keys.update(chunk)
             for raw_key, found in zip(chunk, self._snapshot.get_many(chunk), strict=True):
                 raw = own.get(raw_key, found) if own else found
                 if raw is None:

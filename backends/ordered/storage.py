@@ -25,7 +25,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.autocommit import AutoCommitTable
+from structable.spi.autocommit import AutoCommitTable, consumed
 
 from .admin import OrderedAdmin
 from .binding import TableBinding
@@ -128,9 +128,14 @@ class OrderedStorage(Storage):
     ) -> ScanPlan:
         """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
         self._require_open()
-        with self.transaction(read_only=True) as transaction:
-            binding = transaction.table(table).binding
-        plan = plan_table_scan(self._engine, binding, range, where, columns, splits)
+        names = consumed(columns)
+        while True:
+            with self.transaction(read_only=True) as transaction:
+                binding, epoch = transaction.table(table).binding, transaction.snapshot.epoch
+            plan = plan_table_scan(self._engine, binding, range, where, names, splits)
+            if self._engine.epoch == epoch:
+                break
+            plan.close()  # its snapshot is younger than the table as it was looked up, which may be gone by then
         self._plans.add(plan.hold)
         return plan
 
@@ -197,11 +202,13 @@ class _AutoCommitOrderedTable(AutoCommitTable):
             return super().read(key, columns)
         try:
             if engine.epoch != epoch:
-                _, binding = self._refreshed()
+                epoch, binding = self._refreshed()
             raw_key = binding.encode_tuple(key)
             if raw_key is None:
                 return super().read(key)
             raw = engine.get(raw_key)
+            if engine.epoch != epoch:
+                return super().read(key)  # the table may have moved, and its old rows been deleted meanwhile
             return None if raw is None else binding.row_of(raw, key)
         except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
             # The long way reads the catalog again, retries and reports.

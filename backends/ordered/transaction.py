@@ -71,7 +71,7 @@ class OrderedTransaction(Transaction):
         """Return a table inside this transaction; the same object each time."""
         if not self.usable:
             self.refuse()
-        table = self._tables.get(name)
+        table = self._tables.get(name) if isinstance(name, str) else None
         if table is None:
             table = self._tables[name] = OrderedTable(self, self._bound(name))
         return table
@@ -141,6 +141,9 @@ class OrderedTransaction(Transaction):
             changes = WriteSet(reads=self.reads)
             for table in self._tables.values():
                 table.collect(changes)
+            if self.reads is not None:
+                # What was read of a table is as good as its schema: an overwritten one has its rows elsewhere.
+                changes.spaces.update(table.binding.schema.space for table in self._tables.values())
             self._engine.commit(self.snapshot, changes)
         except (StructableError, SchemaChangedError) as error:
             self.fail(error)

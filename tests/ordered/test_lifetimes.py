@@ -1,0 +1,108 @@
+"""Snapshots, scans, plans and stores: what they hold, how long, and what is said afterwards."""
+
+import gc
+
+import pytest
+
+from structable.backends.memory.engine import MemoryEngine, MemorySnapshot
+from structable.backends.memory.versions import VersionedMap
+from structable.backends.ordered import OrderedStorage
+from structable.spi import (
+    Field,
+    Range,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    TransactionClosedError,
+    connect,
+)
+
+NUMBERS = TableSpecification("numbers", [Field.int("n"), Field.int("value")], ["n"])
+ROWS = 20_000
+
+
+@pytest.fixture
+def storage() -> Storage:
+    storage = connect("memory://")
+    storage.admin.create(NUMBERS)
+    storage.table("numbers").upsert_many([{"n": n, "value": 0} for n in range(ROWS)])
+    return storage
+
+
+def test_reading_a_split_holds_its_snapshot(storage: Storage) -> None:
+    batches = storage.read_split(storage.plan_scan("numbers").splits[0])
+    gc.collect()
+    storage.table("numbers").delete_all(Range.all())
+    assert sum(batch.num_rows for batch in batches) == ROWS
+
+
+def test_a_plan_closed_while_its_split_is_read(storage: Storage) -> None:
+    plan = storage.plan_scan("numbers")
+    batches = storage.read_split(plan.splits[0])
+    next(batches)
+    plan.close()
+    storage.table("numbers").delete_all(Range.all())
+    with pytest.raises(TransactionClosedError):
+        list(batches)
+
+
+def test_a_closed_store_serves_no_transaction(storage: Storage) -> None:
+    transaction = storage.transaction()
+    table = transaction.table("numbers")
+    rows = table.scan()
+    next(rows)
+    storage.close()
+    for use in (lambda: table.read((1,)), lambda: list(rows), table.count):
+        with pytest.raises(StorageUnavailableError):
+            use()
+
+
+class FailingSnapshot(MemorySnapshot):
+    fails = False
+
+    def get(self, key: bytes) -> bytes | None:
+        if FailingSnapshot.fails:
+            raise StorageUnavailableError("the wire was cut")
+        return super().get(key)
+
+
+class FailingEngine(MemoryEngine):
+    def begin(self, read_only: bool) -> MemorySnapshot:
+        return FailingSnapshot(self, self._stored)
+
+
+def test_a_scan_that_failed_does_not_look_exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = OrderedStorage(FailingEngine(VersionedMap()), "memory://")
+    storage.admin.create(NUMBERS)
+    storage.table("numbers").upsert_many([{"n": n} for n in range(10)])
+    rows = storage.table("numbers").scan()
+    next(rows)
+    monkeypatch.setattr(FailingSnapshot, "fails", True)
+    with pytest.raises(StorageUnavailableError):
+        next(rows)
+    with pytest.raises(TransactionClosedError):
+        next(rows)
+
+
+def test_an_exhausted_scan_stays_exhausted(storage: Storage) -> None:
+    rows = storage.table("numbers").scan(limit=2)
+    assert len(list(rows)) == 2
+    assert list(rows) == []
+    with pytest.raises(StopIteration):
+        next(rows)
+
+
+def test_memory_forgets_what_was_deleted() -> None:
+    """A table used as a queue does not grow with all that ever went through it."""
+    stored = VersionedMap()
+    storage = OrderedStorage(MemoryEngine(stored), "memory://")
+    storage.admin.create(NUMBERS)
+    table = storage.table("numbers")
+    for n in range(500):
+        table.insert({"n": n})
+        if n % 10 == 0:
+            table.count()
+        table.delete((n,))
+    table.insert({"n": 7})
+    assert [row.n for row in table.scan()] == [7]
+    assert len(list(stored.keys(b"\0\0\0\1", b"\0\0\0\2"))) < 20
