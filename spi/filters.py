@@ -283,18 +283,26 @@ def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
         return None
     if not isinstance(where, Filter):
         raise InvalidFieldError(spec.name, "where", f"{where!r} is not a filter; build one as col('name') == value")
-    return _bound(spec, where, negate=False)
+    return _bound(spec, where, negate=False, depth=0)
 
 
-def _bound(spec: TableSpecification, where: Filter, *, negate: bool) -> Filter:
+_DEEPEST = 100
+"""Levels of nesting; filters are walked by recursion, and compilers of expressions have limits of their own."""
+
+
+def _bound(spec: TableSpecification, where: Filter, *, negate: bool, depth: int) -> Filter:
+    while isinstance(where, Not):
+        where, negate = where.part, not negate
+    if depth > _DEEPEST:
+        raise InvalidFieldError(
+            spec.name, "where", f"the filter is nested more than {_DEEPEST} levels deep; combine its parts in fewer"
+        )
     match where:
-        case Not(part):
-            return _bound(spec, part, negate=not negate)
         case And(parts) | Or(parts):
             kind = Or if isinstance(where, And) == negate else And
             flat: list[Filter] = []
             for part in parts:
-                bound = _bound(spec, part, negate=negate)
+                bound = _bound(spec, part, negate=negate, depth=depth + 1)
                 flat.extend(bound.parts if isinstance(bound, kind) else (bound,))
             return kind(tuple(flat))
         case Comparison(name, operator, value):

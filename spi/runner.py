@@ -19,6 +19,7 @@ Result = TypeVar("Result")
 
 _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 1.0
+_DOUBLINGS = 16
 
 
 def run_transaction(
@@ -55,7 +56,7 @@ def retry(
             return attempt()
         except (TransactionConflictError, StorageUnavailableError):
             # Full jitter: contenders that failed together must not come back together.
-            pause = random.uniform(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number))
+            pause = random.uniform(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(number, _DOUBLINGS)))
             closed = bool(getattr(transactional, "closed", False))
             if closed or number >= max_attempts or time.monotonic() + pause >= end:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 __all__ = ["StorageUrl", "mask_url"]
 
 _MASK = "***"
+_HOSTS = re.compile(r"(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?(,(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?)*\Z")
 _SECRET_WORDS = ("password", "passwd", "secret", "token", "passphrase")
 
 
@@ -45,12 +47,15 @@ class StorageUrl:
         Raises
         ------
         ValueError
-            If it is no URL, has a fragment, or names a parameter twice. The message masks the password.
+            If it is no URL, has credentials that are not percent-encoded, or names a parameter twice. The message masks
+            the password.
         """
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         if not separator or not scheme.replace("+", "").replace("-", "").isalnum():
             raise ValueError(f"{mask_url(url)!r} is not a storage URL, which looks like scheme://place?option=value")
         rest, _, query = rest.partition("?")
+        if _hides_password(rest, query):
+            raise ValueError(f"{mask_url(url)!r}: a question mark in a user name or password is written %3F")
         # The last @ of the authority: an unescaped one in a password must not become part of the host.
         authority, slash, path = rest.partition("/")
         if "@" in path and "@" not in authority and ":" in authority:
@@ -87,14 +92,21 @@ def _is_secret(parameter: str) -> bool:
     return any(word in parameter.lower() for word in _SECRET_WORDS)
 
 
+def _hides_password(rest: str, query: str) -> bool:
+    """Tell whether the question mark before `query` was part of a password: what precedes it is no list of hosts."""
+    authority = rest.partition("/")[0]
+    return ":" in authority and "@" not in rest and "@" in query and not _HOSTS.match(authority)
+
+
 def mask_url(url: object) -> str:
-    """Return a URL as it may be shown: what looks like a password or another secret is masked, even in a malformed one."""
-    if not isinstance(url, str):
-        return repr(url)
+    """Return a URL as it may be shown: what looks like a password or another secret is masked, even if malformed."""
+    url = url if isinstance(url, str) else repr(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "", url
     rest, question, query = rest.partition("?")
+    if _hides_password(rest, query):
+        rest, question, query = f"{rest}?{query}", "", ""
     credentials, at, place = rest.rpartition("@")
     if at:
         user, colon, _ = credentials.partition(":")

@@ -9,6 +9,7 @@ import datetime as dt
 import decimal
 import math
 import struct
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn, TypeAlias
 
@@ -51,7 +52,10 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out integers of over 4,300 digits
+        text = f"an {type(value).__name__} of very many digits"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -102,8 +106,10 @@ def _decimal(value: object, field: Field) -> decimal.Decimal:
     if not any(digits):
         return decimal.Decimal((0, (0,), -scale))
     # Trailing zeros carry no value: 1.50 fits a scale of 1, and 1E+2 is 100.
-    while exponent < -scale and digits[-1] == 0:
-        digits, exponent = digits[:-1], exponent + 1
+    kept = len(digits)
+    while exponent < -scale and digits[kept - 1] == 0:
+        kept, exponent = kept - 1, exponent + 1
+    digits = digits[:kept]
     if exponent < -scale or len(digits) + exponent > precision - scale:
         _refuse(f"{_shown(value)} does not fit {field.type_text} exactly")
     return decimal.Decimal((sign, digits + (0,) * (exponent + scale), -scale))
@@ -118,7 +124,7 @@ def _string(value: object, field: Field) -> str:
         value.encode()
     except UnicodeEncodeError:
         _refuse(f"{_shown(value)} holds a lone surrogate, which UTF-8 cannot encode")
-    return str(value)
+    return str.__str__(value)  # of a subclass, as enumerations are, the text and not what the subclass shows
 
 
 def _bytes(value: object, field: Field) -> bytes:
@@ -288,7 +294,7 @@ def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]
     Raises
     ------
     InvalidFieldError
-        If a field is unknown, a key field, of a wrong type or out of range, or nothing is changed at all.
+        If a field is unknown, a key field, of a wrong type or out of range.
     FieldSizeLimitError
         If an indexed value, or the changes together, are over a limit.
     """
@@ -366,14 +372,14 @@ def check_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tu
         return None
     if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
         raise InvalidFieldError(spec.name, "columns", f"{_shown(columns)} is not a list of field names")
-    names = tuple(dict.fromkeys(columns))
+    names = tuple(columns)
     if not names:
         raise InvalidFieldError(spec.name, "columns", "an empty list restricts nothing; name fields or leave it out")
     for name in names:
-        if name not in spec:
+        if not isinstance(name, str) or name not in spec:
             known = ", ".join(spec.field_names)
             raise InvalidFieldError(spec.name, str(name), f"is not a field; the fields are {known}")
-    return names
+    return tuple(dict.fromkeys(names))
 
 
 def check_limit(spec: TableSpecification, limit: object) -> int | None:
@@ -388,7 +394,7 @@ def check_limit(spec: TableSpecification, limit: object) -> int | None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidFieldError(spec.name, "limit", f"{_shown(limit)} is not a number of rows, 0 or more")
-    return limit
+    return min(limit, sys.maxsize)
 
 
 def is_nan(value: Value) -> bool:

@@ -134,10 +134,9 @@ class TableBinding:
         InvalidFieldError
             As `check_row` does; other fields may still be wrong where it returns.
         """
-        try:
-            raw = self.keys.encode_tuple(tuple([row[name] for name in self.spec.primary_key]))
-        except (KeyError, TypeError, IndexError):
-            raw = None
+        raw = None
+        if row.__class__ is dict:  # another mapping may make up what it does not hold
+            raw = self.keys.encode_tuple(tuple(map(row.get, self.spec.primary_key)))
         return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
 
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:

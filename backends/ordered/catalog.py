@@ -34,7 +34,7 @@ _JOBS = CATALOG_SPACE + b"\x13"
 
 def schema_key(table: str) -> bytes:
     """Return the key of a table's catalog entry: by lower case, since no two tables may differ by case alone."""
-    return _TABLES + table.lower().encode()
+    return _TABLES + table.lower().encode(errors="surrogatepass")  # no table's name, but it may be asked for
 
 
 def read_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
@@ -105,9 +105,11 @@ class Catalog:
         """
         epoch, tables = self._current
         known = epoch == snapshot.epoch
+        if not isinstance(name, str):
+            raise TableNotFoundError(name)
         if known and (binding := tables.get(name)) is not None:
             return binding
-        raw = snapshot.get(schema_key(name)) if isinstance(name, str) else None
+        raw = snapshot.get(schema_key(name))
         if raw is None:
             raise TableNotFoundError(name)
         binding = self.bind(raw)

@@ -187,6 +187,9 @@ def _narrow_by_key(binding: TableBinding, request: ScanRequest) -> _KeyPart:
     intervals = [(keys.rows_begin, keys.rows_end)]
     used: list[Filter] = []
     for field in spec.key_fields:
+        first = _key_condition(binding, request, field, prefixes[0])
+        if first is not None and len(prefixes) * len(first.intervals) > _MOST_PREFIXES:
+            break
         conditions = [_key_condition(binding, request, field, prefix) for prefix in prefixes]
         found = [condition for condition in conditions if condition is not None]
         if not found:
@@ -198,7 +201,7 @@ def _narrow_by_key(binding: TableBinding, request: ScanRequest) -> _KeyPart:
             for prefix, condition in zip(prefixes, found, strict=True)
             for value in condition.points or ()
         ]
-        if not following or len(following) > _MOST_PREFIXES:
+        if not following:
             break
         prefixes = following
     common = intersection(request.intervals, intervals)
@@ -253,7 +256,7 @@ def _index_path(
     residual = _conjunction([part for part in rest if part not in condition.used])
     within: list[Interval] | None = key.intervals
     intervals = condition.intervals
-    if condition.points is not None:
+    if condition.points is not None and len(intervals) * len(key.intervals) <= _MOST_PREFIXES:
         # Entries of one value are in key order: the key's intervals cut right into them.
         intervals = [_cut(keys.rows_begin, keys.rows_end, entry, row) for entry in intervals for row in key.intervals]
         within = None
