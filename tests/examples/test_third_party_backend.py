@@ -80,7 +80,7 @@ except Exception as error:
     assert run_python(code, installed) == [error]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_passes_the_conformance_suite(installed: Path) -> None:
     output = run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-q"], installed)
     assert " passed" in output

@@ -9,6 +9,9 @@ from structable.spi.conformance import BackendConformance, Capabilities
 
 class TestSQLite(BackendConformance):
     capabilities = Capabilities(writes_never_wait=True)
+    # For each change; raise them, the defaults are 40 and 40, for a long look.
+    max_examples = 15
+    max_steps = 25
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path) -> str:

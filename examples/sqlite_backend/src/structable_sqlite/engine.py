@@ -49,7 +49,7 @@ class SQLiteEngine(Engine):
         return None if row is None else row[0]
 
     def begin(self, read_only: bool) -> SQLiteSnapshot:
-        return SQLiteSnapshot(self._database, self._database.take())
+        return SQLiteSnapshot(self._database)
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
         with self._commit() as (writer, number):
@@ -71,12 +71,14 @@ class SQLiteEngine(Engine):
                 writer.execute("UPDATE state SET epoch = epoch + 1")
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
-        connection = self._database.take()  # first, for whoever has the others may be waiting for the lock
-        with self._commit() as (writer, number), closing(SQLiteSnapshot(self._database, connection)) as latest:
+        # Begun before the lock is held: whoever has all the other snapshots may be waiting for the lock.
+        with closing(self.begin(True)) as latest, self._commit() as (writer, number):
+            latest.renew()
             bulk.check(latest)
             for changes in bulk.chunks(latest):
                 _write(writer, number, changes)
             _write(writer, number, bulk.completion)
+            latest.close()
 
     @contextmanager
     def _commit(self) -> Iterator[tuple[sqlite3.Connection, int]]:

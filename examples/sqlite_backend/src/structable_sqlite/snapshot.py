@@ -17,17 +17,23 @@ __all__ = ["SQLiteSnapshot"]
 class SQLiteSnapshot(EngineSnapshot):
     """The newest state at the time it is built. `number` is how many commits it holds."""
 
-    def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._connection = [connection]
+        self._connection: list[sqlite3.Connection] = []
         self._cursors: set[sqlite3.Cursor] = set()
+        self._connection.append(database.take())
         try:
-            with translated(database.path):
-                connection.execute("BEGIN")  # SQLite takes the snapshot with the first read:
-                self.number, self.epoch = connection.execute("SELECT number, epoch FROM state").fetchone()
+            self.renew()
         except BaseException:
             self.close()
             raise
+
+    def renew(self) -> None:
+        """Become the newest state."""
+        with translated(self._database.path):
+            self.connection.rollback()
+            self.connection.execute("BEGIN")  # SQLite takes the snapshot with the first read:
+            self.number, self.epoch = self.connection.execute("SELECT number, epoch FROM state").fetchone()
 
     @property
     def connection(self) -> sqlite3.Connection:
