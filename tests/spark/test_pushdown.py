@@ -95,25 +95,16 @@ def test_a_condition_is_true_of_the_same_rows_in_the_store_and_in_spark(
 
 CONDITIONS = [
     "flag",
-    "not flag",
     "tiny > 0Y",
-    "tiny < 300",
     "single = float('NaN')",
     "single in (float('NaN'), float('-0.0'))",
     "wide >= 0.0D",
     "not (price <=> 1.50)",
-    "price < 1.505",
     "text like 'ab%'",
-    "text like '%d%'",
     "text > 'a\\u0000'",
-    "raw > X'00'",
-    "day < date'2000-01-01'",
     "day between date'-0044-03-15' and date'12000-01-01'",
     "instant >= timestamp'9999-12-31 23:59:59'",
     "instant > timestamp'-0044-03-15 00:00:00' and instant < timestamp'290000-01-01 00:00:00'",
-    "local is null",
-    "medium not in (0, 1)",
-    "medium in (0, null)",
     "medium not in (0, null)",
     "number > 0 or flag",
     "name = 'a' and number >= 0",
@@ -133,9 +124,9 @@ def test_scans_with_many_filters_in_one_query(everything: tuple[Storage, DataFra
     assert found == expected
 
 
-def plan_of(frame: DataFrame) -> str:
-    """Return a query's physical plan as text."""
-    return str(frame._jdf.queryExecution().executedPlan().toString())
+def filters_itself(frame: DataFrame) -> bool:
+    """Tell whether Spark evaluates a condition of its own, after the scan."""
+    return "Filter (" in str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 @pytest.mark.parametrize(
@@ -155,14 +146,14 @@ def plan_of(frame: DataFrame) -> str:
 def test_the_store_evaluates_what_it_takes_over(tables: Tables, storage: Storage, condition: str) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(10))
-    assert "Filter" not in plan_of(tables.read("runs").where(condition))
+    assert not filters_itself(tables.read("runs").where(condition))
 
 
 @pytest.mark.parametrize("condition", ["status like '%K'", "cost + 1 > 2", "started = 1 or cost > 2", "cost in (1, 2)"])
 def test_spark_evaluates_the_rest(tables: Tables, storage: Storage, condition: str) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(10))
-    assert "Filter" in plan_of(tables.read("runs").where(condition))
+    assert filters_itself(tables.read("runs").where(condition))
 
 
 def test_scans_of_one_frame_have_their_own_filters(tables: Tables, storage: Storage) -> None:
