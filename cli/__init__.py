@@ -16,4 +16,6 @@ def main() -> None:
             raise
         print(f"structable: the command needs {missing.name}: pip install 'structable[cli]'", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     app()

@@ -36,7 +36,7 @@ class _Program(TyperGroup):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         try:
-            result = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+            result = super().main(given, "structable", complete_var, False, windows_expand_args, **extra)
             code = result if isinstance(result, int) else 0
             if code == ExitCode.INTERRUPTED:
                 raise KeyboardInterrupt
@@ -63,8 +63,6 @@ def _report(error: BaseException, args: Sequence[str]) -> int:
     if isinstance(error, BrokenPipeError):
         error = CommandError("", ExitCode.READER_GONE)
     message, code = _usage_error(error) if isinstance(error, typer.TyperException) else explain_error(error)
-    if isinstance(error, typer.Abort):
-        message, code = "aborted", int(ExitCode.FAILED)
     # What is still buffered would be tried again when Python ends, and fail with a report of its own.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()

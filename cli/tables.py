@@ -127,7 +127,15 @@ def drop(
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageProblem(f"dropping table '{table}' needs --yes where there is no terminal to ask on")
-            if not typer.confirm(f"Drop table {table} with all its rows?", err=True):
+            if not _confirmed(f"Drop table {table} with all its rows? [y/N] "):
                 raise CommandError(f"table '{table}' is kept")
         storage.admin.drop(table)
     typer.echo(f"table {table} is dropped", err=True)
+
+
+def _confirmed(question: str) -> bool:
+    typer.echo(question, nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        typer.echo(err=True)
+    return answer.strip().lower() in ("y", "yes")
