@@ -1,0 +1,88 @@
+"""Memory: a scan and a write job hold batches, never the table.
+
+Each runs in a process of its own over a table of two million rows. The figure is how far the process's resident memory
+rose above what it had with the storage open and all modules loaded, LevelDB's cache and mapped files included.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import uuid
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from structable.spi import Storage, WriteMode, connect
+from structable.spi.arrow import rows_to_batches
+
+from .measuring import Measurement, Scale
+from .rows import TABLE, make_rows, specification
+from .stores import url_of
+
+__all__ = ["measure"]
+
+AREA = "memory"
+_GOAL = 400.0
+_SPAWN = multiprocessing.get_context("spawn")
+
+Work = Callable[[Storage, int], int]
+
+
+def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
+    """Measure peaks of memory."""
+    url = url_of(folder / "ours")
+    with connect(url) as storage:
+        storage.admin.create(specification())
+    for name, work in (
+        ("write job", _write_job),
+        ("scan to rows", _scan_rows),
+        ("scan to Arrow", _scan_arrow),
+        ("write job over as many rows", _write_job),
+    ):
+        here, there = _SPAWN.Pipe()
+        process = _SPAWN.Process(target=_peak, args=(there, url, work, scale.many_rows))
+        process.start()
+        there.close()
+        try:
+            growth = here.recv()
+        except EOFError:
+            raise RuntimeError(f"the process of {name!r} failed; its traceback is above") from None
+        finally:
+            process.join()
+        title = f"{name}, {scale.many_rows:,} rows"
+        yield Measurement(AREA, title, math.nan, growth, growth, _GOAL, 0.0, "growth of resident memory", "MB")
+
+
+def _peak(pipe: Connection, url: str, work: Work, rows: int) -> None:
+    with connect(url) as storage:
+        storage.table(TABLE).read(("nobody", 0))
+        before = _status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        found = work(storage, rows)
+        assert found == rows, f"{found:,} rows instead of {rows:,}"
+        pipe.send((_status("VmHWM") - before) / 1024)
+
+
+def _status(name: str) -> int:
+    """Return a figure of this process in KiB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise LookupError(f"/proc/self/status has no {name}")
+
+
+def _scan_rows(storage: Storage, rows: int) -> int:
+    return sum(1 for _ in storage.table(TABLE).scan())
+
+
+def _scan_arrow(storage: Storage, rows: int) -> int:
+    with storage.plan_scan(TABLE) as plan:
+        return sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split))
+
+
+def _write_job(storage: Storage, rows: int) -> int:
+    job = storage.begin_write(TABLE, mode=WriteMode.UPSERT, job_id=f"memory-{uuid.uuid4()}")
+    staged = storage.stage(job, 0, 0, rows_to_batches(specification(), make_rows(rows)))
+    storage.commit_write(job, [staged])
+    return staged.rows

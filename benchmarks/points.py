@@ -1,0 +1,198 @@
+"""Point operations: reads in the auto-commit view and in a transaction of their own, and read-modify-write.
+
+Keys are picked at random among all, as objects that lie apart in memory, and every row that is read is also used. The
+commits are not synced to the disk, for that would hide everything else (`durability=process`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+from .measuring import Contender, Measurement, Round, Scale, compare
+from .rows import TABLE, make_rows, raw_entry, raw_key, raw_value, row_key, statuses
+from .stores import Stores, opened
+
+__all__ = ["measure"]
+
+AREA = "points"
+
+
+def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
+    """Measure all point operations."""
+    with opened(folder / "plain", scale.rows) as stores:
+        yield from _reads(stores, scale)
+        yield from _read_modify_writes(stores, scale)
+    with opened(folder / "indexed", scale.rows, index=True) as stores:
+        yield from _indexed_read_modify_writes(stores, scale)
+
+
+class _Picker:
+    """Picks the same keys for the floor and for ours, new ones in each turn."""
+
+    def __init__(self, scale: Scale) -> None:
+        rows = list(make_rows(scale.rows))
+        self._raw_keys = [raw_key(row) for row in rows]
+        self._keys = [row_key(row) for row in rows]
+        self._samples = scale.samples
+        self._picked: list[int] = []
+
+    def raw_keys(self) -> list[bytes]:
+        """Pick keys, and return them raw."""
+        self._picked = random.sample(range(len(self._keys)), self._samples)
+        return [self._raw_keys[number] for number in self._picked]
+
+    def keys(self) -> list[tuple[object, ...]]:
+        """Return the keys that were picked last."""
+        return [self._keys[number] for number in self._picked]
+
+
+def _reads(stores: Stores, scale: Scale) -> list[Measurement]:
+    picker = _Picker(scale)
+    storage = stores.storage
+    table = storage.table(TABLE)
+
+    def floor() -> float:
+        keys, get = picker.raw_keys(), stores.raw.get
+        begin = perf_counter()
+        for key in keys:
+            get(key)
+        return (perf_counter() - begin) / len(keys)
+
+    def in_view() -> float:
+        keys, total = picker.keys(), 0
+        begin = perf_counter()
+        for key in keys:
+            row = table.read(key)
+            if row is not None and row["done"]:
+                total += row["attempts"]
+        return (perf_counter() - begin) / len(keys)
+
+    def in_transaction() -> float:
+        keys, total = picker.keys(), 0
+        begin = perf_counter()
+        for key in keys:
+            with storage.transaction() as tx:
+                row = tx.table(TABLE).read(key)
+            if row is not None and row["done"]:
+                total += row["attempts"]
+        return (perf_counter() - begin) / len(keys)
+
+    return compare(
+        AREA,
+        "plyvel get",
+        floor,
+        [
+            Contender("read, auto-commit view", in_view, 1.8),
+            Contender("read in its own transaction", in_transaction, 2.3),
+        ],
+        scale.rounds,
+    )
+
+
+def _read_modify_writes(stores: Stores, scale: Scale) -> list[Measurement]:
+    picker = _Picker(scale)
+    values = [raw_value(row) for row in make_rows(scale.samples)]
+
+    def floor() -> float:
+        work = list(zip(picker.raw_keys(), values, strict=True))
+        get, put = stores.raw.get, stores.raw.put
+        begin = perf_counter()
+        for key, value in work:
+            get(key)
+            put(key, value)
+        return (perf_counter() - begin) / len(work)
+
+    return compare(
+        AREA,
+        "plyvel get and put",
+        floor,
+        [
+            Contender("read-modify-write, one field", _one_field(stores, picker), 1.8),
+            Contender("read-modify-write, whole row", _whole_row(stores, picker), None),
+        ],
+        scale.rounds,
+    )
+
+
+def _one_field(stores: Stores, picker: _Picker) -> Round:
+    storage = stores.storage
+
+    def ours() -> float:
+        keys = picker.keys()
+        begin = perf_counter()
+        for key in keys:
+            with storage.transaction() as tx:
+                table = tx.table(TABLE)
+                row = table.read(key)
+                assert row is not None
+                table.upsert({"host": key[0], "started": key[1], "attempts": row["attempts"] ^ 1})
+        return (perf_counter() - begin) / len(keys)
+
+    return ours
+
+
+def _whole_row(stores: Stores, picker: _Picker) -> Round:
+    storage = stores.storage
+
+    def ours() -> float:
+        keys = picker.keys()
+        begin = perf_counter()
+        for key in keys:
+            with storage.transaction() as tx:
+                table = tx.table(TABLE)
+                row = table.read(key)
+                assert row is not None
+                table.upsert({**row, "attempts": row["attempts"] ^ 1})
+        return (perf_counter() - begin) / len(keys)
+
+    return ours
+
+
+def _indexed_read_modify_writes(stores: Stores, scale: Scale) -> list[Measurement]:
+    """The change is one of the indexed field, so that an entry goes and another comes."""
+    picker = _Picker(scale)
+    storage = stores.storage
+    values = [raw_value(row) for row in make_rows(scale.samples)]
+    chosen = statuses(scale.samples, 1)
+
+    def floor() -> float:
+        keys = picker.raw_keys()
+        before = statuses(scale.samples, 2)
+        work = [
+            (key, value, raw_entry(old, key), raw_entry(new, key))
+            for key, value, old, new in zip(keys, values, before, chosen, strict=True)
+        ]
+        raw = stores.raw
+        get, write_batch = raw.get, raw.write_batch
+        begin = perf_counter()
+        for key, value, old, new in work:
+            get(key)
+            batch = write_batch()
+            batch.put(key, value)
+            batch.delete(old)
+            batch.put(new, b"\1")
+            batch.write()
+        return (perf_counter() - begin) / len(work)
+
+    def ours() -> float:
+        work = list(zip(picker.keys(), chosen, strict=True))
+        begin = perf_counter()
+        for key, status in work:
+            with storage.transaction() as tx:
+                table = tx.table(TABLE)
+                row = table.read(key)
+                assert row is not None
+                if row["status"] != status:
+                    table.upsert({"host": key[0], "started": key[1], "status": status})
+        return (perf_counter() - begin) / len(work)
+
+    return compare(
+        AREA,
+        "plyvel get, and a batch: put row, delete entry, put entry",
+        floor,
+        [Contender("read-modify-write of the indexed field", ours, 2.0)],
+        scale.rounds,
+    )

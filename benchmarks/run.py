@@ -1,0 +1,99 @@
+"""Measure the speed promises, each against its raw floor: `make bench`, or `python benchmarks/run.py --only points`.
+
+Times depend on the machine and on what else it does; the ratios are the promises. The method is in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.measuring import QUICK, Measurement, Scale
+
+AREAS = ("points", "bulk", "scans", "group_commit", "client", "spark", "memory")
+
+
+class Area(Protocol):
+    """A module of benchmarks."""
+
+    def measure(self, folder: Path, scale: Scale) -> Iterable[Measurement]:
+        """Measure, in an empty folder."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmarks that the command line names, or all."""
+    parser = argparse.ArgumentParser(prog="benchmarks/run.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", action="append", choices=AREAS, metavar="NAME", help=f"one of {', '.join(AREAS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--folder", type=Path, help="where databases are made, and removed (default: a temporary one)")
+    parser.add_argument("--quick", action="store_true", help="few rows: proves that it runs, and measures nothing")
+    options = parser.parse_args(arguments)
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(f"{_machine()}\n")
+    found: list[Measurement] = []
+    for area in options.only or AREAS:
+        with console.status(f"measuring {area} ..."):
+            measured = list(_measured(area, options.folder, QUICK if options.quick else Scale()))
+        console.print(_table(area, measured))
+        found += measured
+    missed = [one for one in found if one.verdict not in ("", "met")]
+    promised = sum(one.goal is not None for one in found)
+    console.print(f"{promised - len(missed)} of {promised} goals met")
+    if options.json:
+        lines = [asdict(one) | {"verdict": one.verdict} for one in found]
+        options.json.write_text(json.dumps({"machine": _machine(), "measurements": lines}, indent=2) + "\n")
+
+
+def _measured(area: str, folder: Path | None, scale: Scale) -> Iterator[Measurement]:
+    module: Area = importlib.import_module(f"benchmarks.{area}")
+    with tempfile.TemporaryDirectory(prefix="structable-bench-", dir=folder) as place:
+        yield from module.measure(Path(place), scale)
+
+
+def _table(area: str, measured: Iterable[Measurement]) -> Table:
+    table = Table(title=area, title_justify="left", title_style="bold")
+    table.add_column("what")
+    table.add_column("floor")
+    for heading in ("floor us", "ours us", "ratio", "+-", "goal"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for one in measured:
+        plain = math.isnan(one.floor)
+        table.add_row(
+            one.name,
+            one.against,
+            "" if plain else f"{one.floor:,.3f}",
+            f"{one.ours:,.0f} {one.unit}" if plain else f"{one.ours:,.3f}",
+            "" if plain else f"{one.ratio:.2f}",
+            "" if plain else f"{one.spread / 2:.0%}",
+            "" if one.goal is None else f"{one.goal:g}",
+            f"[red]{one.verdict}[/]" if one.verdict.startswith("missed") else one.verdict,
+        )
+    return table
+
+
+def _machine() -> str:
+    drivers = ", ".join(f"{name} {version(name)}" for name in ("plyvel", "numpy", "pyarrow", "pyspark"))
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return f"{platform.platform()}, {os.cpu_count()} cores, load {load}, Python {platform.python_version()}, {drivers}"
+
+
+if __name__ == "__main__":
+    main()

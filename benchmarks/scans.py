@@ -1,0 +1,80 @@
+"""Whole scans: to rows, and to Arrow as Spark reads them, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+from .measuring import Contender, Measurement, Scale, compare
+from .rows import TABLE
+from .stores import Stores, opened
+
+__all__ = ["measure"]
+
+AREA = "scans"
+
+
+def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
+    """Measure scans."""
+    with opened(folder / "scanned", scale.rows) as stores:
+        yield from _to_rows(stores, scale)
+        yield from _to_arrow(stores, scale)
+
+
+def _to_rows(stores: Stores, scale: Scale) -> list[Measurement]:
+    table = stores.storage.table(TABLE)
+
+    def floor() -> float:
+        iterator = stores.raw.iterator()
+        begin = perf_counter()
+        for _key, _value in iterator:
+            pass
+        seconds = perf_counter() - begin
+        iterator.close()
+        return seconds / scale.rows
+
+    def ours() -> float:
+        rows = 0
+        begin = perf_counter()
+        for row in table.scan():
+            if row["attempts"] is not None:
+                rows += 1
+        seconds = perf_counter() - begin
+        assert rows == scale.rows
+        return seconds / scale.rows
+
+    return compare(AREA, "plyvel iterate", floor, [Contender("scan to rows", ours, 6.0)], scale.rounds)
+
+
+def _to_arrow(stores: Stores, scale: Scale) -> list[Measurement]:
+    """Planning is part of it. Neither side fills the block cache, for neither reads anything twice."""
+    storage = stores.storage
+
+    def floor() -> float:
+        iterator = stores.raw.iterator(fill_cache=False)
+        begin = perf_counter()
+        for _key, _value in iterator:
+            pass
+        seconds = perf_counter() - begin
+        iterator.close()
+        return seconds / scale.rows
+
+    def ours() -> float:
+        rows = 0
+        begin = perf_counter()
+        with storage.plan_scan(TABLE) as plan:
+            for split in plan.splits:
+                for batch in storage.read_split(split):
+                    rows += batch.num_rows
+        seconds = perf_counter() - begin
+        assert rows == scale.rows
+        return seconds / scale.rows
+
+    return compare(
+        AREA,
+        "plyvel iterate, without filling the cache",
+        floor,
+        [Contender("scan to Arrow", ours, 2.5)],
+        scale.rounds,
+    )

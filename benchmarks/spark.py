@@ -1,0 +1,141 @@
+"""A Spark scan of two million rows on two cores, all columns of which an aggregate consumes.
+
+The floor is a Python data source that iterates over a raw LevelDB database in the one task that LevelDB allows, decodes
+nothing, and hands Spark a single row with the count. So it leaves out the way of the rows to the JVM, which ours pays.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from structable.spark_bridge import register
+
+from .measuring import Contender, Measurement, Scale, compare
+from .rows import TABLE
+from .stores import load, open_raw, url_of
+
+__all__ = ["measure"]
+
+AREA = "spark"
+
+
+def measure(folder: Path, scale: Scale) -> list[Measurement]:
+    """Measure Spark."""
+    load(folder, scale.many_rows)
+    with _session(folder) as spark:
+        register(spark)
+        spark.dataSource.register(IterateOnly)
+
+        def floor() -> float:
+            source = spark.read.format("iterate_only").option("folder", str(folder / "raw"))
+            begin = perf_counter()
+            (found,) = source.load().collect()
+            seconds = perf_counter() - begin
+            assert found["rows"] == scale.many_rows
+            return seconds / scale.many_rows
+
+        def table() -> DataFrame:
+            source = spark.read.format("structable").option("url", url_of(folder / "ours")).option("table", TABLE)
+            return source.load()
+
+        def scan() -> float:
+            begin = perf_counter()
+            (found,) = _consume(table()).collect()
+            seconds = perf_counter() - begin
+            assert found["rows"] == scale.many_rows
+            return seconds / scale.many_rows
+
+        def one_column() -> float:
+            source = spark.read.format("structable").option("url", url_of(folder / "ours")).option("table", TABLE)
+            begin = perf_counter()
+            (found,) = source.option("columns", "attempts").load().agg(f.sum("attempts"), f.count("*")).collect()
+            seconds = perf_counter() - begin
+            assert found[1] == scale.many_rows
+            return seconds / scale.many_rows
+
+        return compare(
+            AREA,
+            "a Python data source that iterates, in one task",
+            floor,
+            [
+                Contender("scan, all columns", scan, 2.5),
+                Contender("scan, one column", one_column),
+            ],
+            max(scale.rounds - 2, 2),
+        )
+
+
+@contextmanager
+def _session(folder: Path) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # The workers import the floor's data source from here.
+    root = str(Path(__file__).resolve().parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("structable benchmarks")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _consume(rows: DataFrame) -> DataFrame:
+    return rows.agg(
+        f.count("*").alias("rows"),
+        f.max("host"),
+        f.max("started"),
+        f.max("status"),
+        f.max("path"),
+        f.sum(f.col("bytes") % 1000),
+        f.sum("attempts"),
+        f.sum("cost"),
+        f.sum(f.col("done").cast("int")),
+    )
+
+
+class IterateOnly(DataSource):
+    """The floor."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "iterate_only"
+
+    def schema(self) -> str:
+        return "rows long"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _IterateOnlyReader(Path(self.options["folder"]))
+
+
+class _IterateOnlyReader(DataSourceReader):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        database = open_raw(self._folder)
+        count = 0
+        for _key, _value in database.iterator():
+            count += 1
+        database.close()
+        yield (count,)

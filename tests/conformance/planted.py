@@ -1,0 +1,346 @@
+"""Stores with a planted bug, each over memory: `planted-NAME://...` behaves as memory does, but for one rule."""
+
+# Any: these stand between the suite and a store and pass on whatever comes.
+# ruff: noqa: ANN401
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import structable.spi.loader as loader
+from structable.spi import (
+    COMMON_OPTIONS,
+    Backend,
+    Isolation,
+    Option,
+    OptionValue,
+    RecordExistsError,
+    Storage,
+    StorageUrl,
+    TransactionConflictError,
+    col,
+    connect,
+)
+from structable.spi.filters import And, Comparison, Filter, Not, Operator, Or
+
+PREFIX = "planted-"
+
+
+class Passing:
+    """Passes everything on."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __enter__(self) -> Any:
+        self.inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return self.inner.__exit__(*error)
+
+
+class PlantedTable(Passing):
+    """A table that does what it should."""
+
+    def __init__(self, inner: Any, storage: Any) -> None:
+        super().__init__(inner)
+        self.storage = storage
+
+    @property
+    def latest(self) -> Any:
+        """The auto-commit view of the same table, without the bug."""
+        return self.storage.inner.table(self.inner.specification.name)
+
+
+class PlantedTransaction(Passing):
+    """A transaction that does what it should."""
+
+    def __init__(self, inner: Any, storage: Any) -> None:
+        super().__init__(inner)
+        self.storage = storage
+
+    def table(self, name: str) -> Any:
+        return self.storage.table_class(self.inner.table(name), self.storage)
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        if error is not None:
+            self.rollback()
+        elif not self.closed:
+            self.commit()
+
+
+class PlantedStorage(Passing):
+    """A storage that does what it should."""
+
+    table_class: type[PlantedTable] = PlantedTable
+    transaction_class: type[PlantedTransaction] = PlantedTransaction
+
+    def table(self, name: str) -> Any:
+        return self.table_class(self.inner.table(name), self)
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
+        return self.transaction_class(self.inner.transaction(isolation, read_only), self)
+
+    def run(self, body: Callable[[Any], Any], **options: Any) -> Any:
+        return Storage.run(self, body, **options)  # type: ignore[arg-type]
+
+
+def where_with(change: Callable[[Filter], Filter]) -> type[PlantedTable]:
+    """Return a table that understands filters in its own way."""
+
+    class Misunderstanding(PlantedTable):
+        def scan(self, *args: Any, where: Any = None, **options: Any) -> Any:
+            return self.inner.scan(*args, where=changed(where), **options)
+
+        def multi_scan(self, *args: Any, where: Any = None, **options: Any) -> Any:
+            return self.inner.multi_scan(*args, where=changed(where), **options)
+
+        def count(self, ranges: Any = None, where: Any = None) -> Any:
+            return self.inner.count(ranges, changed(where))
+
+    def changed(where: Any) -> Any:
+        return change(where) if isinstance(where, Filter) else where
+
+    return Misunderstanding
+
+
+def null_is_different(where: Filter) -> Filter:
+    """`!=` is true of null, as in most programming languages."""
+    match where:
+        case Comparison(name, Operator.NE):
+            return where | col(name).is_null()
+        case And(parts) | Or(parts):
+            return type(where)(tuple(null_is_different(part) for part in parts))
+        case Not(part):
+            return Not(null_is_different(part))
+    return where
+
+
+class LostUpdates(PlantedStorage):
+    """What conflicts is written again on top of the newest state."""
+
+    class transaction_class(PlantedTransaction):
+        def __init__(self, inner: Any, storage: Any) -> None:
+            super().__init__(inner, storage)
+            self.log: list[tuple[str, str, Any, Any]] = []
+
+        def table(self, name: str) -> Any:
+            transaction, inner = self, self.inner.table(name)
+
+            class Logging(PlantedTable):
+                def __getattr__(self, method: str) -> Any:
+                    found = getattr(inner, method)
+                    if method not in ("upsert", "update", "insert", "replace", "upsert_many", "increment"):
+                        return found
+
+                    def logged(*args: Any, **options: Any) -> Any:
+                        found(*args, **options)
+                        transaction.log.append((name, method, args, options))
+
+                    return logged
+
+            return Logging(inner, self.storage)
+
+        def commit(self) -> None:
+            try:
+                self.inner.commit()
+            except TransactionConflictError:
+                self.inner.rollback()
+                with self.storage.inner.transaction() as again:
+                    for name, method, args, options in self.log:
+                        getattr(again.table(name), method)(*args, **options)
+
+
+class NoSerializable(PlantedStorage):
+    """SERIALIZABLE is SNAPSHOT."""
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
+        return super().transaction(Isolation.SNAPSHOT, read_only)
+
+
+class ReadsLatest(PlantedStorage):
+    """A read without own writes before it sees what others have committed since."""
+
+    class table_class(PlantedTable):
+        def read(self, *args: Any, **options: Any) -> Any:
+            found, latest = self.inner.read(*args, **options), self.latest.read(*args, **options)
+            return found if latest is None else latest
+
+
+class WrongOrder(PlantedStorage):
+    """Keys are ordered by their text: 10 before 9, -1 before -2."""
+
+    class table_class(PlantedTable):
+        def scan(
+            self, *args: Any, order_by: Any = None, limit: Any = None, reverse: bool = False, **options: Any
+        ) -> Any:
+            rows = self.inner.scan(*args, order_by=order_by, limit=limit, reverse=reverse, **options)
+            if order_by is not None or limit is not None:
+                return rows
+            with rows:
+                return Rows(sorted(rows, key=lambda row: str(row.key), reverse=reverse))
+
+
+class Rows(Passing):
+    """Rows that were read before."""
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        super().__init__(iter(rows))
+
+    def __iter__(self) -> Any:
+        return self.inner
+
+    def __next__(self) -> Any:
+        return next(self.inner)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class NullIsDifferent(PlantedStorage):
+    """`!=` is true of null."""
+
+    table_class = where_with(null_is_different)
+
+
+class UpsertReplaces(PlantedStorage):
+    """`upsert` forgets the fields that it does not name."""
+
+    class table_class(PlantedTable):
+        def upsert(self, row: Any) -> None:
+            self.inner.replace(row)
+
+
+class InsertIsQuiet(PlantedStorage):
+    """`insert` of a key that exists does nothing."""
+
+    class table_class(PlantedTable):
+        def insert(self, row: Any) -> None:
+            try:
+                self.inner.insert(row)
+            except RecordExistsError:
+                return
+
+
+class StaleIndex(PlantedStorage):
+    """Index scans do not see own writes."""
+
+    class table_class(PlantedTable):
+        def scan_index(self, *args: Any, **options: Any) -> Any:
+            return self.latest.scan_index(*args, **options)
+
+
+class CountsTwice(PlantedStorage):
+    """`count` counts a row once for each range that has it."""
+
+    class table_class(PlantedTable):
+        def count(self, ranges: Any = None, where: Any = None) -> Any:
+            return (
+                self.inner.count(ranges, where)
+                if ranges is None
+                else sum(self.inner.count([one], where) for one in ranges)
+            )
+
+
+class HalfUpserts(PlantedStorage):
+    """`upsert_many` keeps the rows before the bad one."""
+
+    class table_class(PlantedTable):
+        def upsert_many(self, rows: Any) -> None:
+            for row in rows:
+                self.inner.upsert(row)
+
+
+class WritesWhenReadOnly(PlantedStorage):
+    """`read_only` is a wish."""
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
+        return super().transaction(isolation, False)
+
+
+class SwallowsConflicts(PlantedStorage):
+    """After a failed commit, leaving the transaction says nothing."""
+
+    class transaction_class(PlantedTransaction):
+        failed = False
+
+        def commit(self) -> None:
+            try:
+                self.inner.commit()
+            except TransactionConflictError:
+                if not self.failed:
+                    self.failed = True
+                    raise
+
+
+class SplitsOfNow(PlantedStorage):
+    """A split is read from the newest state."""
+
+    def read_split(self, split: Any) -> Any:
+        with self.inner.plan_scan(split.table, columns=split.columns) as plan:
+            return list(self.inner.read_split(plan.splits[0])) if split.index == 0 else []
+
+
+class ForgetfulJobs(PlantedStorage):
+    """A job id means nothing: each commit is a new job."""
+
+    numbers = itertools.count()
+
+    def begin_write(self, table: str, *, mode: Any, job_id: str) -> Any:
+        return self.inner.begin_write(table, mode=mode, job_id=job_id)
+
+    def commit_write(self, job: Any, staged: Any) -> None:
+        again = self.inner.begin_write(job.table, mode=job.mode, job_id=f"{job.job_id}{next(self.numbers)}")
+        self.inner.commit_write(again, list(staged))
+
+
+BUGS: dict[str, type[PlantedStorage]] = {
+    "nothing": PlantedStorage,
+    "lost-updates": LostUpdates,
+    "no-serializable": NoSerializable,
+    "reads-latest": ReadsLatest,
+    "wrong-order": WrongOrder,
+    "null-is-different": NullIsDifferent,
+    "upsert-replaces": UpsertReplaces,
+    "insert-is-quiet": InsertIsQuiet,
+    "stale-index": StaleIndex,
+    "counts-twice": CountsTwice,
+    "half-upserts": HalfUpserts,
+    "writes-when-read-only": WritesWhenReadOnly,
+    "swallows-conflicts": SwallowsConflicts,
+    "splits-of-now": SplitsOfNow,
+    "forgetful-jobs": ForgetfulJobs,
+}
+
+
+class PlantedBackend(Backend):
+    description: ClassVar[str] = "memory with a bug"
+    options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
+
+    def __init__(self, scheme: str) -> None:
+        self.bug = BUGS[scheme.removeprefix(PREFIX)]
+
+    def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
+        planted: Any = self.bug(connect(f"memory://{url.hosts}", **options))
+        return planted  # type: ignore[no-any-return]
+
+
+_load_backend = loader.load_backend
+
+
+def load_backend(scheme: str) -> Backend:
+    """Load a planted backend without an entry point."""
+    return PlantedBackend(scheme) if scheme.startswith(PREFIX) else _load_backend(scheme)
+
+
+loader.load_backend = load_backend

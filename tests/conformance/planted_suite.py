@@ -1,0 +1,32 @@
+"""The suite on every planted store; run by test_suite.py in a process of its own, and expected to fail."""
+
+import uuid
+
+import pytest
+from hypothesis import Phase, settings
+
+from structable.spi.conformance import BackendConformance, Capabilities
+from tests.conformance.planted import BUGS, PREFIX
+
+# That it fails is enough; the smallest failing example is nobody's concern here.
+settings.register_profile(
+    "planted", phases=[Phase.generate], report_multiple_bugs=False, derandomize=True, database=None, deadline=None
+)
+settings.load_profile("planted")
+
+
+class Planted(BackendConformance):
+    capabilities = Capabilities(multi_process=False, durable_after_kill=False, writes_never_wait=True)
+    bug = "nothing"
+
+    @pytest.fixture
+    def storage_url(self) -> str:
+        return f"{PREFIX}{self.bug}://{uuid.uuid4().hex}"
+
+
+for name in BUGS:
+    globals()[f"Test_{name}"] = type(f"Test_{name}", (Planted,), {"bug": name, "__doc__": f"Planted: {name}."})
+
+
+class TestWithoutHook(BackendConformance):
+    """Does not override `storage_url`."""

@@ -1,0 +1,38 @@
+"""Fixtures of the LevelDB store's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from structable.backends.leveldb.engine import LevelDBEngine
+
+from .support import Process, open_engine
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def engine(folder: Path) -> Iterator[LevelDBEngine]:
+    engine = open_engine(folder)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def run(folder: Path) -> Iterator[Callable[[str], Process]]:
+    """Start processes that are killed at the end."""
+    started: list[Process] = []
+
+    def start(script: str) -> Process:
+        started.append(Process(script, folder))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.close()

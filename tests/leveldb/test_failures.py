@@ -1,0 +1,52 @@
+"""Errors on their way between processes."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from structable.backends.leveldb.failures import pack_error, unpack_error
+from structable.spi import errors
+from structable.spi.errors import (
+    FieldSizeLimitError,
+    InvalidFieldError,
+    RecordNotFoundError,
+    SchemaIncompatibleError,
+    StructableError,
+    TableNotFoundError,
+    TransactionConflictError,
+)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TransactionConflictError("why"),
+        InvalidFieldError("t", "f", "reason"),
+        FieldSizeLimitError("t", "f", 5, 4),
+        TableNotFoundError("t"),
+        SchemaIncompatibleError("t", ["one", "two"]),
+        RecordNotFoundError("t", (1, b"\xff", "ü", True, datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 3))),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_structable_errors_come_back_equal(error: StructableError) -> None:
+    back = unpack_error(pack_error(error))
+    assert type(back) is type(error)
+    assert (str(back), back.args, vars(back)) == (str(error), error.args, vars(error))
+
+
+def test_every_error_class_travels() -> None:
+    for name in errors.__all__:
+        found = getattr(errors, name)
+        error = found.__new__(found, "text")
+        error.args = ("text",)
+        assert type(unpack_error(pack_error(error))) is found
+
+
+def test_other_errors_are_told_and_nothing_is_executed() -> None:
+    back = unpack_error(pack_error(KeyError("what")))
+    assert type(back) is StructableError
+    assert str(back) == "KeyError: 'what'"
+    assert type(unpack_error(b'["os.system", "text", {}]')) is StructableError
