@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count, islice
 from typing import TypeVar
@@ -23,7 +23,7 @@ from structable.spi import (
 from structable.spi.schema_change import SchemaChange, plan_schema_change
 from structable.spi.values import check_index_sizes, value_size
 
-from .binding import INDEX_MARK, TableBinding
+from .binding import INDEX_MARK
 from .catalog import Catalog, allocate_space, garbage_key, list_schemas, read_schema, schema_key
 from .engine import Engine, EngineSnapshot, ReadSet, SchemaChangedError, WriteSet
 from .garbage import GarbageCollector
@@ -37,12 +37,17 @@ _BACKFILL_ROWS = 500
 _PAUSE = 0.005
 
 
+class _IndexGoneError(Exception):
+    """The index that is being built was taken away, or its table was."""
+
+
 class OrderedAdmin(TableAdmin):
     """Administration of the tables in an engine's catalog.
 
     A new index is first published as being built, so that every write keeps it from then on; then the rows that were
-    there before are added in small transactions, and at last it is published for scans. A call that was interrupted
-    in between is completed by calling it again.
+    there before are added in small transactions, and at last it is published for scans, together with whatever else the
+    call changes: until then nobody sees anything of it. An index of a new field follows, which cannot fail by its
+    values. A call that was interrupted in between is completed by calling it again.
 
     Parameters
     ----------
@@ -77,7 +82,9 @@ class OrderedAdmin(TableAdmin):
         """Create or change a table; see `TableAdmin.create_or_update`."""
         _require_specification(spec)
 
-        def publish(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema | None:
+        built: dict[str, tuple[bytes, int]] = {}
+
+        def step(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema | None:
             existing = _existing(snapshot, spec)
             if existing is None:
                 _add_table(snapshot, changes, spec)
@@ -85,17 +92,21 @@ class OrderedAdmin(TableAdmin):
             change = plan_schema_change(existing.spec, spec)
             if change.empty:
                 return None
-            changed = _changed(existing, change)
+            unbuilt = [name for name in _unbuilt(existing, change.added_indexes, built) if name in existing.spec]
+            # What may still fail comes first, unseen: a call that raises has changed nothing.
+            changed = _with_building(existing, unbuilt) if unbuilt else _changed(existing, change)
             if changed != existing:
                 _put_schema(changes, changed)
             return changed
 
-        while (schema := self._change(publish)) is not None:
-            for name in schema.building:
-                if name in spec.indexes:
-                    self._build_index(schema, name, spec)
-            if not schema.building:
+        while (schema := self._change(step)) is not None:
+            unbuilt = [name for name in _unbuilt(schema, spec.indexes, built) if name in schema.building]
+            if not unbuilt:
                 return
+            for name in unbuilt:
+                if not self._build_index(schema, name):
+                    break  # somebody changed it meanwhile: look again
+                built[name] = schema.space, schema.building[name]
 
     def exists(self, table: str) -> bool:
         """Tell whether there is a table of exactly this name."""
@@ -153,60 +164,58 @@ class OrderedAdmin(TableAdmin):
             ),
         )
 
-    def _build_index(self, schema: TableSchema, name: str, spec: TableSpecification) -> None:
-        """Add the rows that were there before the index to it, and publish it for scans."""
-        binding = self._catalog.bind(schema.encode())
+    def _build_index(self, schema: TableSchema, name: str) -> bool:
+        """Add the rows that were there before the index to it; False if somebody took the index away meanwhile."""
         try:
-            position: bytes | None = binding.keys.rows_begin
+            position: bytes | None = self._catalog.bind(schema.encode()).keys.rows_begin
+            limit = _BACKFILL_ROWS
             while position is not None:
-                position = self._backfill(binding, name, position)
-        except FieldSizeLimitError:
+                position, used = self._backfill(schema, name, position, limit)
+                limit = min(2 * used, _BACKFILL_ROWS)
+        except _IndexGoneError:
+            return False
+        except (FieldSizeLimitError, StorageUnavailableError):
             self._give_up_index(schema, name)
             raise
+        return True
 
-        def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+    def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int]:
+        """Add the entries of some rows from `position` on.
+
+        Returns
+        -------
+        tuple of bytes or None and int
+            Where the next ones begin, None at the end; and how many rows could be added without a conflict.
+        """
+        attempts = count()
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> tuple[bytes | None, int]:
             current = _named(snapshot, schema.spec.name)
-            if current is None or current.space != schema.space or name not in current.building:
-                return  # changed by somebody else meanwhile; the caller looks again
-            finished = (*current.spec.indexes, name)
-            wanted = [index for index in spec.indexes if index in finished]
-            rest = [index for index in finished if index not in wanted]
-            _put_schema(
-                changes,
-                replace(
-                    current,
-                    spec=_with_indexes(current.spec, wanted + rest),
-                    indexes={**current.indexes, name: current.building[name]},
-                    building={other: number for other, number in current.building.items() if other != name},
-                ),
-            )
-
-        self._change(publish)
-
-    def _backfill(self, binding: TableBinding, name: str, position: bytes) -> bytes | None:
-        """Add the entries of some rows from `position` on, and return where the next ones begin; None at the end."""
-        index = next(one for one in binding.maintained if one.field.name == name)
-        key_fields, spec = binding.spec.key_fields, binding.write_spec
-
-        def body(snapshot: EngineSnapshot, changes: WriteSet) -> bytes | None:
-            rows = list(islice(snapshot.scan(position, binding.keys.rows_end), _BACKFILL_ROWS))
+            if not _is_building(current, schema, name):
+                raise _IndexGoneError
+            assert current is not None
+            binding = self._catalog.bind(current.encode())
+            index = next(one for one in binding.maintained if one.field.name == name)
+            # The fewer rows, the rarer a conflict with those who write them.
+            limit = max(1, most >> next(attempts))
+            rows = list(islice(snapshot.scan(position, binding.keys.rows_end), limit))
             for raw_key, raw in rows:
                 value = index.indexed_value(raw_key, raw)[0]
-                key = binding.keys.decode(raw_key)
-                key_size = sum(value_size(field, part) for field, part in zip(key_fields, key, strict=True))
-                check_index_sizes(spec, key_size, {name: value_size(index.field, value)})
+                key = zip(binding.spec.key_fields, binding.keys.decode(raw_key), strict=True)
+                key_size = sum(value_size(field, part) for field, part in key)
+                check_index_sizes(binding.write_spec, key_size, {name: value_size(index.field, value)})
                 changes.derived[index.entry(value, raw_key)] = INDEX_MARK
             # A row that somebody changes at the same time has to be looked at again.
             changes.reads = ReadSet(keys={raw_key for raw_key, _ in rows})
-            changes.spaces.add(binding.schema.space)
-            return rows[-1][0] + b"\0" if len(rows) == _BACKFILL_ROWS else None
+            changes.spaces.add(schema.space)
+            return rows[-1][0] + b"\0" if len(rows) == limit else None, limit
 
         return self._change(body)
 
     def _give_up_index(self, schema: TableSchema, name: str) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             current = _named(snapshot, schema.spec.name)
-            if current is not None and current.space == schema.space and name in current.building:
+            if current is not None and _is_building(current, schema, name):
                 self._remove_index(changes, current, name)
 
         self._change(body)
@@ -272,21 +281,46 @@ def _put_schema(changes: WriteSet, schema: TableSchema) -> None:
     changes.changed_spaces.add(schema.space)
 
 
+def _unbuilt(schema: TableSchema, names: Iterable[str], built: Mapping[str, tuple[bytes, int]]) -> builtins.list[str]:
+    """Return the indexes among `names` that scans may not use yet, and that were not filled by this call."""
+    missing = (name for name in names if name not in schema.indexes)
+    return [name for name in missing if built.get(name) != (schema.space, schema.building.get(name))]
+
+
+def _is_building(current: TableSchema | None, schema: TableSchema, name: str) -> bool:
+    """Tell whether an index is still the one that `schema` says is being built."""
+    return current is not None and (current.space, current.building.get(name)) == (schema.space, schema.building[name])
+
+
+def _with_building(schema: TableSchema, names: Iterable[str]) -> TableSchema:
+    """Return the table with indexes being built, which scans do not see."""
+    building, following = dict(schema.building), schema.next_index
+    for name in names:
+        if name not in building:
+            building[name] = following
+            following += 1
+    return replace(schema, building=building, next_index=following)
+
+
 def _changed(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    """Return the table with its new fields and types, and its new indexes as being built."""
+    """Return the table with its new fields and types, its new indexes open, and those of new fields being built."""
     version, layouts = schema.version, schema.layouts
     if change.added_fields or change.widened_fields:
         widened = {field.name: field for field in change.widened_fields}
         fields = tuple(widened.get(field.name, field) for field in schema.value_fields) + change.added_fields
         version += 1
         layouts = {**layouts, version: fields}
-    building, following = dict(schema.building), schema.next_index
-    for name in change.added_indexes:
-        if name not in building:
-            building[name] = following
-            following += 1
-    spec = _with_indexes(change.after, schema.spec.indexes)
-    return replace(schema, spec=spec, version=version, layouts=layouts, building=building, next_index=following)
+    opened = {name: schema.building[name] for name in change.added_indexes if name in schema.spec}
+    indexes = {**schema.indexes, **opened}
+    changed = replace(
+        schema,
+        spec=_with_indexes(change.after, [name for name in change.after.indexes if name in indexes]),
+        version=version,
+        layouts=layouts,
+        indexes=indexes,
+        building={name: number for name, number in schema.building.items() if name not in opened},
+    )
+    return _with_building(changed, [name for name in change.added_indexes if name not in schema.spec])
 
 
 def _with_indexes(spec: TableSpecification, indexes: builtins.list[str] | tuple[str, ...]) -> TableSpecification:

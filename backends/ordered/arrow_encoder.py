@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from structable.spi import Field, FieldType, InvalidFieldError
+from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row_size
 
 from .arrow_buffers import (
@@ -72,7 +72,10 @@ class ArrowEncoder:
         self._columns = columns
         self._head = KeyCodec(schema).rows_begin
         self._layout = RowLayout(schema.version, schema.value_fields)
-        self._indexed = {*spec.indexes, *schema.maintained}
+        # Rows have to fit the indexes that are being built as well.
+        self._write_spec = TableSpecification(
+            spec.name, spec.fields, spec.primary_key, tuple(schema.maintained), spec.options
+        )
         layout = self._layout
         codes = [("<u4" if layout.word_format == "I" else "<u8")] + ["<u8"] * (layout.words - 1)
         codes += [_ROW_CODES[FORMATS[layout.fields[position].type]] for position in layout.fixed]
@@ -160,11 +163,11 @@ class ArrowEncoder:
         key: Integers = np.sum([columns[name].sizes for name in self._spec.primary_key], axis=0)
         total: Integers = np.sum([column.sizes for column in columns.values()], axis=0)
         bad = (key > MAX_KEY_SIZE) | (total > MAX_ROW_SIZE)
-        for name in self._indexed & columns.keys():
+        for name in set(self._write_spec.indexes) & columns.keys():
             bad |= (columns[name].sizes > MAX_KEY_SIZE) | (key + columns[name].sizes > MAX_KEY_AND_INDEX_SIZE)
         if bad.any():
             [row] = batch.slice(int(np.argmax(bad)), 1).to_pylist()
-            check_row_size(self._spec, row)
+            check_row_size(self._write_spec, row)
 
 
 class _Column:

@@ -87,14 +87,23 @@ class JobRows:
             raise SchemaIncompatibleError(schema.spec.name, [problem])
 
     def check(self, latest: EngineSnapshot) -> None:
-        """Raise if a row is refused by what the table holds: an existing key, a missing one, a row grown too large."""
+        """Raise if a row is refused by the table as it is now: its key exists, or does not, or it is too large."""
         if self._mode is WriteMode.INSERT:
             self._check_new(latest)
         elif self._mode is WriteMode.UPDATE:
             self._check_existing(latest)
+        self.check_sizes()
         if self._partial:
             for _ in self.chunks(latest):  # merging finds rows over the limits; nothing is kept of it
                 continue
+
+    def check_sizes(self) -> None:
+        """Raise if a row is too large for an index that was added after it was staged."""
+        indexed = set(self._binding.schema.maintained)
+        if self._mode is WriteMode.DELETE or all(indexed <= set(one.schema.maintained) for one in self._staged):
+            return
+        for raw_key, raw, _ in self._unique():
+            self._binding.merged(raw_key, raw, {})
 
     def _check_new(self, latest: EngineSnapshot) -> None:
         before: bytes | None = None

@@ -9,9 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 from structable.spi import (
+    CommitOutcomeUnknownError,
     DataCorruptionError,
     InvalidFieldError,
     StagedWrite,
+    StorageUnavailableError,
+    StructableError,
     TableNotFoundError,
     TransactionClosedError,
     TransactionConflictError,
@@ -60,6 +63,7 @@ class WriteJobs:
         self._engine = engine
         self._catalog = catalog
         self._garbage = garbage
+        self._next_sweep = 0.0
 
     def procedures(self) -> dict[str, Callable[[bytes], bytes]]:
         """Return what engines run where they can do it best; see `Engine.delegate` and `Engine.start`."""
@@ -84,7 +88,11 @@ class WriteJobs:
             return WriteJob(table, mode, job_id, schema.encode())
 
         job = self._change(body)
-        self._sweep()
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            # Not with each job: the records of a week of small ones are many.
+            self._next_sweep = now + _GRACE_SECONDS
+            self._sweep()
         return job
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
@@ -149,11 +157,14 @@ class WriteJobs:
             record = _record(snapshot, job_id)
             if record is not None and record["state"] in ("applying", "committed"):
                 return False
+            if record is not None:
+                _discard_loading(record, changes)
             changes.writes[job_key(job_id)] = job_record("aborted", order["table"], WriteMode(order["mode"]))
             return True
 
         if self._change(body):
             self._engine.drop_runs(job_id)
+            self._garbage.notify()
         return b""
 
     def _commit_job(self, argument: bytes) -> bytes:
@@ -172,8 +183,20 @@ class WriteJobs:
                 self._apply(job_id, record, schema, order["staged"], again=False)
         except _JobEndedError:
             return b""
+        except (TransactionConflictError, StorageUnavailableError):
+            # Another caller may have committed it meanwhile, and dropped the runs that this one was reading.
+            if not self._is_committed(job_id):
+                raise
         self._engine.drop_runs(job_id)
         return b""
+
+    def _is_committed(self, job_id: str) -> bool:
+        snapshot = self._engine.begin(True)
+        try:
+            record = _record(snapshot, job_id)
+        finally:
+            snapshot.close()
+        return record is not None and record["state"] == "committed"
 
     def _apply(self, job_id: str, record: _Record, schema: TableSchema, staged: list[str], *, again: bool) -> None:
         """Commit a job in place; `again` after a crash, when it is decided and needs no checks."""
@@ -224,16 +247,13 @@ class WriteJobs:
 
         def prepare(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema:
             current = _open_record(snapshot, job_id)
-            if "loading" in current:
-                changes.writes[garbage_key(bytes.fromhex(current["loading"]))] = b"\x01"
+            _discard_loading(current, changes)
             space = allocate_space(snapshot, changes.writes)
             changes.writes[job_key(job_id)] = job_record("open", table, mode, loading=space.hex())
             return replace(_schema(snapshot, table), space=space)
 
         loaded = self._change(prepare)
         rows = JobRows(self._engine, self._catalog.bind(loaded.encode()), mode, staged)
-        for chunk in rows.chunks(None):
-            self._engine.commit(None, WriteSet(derived=chunk))
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _open_record(snapshot, job_id).get("loading") != loaded.space.hex():
@@ -248,7 +268,27 @@ class WriteJobs:
             changes.writes[job_key(job_id)] = job_record("committed", table, mode)
             changes.changed_spaces.update((current.space, loaded.space))
 
-        self._change(publish, attempts=1)
+        try:
+            rows.check_sizes()
+            for chunk in rows.chunks(None):
+                self._engine.commit(None, WriteSet(derived=chunk))
+            self._change(publish, attempts=1)
+        except CommitOutcomeUnknownError:
+            raise  # the table may be there
+        except (StructableError, _JobEndedError):
+            self._discard_space(table, loaded.space)
+            raise
+        self._garbage.notify()
+
+    def _discard_space(self, table: str, space: bytes) -> None:
+        """Have a space collected that was loaded for nothing, also where it was discarded while it was being loaded."""
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            schema = read_schema(snapshot, table)
+            if schema is None or schema.space != space:
+                changes.writes[garbage_key(space)] = b"\x01"
+
+        self._change(body)
         self._garbage.notify()
 
     def _sweep(self) -> None:
@@ -266,8 +306,7 @@ class WriteJobs:
                         alive.add(job_id)
                 elif record["state"] != "open" or now - runs.get(job_id, 0.0) > _KEEP_SECONDS:
                     changes.writes[job_key(job_id)] = None
-                    if "loading" in record:
-                        changes.writes[garbage_key(bytes.fromhex(record["loading"]))] = b"\x01"
+                    _discard_loading(record, changes)
                 else:
                     alive.add(job_id)
             return alive
@@ -329,6 +368,12 @@ def _schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
 def _record(snapshot: EngineSnapshot, job_id: str) -> _Record | None:
     raw = snapshot.get(job_key(job_id))
     return None if raw is None else cast(_Record, json.loads(raw))
+
+
+def _discard_loading(record: _Record, changes: WriteSet) -> None:
+    """Have the space collected that an earlier attempt to commit has loaded."""
+    if "loading" in record:
+        changes.writes[garbage_key(bytes.fromhex(record["loading"]))] = b"\x01"
 
 
 def _open_record(snapshot: EngineSnapshot, job_id: str) -> _Record:

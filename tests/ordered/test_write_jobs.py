@@ -1,0 +1,111 @@
+"""Write jobs beside other stores, other committers and other schemas."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from structable.backends.memory.engine import MemoryEngine
+from structable.backends.memory.versions import VersionedMap
+from structable.backends.ordered import BulkCommit, EngineSnapshot, OrderedStorage, WriteSet
+from structable.spi import (
+    Field,
+    FieldSizeLimitError,
+    StagedWrite,
+    Storage,
+    StorageUnavailableError,
+    StructableError,
+    TableSpecification,
+    WriteJob,
+    WriteMode,
+    connect,
+)
+
+
+def items(*indexes: str) -> TableSpecification:
+    return TableSpecification("items", [Field.int("id"), Field.string("text")], ["id"], indexes)
+
+
+def new_storage() -> Storage:
+    storage = connect("memory://")
+    storage.admin.create(items())
+    return storage
+
+
+def staged(storage: Storage, mode: str, job_id: str, texts: dict[int, str]) -> tuple[WriteJob, list[StagedWrite]]:
+    job = storage.begin_write("items", mode=mode, job_id=job_id)
+    batch = pa.record_batch([pa.array(list(texts), pa.int32()), pa.array(list(texts.values()))], names=["id", "text"])
+    return job, [storage.stage(job, 0, 0, [batch])]
+
+
+def test_two_stores_may_use_one_job_id() -> None:
+    one, other = new_storage(), new_storage()
+    first, second = staged(one, "upsert", "daily", {1: "one"}), staged(other, "upsert", "daily", {2: "other"})
+    one.commit_write(*first)
+    other.commit_write(*second)
+    assert [row.id for row in other.table("items").scan()] == [2]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "insert", "replace", "overwrite"])
+def test_rows_too_large_for_an_index_added_since(mode: str) -> None:
+    storage = new_storage()
+    job = staged(storage, mode, "job", {1: "x" * 3_000})
+    storage.admin.create_or_update(items("text"))
+    with pytest.raises(FieldSizeLimitError):
+        storage.commit_write(*job)
+    assert storage.table("items").count() == 0
+
+
+@pytest.mark.parametrize("mode", list(WriteMode))
+def test_two_committers_of_one_job(mode: WriteMode) -> None:
+    """One of them does it; the other finds it done, or is told to try again, which then does nothing."""
+    for _ in range(10):
+        storage = new_storage()
+        storage.table("items").upsert({"id": 1, "text": "before"})
+        texts = {1: "after"} if mode is WriteMode.UPDATE else dict.fromkeys(range(2, 3_000), "after")
+        if mode is WriteMode.DELETE:
+            job = storage.begin_write("items", mode=mode, job_id="job")
+            work = job, [storage.stage(job, 0, 0, [pa.record_batch({"id": pa.array([1], pa.int32())})])]
+        else:
+            work = staged(storage, mode, "job", texts)
+        with ThreadPoolExecutor(2) as threads:
+            for commit in [threads.submit(storage.commit_write, *work) for _ in range(2)]:
+                assert isinstance(commit.exception(), StructableError | None)
+        storage.commit_write(*work)
+        expected = {"upsert": 2_999, "insert": 2_999, "replace": 2_999, "update": 1, "delete": 0, "overwrite": 2_998}
+        assert storage.table("items").count() == expected[mode]
+
+
+class BreakingEngine(MemoryEngine):
+    """Fails at the second chunk that is loaded without a check."""
+
+    left = 1
+
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        if snapshot is None and None not in changes.derived.values():
+            self.left -= 1
+            if self.left < 0:
+                raise StorageUnavailableError("the disk is full")
+        super().commit(snapshot, changes)
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        raise NotImplementedError
+
+
+def test_what_a_failed_overwrite_has_loaded_is_collected() -> None:
+    storage = OrderedStorage(BreakingEngine(VersionedMap()), "memory://")
+    storage.admin.create(items())
+    job = staged(storage, "overwrite", "job", dict.fromkeys(range(5_000), "text"))
+    with pytest.raises(StorageUnavailableError):
+        storage.commit_write(*job)
+    storage.abort_write(job[0])
+    end = time.monotonic() + 30.0
+    while _pairs(storage, b"\0\0\0\2") and time.monotonic() < end:
+        time.sleep(0.01)
+    assert _pairs(storage, b"\0\0\0\2") == 0
+
+
+def _pairs(storage: OrderedStorage, space: bytes) -> int:
+    snapshot = storage._engine.begin(True)
+    return len(list(snapshot.scan(space, space + b"\xff")))
