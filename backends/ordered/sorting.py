@@ -15,7 +15,6 @@ Record: TypeAlias = tuple[bytes, bytes, bytes]
 """What to sort by, and two payloads."""
 
 _RUN_BYTES = 32 << 20
-_TOP_RECORDS = 10_000
 
 
 def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int | None = None) -> Iterator[Record]:
@@ -30,18 +29,20 @@ def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int
     limit : int, optional
         At most so many records.
     """
-    if limit is not None and limit <= _TOP_RECORDS:
-        yield from (heapq.nlargest if reverse else heapq.nsmallest)(limit, records)
-        return
     with ExitStack() as files:
         runs: list[Iterator[Record]] = []
         run: list[Record] = []
         size = 0
         for record in records:
             run.append(record)
-            size += sum(map(len, record)) + _OVERHEAD
+            size += _size(record)
             if size >= _RUN_BYTES:
                 run.sort(reverse=reverse)
+                if limit is not None:
+                    del run[limit:]
+                    size = sum(map(_size, run))
+                    if 2 * size <= _RUN_BYTES:
+                        continue  # the first rows of what was read so far are few: no file is needed
                 file = files.enter_context(tempfile.TemporaryFile())
                 for one in run:
                     marshal.dump(one, file)
@@ -53,6 +54,10 @@ def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int
             if number == limit:
                 return
             yield record
+
+
+def _size(record: Record) -> int:
+    return sum(map(len, record)) + _OVERHEAD
 
 
 _OVERHEAD = 200
