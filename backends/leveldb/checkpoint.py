@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
 
-from structable.spi.errors import StorageUnavailableError
+from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+
+from .log import live_tables
 
 __all__ = ["copy_checkpoint", "link_copy"]
 
@@ -29,48 +30,61 @@ def copy_checkpoint(database: Path, target: Path) -> None:
     ------
     StorageUnavailableError
         If it cannot be written, or the manifest never comes to rest.
+    DataCorruptionError
+        If the manifest cannot be read.
     """
     for _ in range(_ATTEMPTS):
         try:
-            before = _manifest(database)
             target.mkdir(mode=0o700)
-            link_copy(database, target)
-            if _manifest(database) == before and (target / before[0]).stat().st_size == before[1]:
+            if link_copy(database, target):
                 return
-        except FileNotFoundError:
-            if not target.parent.is_dir():
-                raise StorageUnavailableError(f"{target.parent} is gone") from None  # else a file was deleted meanwhile
-        except OSError as error:
+        except FileNotFoundError as error:
+            if not target.is_dir():
+                raise StorageUnavailableError(f"a checkpoint cannot be made in {target}: {error}") from error
+            # else compaction has deleted a file meanwhile
+        except (OSError, DataCorruptionError) as error:
             shutil.rmtree(target, ignore_errors=True)
+            if isinstance(error, DataCorruptionError):
+                raise
             raise StorageUnavailableError(f"a checkpoint cannot be made in {target}: {error}") from error
         shutil.rmtree(target, ignore_errors=True)
     raise StorageUnavailableError(f"LevelDB did not come to rest for a checkpoint of {database}")
 
 
-def link_copy(source: Path, target: Path) -> None:
+def link_copy(source: Path, target: Path) -> bool:
     """Link the table files of a database into an existing folder, and copy what LevelDB writes to.
+
+    Only tables that the manifest names are linked. Another one is just being written by a compaction, and the copy
+    would give its number to a table of its own, and so write into the file that both share.
+
+    Returns
+    -------
+    bool
+        False if the database has changed meanwhile, so that the copy is useless.
 
     Raises
     ------
     OSError
-        If it cannot be done.
+        If it cannot be done, or a file has been deleted meanwhile.
+    DataCorruptionError
+        If the manifest cannot be read.
     """
-    for name in os.listdir(source):
-        if name.endswith((".ldb", ".sst")):
-            try:
-                os.link(source / name, target / name)
-            except PermissionError:  # a file system without hard links
-                shutil.copyfile(source / name, target / name)
-        elif name.startswith("MANIFEST-") or name.endswith(".log") or name == "CURRENT":
+    current = (source / "CURRENT").read_bytes()
+    manifest = current.decode().strip()
+    content = (source / manifest).read_bytes()
+    try:
+        tables = live_tables(content)
+    except (ValueError, IndexError) as error:
+        raise DataCorruptionError(f"the manifest {source / manifest} is damaged: {error}") from error
+    for table in tables:
+        name = f"{table:06}.ldb"
+        try:
+            os.link(source / name, target / name)
+        except PermissionError:  # a file system without hard links
             shutil.copyfile(source / name, target / name)
-
-
-def _manifest(database: Path) -> tuple[str, int]:
-    name = (database / "CURRENT").read_text().strip()
-    return name, (database / name).stat().st_size
-
-
-def remove(folder: Path) -> None:
-    """Remove a checkpoint; whatever is open stays readable."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)
+    for name in os.listdir(source):
+        if name.endswith(".log"):
+            shutil.copyfile(source / name, target / name)
+    (target / manifest).write_bytes(content)
+    (target / "CURRENT").write_bytes(current)
+    return (source / manifest).stat().st_size == len(content) and (source / "CURRENT").read_bytes() == current

@@ -156,11 +156,14 @@ class Folder:
 
     def record_clean(self) -> None:
         """Note the files' sizes after an orderly and durable close."""
-        sizes = {
-            entry.name: entry.stat().st_size for entry in os.scandir(self.database) if _CHECKED.fullmatch(entry.name)
-        }
         with contextlib.suppress(OSError):  # it only means that the next opening cannot compare
-            _replace(self._clean, json.dumps(sizes).encode())
+            sizes = {
+                entry.name: entry.stat().st_size
+                for entry in os.scandir(self.database)
+                if _CHECKED.fullmatch(entry.name)
+            }
+            note = {"current": (self.database / "CURRENT").read_text(), "sizes": sizes}
+            _replace(self._clean, json.dumps(note).encode())
 
     def check_clean(self) -> None:
         """Compare the files with their sizes at the last orderly close, and drop the note.
@@ -173,10 +176,12 @@ class Folder:
             If a file is gone or shorter.
         """
         try:
-            sizes = json.loads(self._clean.read_text())
-        except (OSError, ValueError):
+            note = json.loads(self._clean.read_text())
+            # Each opening has its own manifest: if it is another one, other software has been here, and may have been.
+            sizes = note["sizes"] if (self.database / "CURRENT").read_text() == note["current"] else {}
+        except (OSError, ValueError, KeyError):
             return
-        for name, size in sizes.items() if isinstance(sizes, dict) else ():
+        for name, size in sizes.items():
             try:
                 found = os.stat(self.database / name).st_size
             except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""LevelDB's log files: taking back a record whose write failed.
+"""LevelDB's log files: taking back a record whose write failed, and what a manifest, a log too, says.
 
 After a failed write the record may be in the log, wholly or in part, and be there again when the database is opened.
 LevelDB appends to nothing after the failure, so cutting the log back to the records before it makes the outcome
@@ -11,12 +11,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["log_files", "probe_space", "retract", "sync_logs"]
+__all__ = ["live_tables", "log_files", "probe_space", "retract", "sync_logs"]
 
 _BLOCK = 32768
 _HEADER = 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _BATCH_HEADER = 12
+# Tags of a manifest's edits, from LevelDB's version_edit.cc.
+_COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_POINTER = range(1, 6)
+_DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG = 6, 7, 9
 _PROBE = 256 << 10
 
 
@@ -108,6 +111,42 @@ def retract(folder: Path, batch: Iterable[Mapping[bytes, bytes | None]], *, is_s
             os.close(descriptor)
 
 
+def live_tables(manifest: bytes) -> set[int]:
+    """Return the numbers of the table files that a manifest's newest state consists of.
+
+    Raises
+    ------
+    ValueError, IndexError
+        If the manifest cannot be read.
+    """
+    live: set[int] = set()
+    for _, _, edit in _records(manifest):
+        place = 0
+        while place < len(edit):
+            tag, place = _number(edit, place)
+            if tag == _COMPARATOR:
+                _, place = _text(edit, place)
+            elif tag in (_LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG):
+                _, place = _number(edit, place)
+            elif tag == _COMPACT_POINTER:
+                _, place = _number(edit, place)
+                _, place = _text(edit, place)
+            elif tag == _DELETED_FILE:
+                _, place = _number(edit, place)
+                file, place = _number(edit, place)
+                live.discard(file)
+            elif tag == _NEW_FILE:
+                _, place = _number(edit, place)
+                file, place = _number(edit, place)
+                _, place = _number(edit, place)
+                _, place = _text(edit, place)
+                _, place = _text(edit, place)
+                live.add(file)
+            else:
+                raise ValueError(f"unknown tag {tag}")
+    return live
+
+
 def _records(content: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield start, end and data of each complete record."""
     place, start = 0, 0
@@ -146,11 +185,16 @@ def _operations(record: bytes) -> list[tuple[bytes, bytes | None]]:
 
 
 def _text(record: bytes, place: int) -> tuple[bytes, int]:
-    length = shift = 0
+    length, place = _number(record, place)
+    return record[place : place + length], place + length
+
+
+def _number(record: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
     while True:
         byte = record[place]
         place += 1
-        length |= (byte & 127) << shift
+        number |= (byte & 127) << shift
         if byte < 128:
-            return record[place : place + length], place + length
+            return number, place
         shift += 7
