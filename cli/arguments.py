@@ -20,7 +20,7 @@ Url = Annotated[
     str,
     typer.Argument(
         metavar="[URL]",
-        help=f"The store, e.g. leveldb:///folder. Left out, the environment variable {URL_VARIABLE} names it.",
+        help=f"The store, as scheme://place. Left out, the environment variable {URL_VARIABLE} names it.",
         show_default=False,
     ),
 ]
@@ -47,10 +47,11 @@ def _url_of_environment(command: str) -> str:
     url = os.environ.get(URL_VARIABLE, "")
     if not url:
         raise UsageProblem(
-            f"no store is given: name its URL first, as in '{command} leveldb:///folder', or set {URL_VARIABLE}"
+            f"no store is given: name its URL first, as in '{command} scheme://place', or set {URL_VARIABLE}; "
+            "'structable backends' lists the schemes"
         )
     if "://" not in url:
-        raise UsageProblem(f"{URL_VARIABLE} is {url!r}, which is not a storage URL like leveldb:///folder")
+        raise UsageProblem(f"{URL_VARIABLE} is {url!r}, which is not a storage URL like scheme://place")
     return url
 
 

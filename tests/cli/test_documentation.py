@@ -26,7 +26,7 @@ def test_example_shows_what_happens(tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHON": sys.executable, "PYTHONUTF8": "1"},
-        timeout=120,
+        timeout=280,
         check=False,
     )
     # A table's last column is filled up with spaces, which the page does not show.
