@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import itertools
 import logging
+import os
 import pickle
 import random
 import secrets
@@ -89,6 +90,7 @@ class Keeper:
         self._plans: dict[str, _HeldPlan] = {}
         self._stores = OpenStores(_IDLE_STORE_SECONDS)
         self._closed = threading.Event()
+        self._process = os.getpid()
         secret = secrets.token_bytes(32)
         self._planners = Door("127.0.0.1", secret, self._serve_planner)
         self._readers = Door(bind, secret, self._serve_reader)
@@ -110,8 +112,8 @@ class Keeper:
         return self._closed.is_set()
 
     def close(self) -> None:
-        """Give up all snapshots and connections; idempotent."""
-        if self._closed.is_set():
+        """Give up all snapshots and connections; idempotent. In a process forked from the driver's it does nothing."""
+        if self._closed.is_set() or os.getpid() != self._process:
             return
         self._closed.set()
         atexit.unregister(self.close)

@@ -17,6 +17,7 @@ from .errors import one_line_errors
 from .filters import translate_filter
 from .keeper_client import KeeperClient
 from .options import ReadOptions
+from .scan_isolation import is_probe
 from .types import check_read_schema
 
 __all__ = ["FilteringReader", "SplitPartition", "StructableReader"]
@@ -65,6 +66,8 @@ class StructableReader(spark.DataSourceReader):
 
     @one_line_errors()
     def partitions(self) -> list[spark.InputPartition]:
+        if is_probe(self._schema):
+            return []
         planned = self._keeper.plan(self._options, self._columns, self._where)
         return [SplitPartition(planned.plan_id, split) for split in planned.splits]
 

@@ -1,12 +1,13 @@
-"""Keeps the scans of a DataFrame apart in the JVM, without which filters cannot be pushed down correctly.
+"""Gives each scan of a DataFrame a reader of its own in the JVM, which takes over its filters and its columns.
 
 Spark up to 4.3 stores what `pushFilters` and `partitions` returned in an object that all scans of one `load()` share.
 Of two scans with different filters the last one planned wins, in one query (`df.where(a).union(df.where(b))`) and even
-between queries (`df.where(a).count()`, then `df.count()`), and the others silently read its rows. An optimizer rule
-gives each scan an object of its own instead, before filters are pushed down. That also makes each query plan its scans
-anew, on a new snapshot.
+between queries (`df.where(a).count()`, then `df.count()`), and the others silently read its rows. Nor does it tell a
+reader in Python which columns a query needs. An optimizer rule replaces the table of each scan by one that
 
-Along with it, filters whose dates Python cannot hold stay with Spark, whose own pushdown fails on them.
+- belongs to this scan alone, which also makes each query plan its scans anew, on a new snapshot;
+- offers the filters first, in a probe that takes no snapshot, and plans once filters and columns are known;
+- keeps filters with Spark whose dates Python cannot hold, on which Spark's own pushdown fails.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import warnings
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
-__all__ = ["isolate_scans"]
+__all__ = ["is_probe", "isolate_scans"]
+
+_PROBE = "structable.probe"
 
 # Compiled by Janino, which Spark brings for its code generation. It knows no generics, hence the erased signatures.
 _RULE_CLASS = "StructableScanIsolation"
@@ -24,15 +28,21 @@ _JAVA = """
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
@@ -69,42 +79,90 @@ public final class StructableScanIsolation extends Rule {
   }
 
   public static final class IsolatedTable extends PythonTable {
-    private final PythonDataSourceV2 provider;
+    private final PythonTable shared;
 
-    public IsolatedTable(PythonTable shared) { this(new PythonDataSourceV2(), shared); }
-
-    private IsolatedTable(PythonDataSourceV2 provider, PythonTable shared) {
-      super(provider, FORMAT, shared.schema());
-      provider.setShortName(FORMAT);
-      this.provider = provider;
-      try {
-        // The data source that load() made, to spare the Python process that would make it again.
-        Field from = PythonTable.class.getDeclaredField("ds");
-        Field made = PythonDataSourceV2.class.getDeclaredField("dataSourceInPython");
-        from.setAccessible(true);
-        made.setAccessible(true);
-        made.set(provider, made.get(from.get(shared)));
-      } catch (ReflectiveOperationException other) {
-        // Another version of Spark makes it again.
-      }
+    public IsolatedTable(PythonTable shared) {
+      super(newProvider(shared), FORMAT, shared.schema());
+      this.shared = shared;
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      return new IsolatedScanBuilder(provider, schema(), options);
+      return new IsolatedScanBuilder(shared, options);
     }
   }
 
-  public static final class IsolatedScanBuilder extends PythonScanBuilder {
-    public IsolatedScanBuilder(PythonDataSourceV2 provider, StructType schema, CaseInsensitiveStringMap options) {
-      super(provider, FORMAT, schema, options);
+  static PythonDataSourceV2 newProvider(PythonTable shared) {
+    PythonDataSourceV2 provider = new PythonDataSourceV2();
+    provider.setShortName(FORMAT);
+    try {
+      // The data source that load() made, to spare the Python process that would make it again.
+      Field from = PythonTable.class.getDeclaredField("ds");
+      Field made = PythonDataSourceV2.class.getDeclaredField("dataSourceInPython");
+      from.setAccessible(true);
+      made.setAccessible(true);
+      made.set(provider, made.get(from.get(shared)));
+    } catch (ReflectiveOperationException other) {
+      // Another version of Spark makes it again.
+    }
+    return provider;
+  }
+
+  public static final class IsolatedScanBuilder extends PythonScanBuilder implements SupportsPushDownRequiredColumns {
+    private final PythonTable shared;
+    private final CaseInsensitiveStringMap options;
+    private Filter[] accepted = new Filter[0];
+    private StructType required;
+
+    public IsolatedScanBuilder(PythonTable shared, CaseInsensitiveStringMap options) {
+      super(newProvider(shared), FORMAT, shared.schema(), options);
+      this.shared = shared;
+      this.options = options;
+      this.required = shared.schema();
     }
 
     public Filter[] pushFilters(Filter[] filters) {
       List fitting = new ArrayList();
       List left = new ArrayList();
       for (int i = 0; i < filters.length; i++) (fits(filters[i]) ? fitting : left).add(filters[i]);
-      if (!fitting.isEmpty()) left.addAll(Arrays.asList(super.pushFilters((Filter[]) fitting.toArray(new Filter[0]))));
+      if (!fitting.isEmpty()) {
+        PythonScanBuilder probe = builder(marked(shared.schema()));
+        left.addAll(Arrays.asList(probe.pushFilters((Filter[]) fitting.toArray(new Filter[0]))));
+        accepted = probe.pushedFilters();
+      }
       return (Filter[]) left.toArray(new Filter[0]);
+    }
+
+    public Filter[] pushedFilters() { return accepted; }
+
+    public void pruneColumns(StructType columns) { required = columns; }
+
+    public Scan build() {
+      PythonScanBuilder last = builder(columns());
+      if (accepted.length > 0) last.pushFilters(accepted);
+      return last.build();
+    }
+
+    private PythonScanBuilder builder(StructType schema) {
+      return new PythonScanBuilder(newProvider(shared), FORMAT, schema, options);
+    }
+
+    // What the query needs and what the filters name, for Spark describes them by the schema; and a column at least.
+    private StructType columns() {
+      Set names = new HashSet(Arrays.asList(required.fieldNames()));
+      for (int i = 0; i < accepted.length; i++) names.addAll(Arrays.asList(accepted[i].references()));
+      StructField[] all = shared.schema().fields();
+      if (names.isEmpty()) names.add(all[0].name());
+      List chosen = new ArrayList();
+      for (int i = 0; i < all.length; i++) if (names.contains(all[i].name())) chosen.add(all[i]);
+      return new StructType((StructField[]) chosen.toArray(new StructField[0]));
+    }
+
+    private static StructType marked(StructType schema) {
+      StructField[] fields = (StructField[]) schema.fields().clone();
+      StructField first = fields[0];
+      fields[0] = new StructField(
+          first.name(), first.dataType(), first.nullable(), new MetadataBuilder().putBoolean("@PROBE@", true).build());
+      return new StructType(fields);
     }
 
     // The years 1 to 9999 are Python's.
@@ -137,17 +195,22 @@ public final class StructableScanIsolation extends Rule {
     private static boolean fitsYear(int year) { return year >= 1 && year <= 9999; }
   }
 }
-"""
+""".replace("@PROBE@", _PROBE)
+
+
+def is_probe(schema: StructType) -> bool:
+    """Tell whether a reader is asked for its opinion of filters only, and its partitions will not be read."""
+    return bool(schema.fields) and bool(schema.fields[0].metadata.get(_PROBE))
 
 
 def isolate_scans(spark: SparkSession) -> bool:
-    """Give each scan of the format an object of its own, in this session and those made from it.
+    """Give each scan of the format a reader of its own, in this session and those made from it.
 
     Returns
     -------
     bool
         Whether that worked, and filters may be pushed down. If not, there is a warning, and results are right: Spark
-        evaluates all filters itself, and scans of one `load()` share a snapshot.
+        evaluates all filters itself and reads all columns, and scans of one `load()` share a snapshot.
     """
     try:
         if not _has_rule(spark):

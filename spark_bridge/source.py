@@ -38,7 +38,7 @@ class StructableDataSource(DataSource):
     @one_line_errors()
     def reader(self, schema: StructType) -> StructableReader:
         options = ReadOptions.parse(self.options)
-        if options.columns is not None and list(options.columns) != schema.fieldNames():
+        if options.columns is not None and not set(schema.fieldNames()) <= set(options.columns):
             raise ValueError(
                 f"the option columns names {', '.join(options.columns)}, and the schema names "
                 f"{', '.join(schema.fieldNames())}; give only one of the two"

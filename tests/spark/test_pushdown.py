@@ -8,8 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as pushed
 from pyspark.sql.functions import expr, lit
 
+from structable.spark_bridge import registration
 from structable.spark_bridge.filters import translate_filter
-from structable.spi import Storage, Value, connect
+from structable.spark_bridge.options import ReadOptions
+from structable.spi import Filter, Storage, Value, connect
 from tests.spark.conftest import Tables
 from tests.spark.samples import EVERYTHING, ROWS, RUNS, UTC, runs
 
@@ -164,6 +166,40 @@ def test_scans_of_one_frame_have_their_own_filters(tables: Tables, storage: Stor
     assert frame.count() == 100
     assert frame.where("started >= 95").unionAll(frame.where("started < 3")).unionAll(frame).count() == 108
     assert frame.where("started < 10").count() == 10
+
+
+@pytest.fixture
+def planned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Return the columns of each scan that the keeper plans from now on."""
+    keeper = registration._keepers[spark.sparkContext]
+    plan = keeper._operations["plan"]
+    seen: list[tuple[str, ...]] = []
+
+    def observed(options: ReadOptions, columns: tuple[str, ...], where: Filter | None) -> object:
+        seen.append(columns)
+        return plan(options, columns, where)
+
+    monkeypatch.setitem(keeper._operations, "plan", observed)
+    return seen
+
+
+def test_a_query_reads_the_columns_it_uses(tables: Tables, storage: Storage, planned: list[tuple[str, ...]]) -> None:
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert_many(runs(10))
+    frame = tables.read("runs")
+    assert frame.where("cost + 1 > 2 and started > 1").select("status").distinct().count() == 2
+    assert frame.groupBy().agg({"cost": "max"}).collect() == [(2.25,)]
+    assert frame.count() == 10
+    assert len(frame.collect()) == 10
+    assert planned == [("started", "status", "cost"), ("cost",), ("app",), RUNS.field_names]
+
+
+def test_a_query_plans_each_scan_once(tables: Tables, storage: Storage, planned: list[tuple[str, ...]]) -> None:
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert_many(runs(10))
+    frame = tables.read("runs", columns="cost,started")
+    assert frame.where("started < 5").join(frame.select("started"), "started").count() == 5
+    assert planned == [("started",), ("started",)]
 
 
 def test_a_filter_on_a_pruned_column_is_not_lost(tables: Tables, storage: Storage) -> None:
