@@ -38,6 +38,8 @@ __all__ = ["OrderedTable"]
 _ALL = Range()
 _ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
 _MOST_ORIGINALS = 4_096
+_LARGEST_ORIGINAL = 4_096
+"""Bytes; so a transaction that reads much holds at most 16 MiB of it."""
 
 
 class OrderedTable(StructuredTable):
@@ -87,7 +89,7 @@ class OrderedTable(StructuredTable):
                 tx.fail(error)
             if tx.reads is not None:
                 tx.reads.keys.add(raw_key)
-            if len(originals) < _MOST_ORIGINALS:
+            if len(originals) < _MOST_ORIGINALS and (raw is None or len(raw) <= _LARGEST_ORIGINAL):
                 originals[raw_key] = raw
         if self.increments and raw_key in self.increments:
             raw = self.binding.incremented(raw, self.increments[raw_key])
@@ -102,7 +104,8 @@ class OrderedTable(StructuredTable):
             tx.fail(error)
         if tx.reads is not None:
             tx.reads.keys.update(raw_keys)
-        if len(self._originals) + len(raw_keys) <= _MOST_ORIGINALS:
+        largest = max(map(len, filter(None, found)), default=0)
+        if len(self._originals) + len(raw_keys) <= _MOST_ORIGINALS and largest <= _LARGEST_ORIGINAL:
             self._originals.update(zip(raw_keys, found, strict=True))
         if self.writes or self.increments:
             writes, increments = self.writes, self.increments

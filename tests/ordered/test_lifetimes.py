@@ -1,6 +1,7 @@
 """Snapshots, scans, plans and stores: what they hold, how long, and what is said afterwards."""
 
 import gc
+import tracemalloc
 
 import pytest
 
@@ -106,3 +107,33 @@ def test_memory_forgets_what_was_deleted() -> None:
     table.insert({"n": 7})
     assert [row.n for row in table.scan()] == [7]
     assert len(list(stored.keys(b"\0\0\0\1", b"\0\0\0\2"))) < 20
+
+
+class CopyingSnapshot(MemorySnapshot):
+    """Returns new bytes each time, as a store on disk does."""
+
+    def get(self, key: bytes) -> bytes | None:
+        found = super().get(key)
+        return None if found is None else bytes(bytearray(found))
+
+
+class CopyingEngine(MemoryEngine):
+    def begin(self, read_only: bool) -> MemorySnapshot:
+        return CopyingSnapshot(self, self._stored)
+
+
+def test_a_transaction_that_reads_much_does_not_hold_it() -> None:
+    storage = OrderedStorage(CopyingEngine(VersionedMap()), "memory://")
+    storage.admin.create(TableSpecification("files", [Field.int("n"), Field.bytes("content")], ["n"]))
+    storage.table("files").upsert_many([{"n": n, "content": bytes(1 << 20)} for n in range(40)])
+    with storage.transaction() as transaction:
+        files = transaction.table("files")
+        tracemalloc.start()
+        try:
+            for n in range(40):
+                files.read((n,))
+            files.multi_read([(n,) for n in range(40)])
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert held < 8 << 20
