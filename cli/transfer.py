@@ -17,6 +17,7 @@ from structable.spi import (
     InvalidFieldError,
     Range,
     Storage,
+    StructableError,
     UnsupportedOperationError,
     WriteJob,
     WriteMode,
@@ -93,7 +94,8 @@ def import_rows(
             except BaseException:
                 # A name of the user's own stays usable: the next attempt goes on under it. Nobody knows ours.
                 if job_id is None:
-                    storage.abort_write(job)
+                    with contextlib.suppress(StructableError):  # the first error counts; dead jobs are swept
+                        storage.abort_write(job)
                 raise
     typer.echo(f"{rows:,} rows of {source.name} are in table {table} (job {name})", err=True)
 
