@@ -53,6 +53,8 @@ class StorageUrl:
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         if not separator or not scheme.replace("+", "").replace("-", "").isalnum():
             raise ValueError(f"{mask_url(url)!r} is not a storage URL, which looks like scheme://place?option=value")
+        if "#" in rest:
+            raise ValueError(f"{mask_url(url)!r}: a number sign is written %23")
         rest, _, query = rest.partition("?")
         if _hides_password(rest, query):
             raise ValueError(f"{mask_url(url)!r}: a question mark in a user name or password is written %3F")
