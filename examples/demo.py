@@ -22,15 +22,16 @@ from rich.console import Console
 from rich.table import Table
 
 from structable.spark_bridge import register
-from structable.spi import Storage, col, connect, mask_url
+from structable.spi import Range, Row, Storage, col, connect, mask_url
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from flights.analysis import aggregate, draw
-from flights.service import Outcome, Service
-from flights.tables import CHANGES, DELAYS, SOURCES, data_folder, read_source
+from examples.flights.analysis import aggregate, draw
+from examples.flights.loading import data_folder, read_source
+from examples.flights.service import Date, Outcome, Service
+from examples.flights.tables import CHANGES, DELAYS, SOURCES
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 100)
 
 
 def main() -> None:
@@ -41,22 +42,27 @@ def main() -> None:
         console.print(f"[bold]structable[/]: the flights of 2013 from New York, on {mask_url(url)}\n")
         _load(spark, storage, url, options.days)
         _look(storage)
-        with _timed("Three things at once: the service changes flights, Spark reads them, and writes its result"):
-            service = Service(url, options.processes, options.transactions)
-            with _timed("  the Spark job: two joins, delays by carrier and month, one atomic write"):
+        dates = _dates(storage)
+        with _timed("a service of several processes changed flights, while Spark read them and wrote its result"):
+            service = Service(url, options.processes, options.transactions, dates)
+            with _timed("the Spark job: two joins, delays by carrier and month, one atomic write"):
                 aggregate(spark, url)
             outcomes = service.outcomes()
         _check(storage, outcomes)
         _report(storage)
         draw(storage, options.chart)
-        console.print(f"\nChart: [bold]{options.chart.resolve()}[/]")
+        console.print(f"\nThe chart: [bold]{options.chart.resolve()}[/]")
     console.print(f"All in {time.perf_counter() - began:.1f} s")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--url", help="a store that several processes can use; a temporary LevelDB folder by default")
-    parser.add_argument("--chart", type=Path, default=Path("build/demo/delays.png"), help="where the chart goes")
+    parser.add_argument(
+        "--url",
+        help="a store that several processes can use, whose tables flights, airlines, airports, planes, weather, "
+        "changes and delays are replaced; a temporary LevelDB folder by default",
+    )
+    parser.add_argument("--chart", type=Path, default=Path("artifacts/delays.png"), help="where the chart goes")
     parser.add_argument("--days", type=int, help="load flights of the first days of the year only")
     parser.add_argument("--processes", type=int, default=3, help="processes of the service")
     parser.add_argument("--transactions", type=int, default=400, help="transactions of each of them")
@@ -76,7 +82,10 @@ def _store_url(url: str | None) -> Iterator[str]:
 def _session() -> Iterator[SparkSession]:
     # Spark's workers take the first python3 of the path otherwise, which may not have structable.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with _timed("Spark is up, with two cores"):
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # What Java says goes to a file: Spark greets with a page of warnings.
+    log = Path("artifacts/spark.log")
+    with _timed("Spark is up, with two cores"), _standard_error_in(log):
         spark = (
             SparkSession.builder.master("local[2]")
             .appName("structable demo")
@@ -85,6 +94,7 @@ def _session() -> Iterator[SparkSession]:
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.log.level", "ERROR")
             .getOrCreate()
         )
@@ -93,6 +103,20 @@ def _session() -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _standard_error_in(path: Path) -> Iterator[None]:
+    """Let this process, and those that it starts, write their errors to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = os.dup(2)
+    try:
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 @contextmanager
@@ -108,8 +132,8 @@ def _load(spark: SparkSession, storage: Storage, url: str, days: int | None) -> 
         storage.admin.create(spec)
     with data_folder() as folder:
         for spec in SOURCES:
-            with _timed(f"loaded {spec.name}, one atomic write job"):
-                rows = read_source(spark, folder, spec, days)
+            with _timed(f"loaded {spec.name}: one atomic write job"):
+                rows = read_source(spark, url, folder, spec, days)
                 target = rows.write.format("structable").option("url", url).option("table", spec.name)
                 target.option("mode", "insert").mode("append").save()
     counts = ", ".join(f"{storage.table(spec.name).count():,} {spec.name}" for spec in SOURCES)
@@ -117,51 +141,84 @@ def _load(spark: SparkSession, storage: Storage, url: str, days: int | None) -> 
 
 
 def _look(storage: Storage) -> None:
-    """Show a look-up, a scan by an index, and how a filter is answered."""
+    """Show a look-up, the rows that it leads to, a scan by an index, and how a filter is answered."""
     flights = storage.table("flights")
     row = flights.read((2013, 1, 1, "UA", 1545, "EWR"))
-    if row is not None:
-        console.print(f"A look-up: UA 1545 from {row.origin} to {row.dest}, {row.dep_delay} minutes late, plane {row.tailnum}")
-    newest = flights.scan_index("dest", "LAX", where=col("dep_delay") > 120, reverse=True, limit=3)
-    late = ", ".join(f"{row.carrier} {row.flight} on {row.month}/{row.day} ({row.dep_delay} min)" for row in newest)
-    console.print(f"By the index on dest: the last flights to LAX that left over two hours late: {late}")
-    console.print(f"How it is read: {flights.explain(where=(col('dest') == 'LAX') & (col('dep_delay') > 120))}\n")
+    assert row is not None
+    plane, airport = storage.table("planes").read((row.tailnum,)), storage.table("airports").read((row.dest,))
+    weather = storage.table("weather").read((row.origin, row.time_hour))
+    assert plane is not None
+    assert airport is not None
+    console.print(
+        f"A look-up: UA 1545 to {airport.name} left {row.dep_delay} minutes late; a {plane.manufacturer} {plane.model} "
+        f"of {plane.year}, at {weather.temp if weather else '?'} F"
+    )
+    latest = flights.scan_index("dest", "LAX", where=col("dep_delay") > 120, reverse=True, limit=3)
+    late = ", ".join(f"{row.carrier} {row.flight} on {row.month}/{row.day} by {row.dep_delay} min" for row in latest)
+    console.print(f"By the index on dest: the last flights to LAX that left over two hours late: {late or 'none'}")
+    console.print(f"How that is found: {flights.explain(where=(col('dest') == 'LAX') & (col('dep_delay') > 120))}\n")
+
+
+def _dates(storage: Storage) -> list[Date]:
+    """Return the days that have flights, each found by one step to behind all flights of the day before."""
+    flights, dates = storage.table("flights"), list[Date]()
+    while True:
+        range_ = Range.above(dates[-1]) if dates else Range.all()
+        with flights.scan(range_, columns=["day"], limit=1) as rows:
+            row = next(rows, None)
+        if row is None:
+            return dates
+        dates.append((row.year, row.month, row.day))
 
 
 def _check(storage: Storage, outcomes: list[Outcome]) -> None:
     """Compare what the processes say with both tables that they changed, in one snapshot."""
     transactions = sum(outcome.transactions for outcome in outcomes)
     attempts = sum(outcome.attempts for outcome in outcomes)
+    lookups, scans = sum(outcome.lookups for outcome in outcomes), sum(outcome.scans for outcome in outcomes)
     seconds = max(outcome.seconds for outcome in outcomes)
     with storage.transaction(read_only=True) as transaction:
         changes = list(transaction.table("changes").scan())
         changed = transaction.table("flights").scan(where=col("added_delay").is_not_null(), columns=["added_delay"])
         minutes = sum(row.added_delay for row in changed)
     counted = sum(row.transactions for row in changes)
-    if counted != transactions or sum(row.minutes for row in changes) != minutes:
-        raise SystemExit(f"the tables disagree: {transactions} transactions, {counted} counted, {minutes} minutes")
+    said = sum(outcome.minutes for outcome in outcomes)
+    if counted != transactions or not minutes == said == sum(row.minutes for row in changes):
+        raise SystemExit(
+            f"the tables disagree: {transactions} transactions, {counted} counted; {minutes} minutes, {said} committed"
+        )
     console.print(
-        f"          {len(outcomes)} processes committed {transactions:,} transactions in {seconds:.1f} s "
-        f"({attempts - transactions} run again after a conflict);\n"
-        f"          {minutes:,} minutes of delay added, the same in flights and in changes\n"
+        f"          {len(outcomes)} processes made {lookups:,} look-ups, {scans:,} scans by an index and "
+        f"{transactions:,} transactions in {seconds:.1f} s;\n"
+        f"          {attempts - transactions} transactions ran again after a conflict. They added {minutes:,} minutes "
+        "of delay:\n          flights, running totals and processes agree\n"
     )
 
 
 def _report(storage: Storage) -> None:
-    table = Table(title="Delays by carrier, from the table that the Spark job wrote")
-    for name in ("airline", "flights", "cancelled", "departure delay", "arrival delay", "plane age"):
-        table.add_column(name, justify="left" if name == "airline" else "right")
-    months: dict[str, list[tuple[int, int, float, float, float]]] = {}
+    """Show the Spark job's result, by carrier."""
+    table = Table(title="From the table that the Spark job wrote", caption="delays in minutes, age of planes in years")
+    for name in ("airline", "flights", "cancelled", "departure", "arrival", "age"):
+        table.add_column(name, justify="left" if name == "airline" else "right", no_wrap=True)
+    months: dict[str, list[Row]] = {}
     for row in storage.table("delays").scan():
-        months.setdefault(row.airline, []).append(
-            (row.flights, row.cancelled, row.departure_delay or 0.0, row.arrival_delay or 0.0, row.plane_age or 0.0)
+        months.setdefault(row.airline, []).append(row)
+    for airline, rows in sorted(months.items(), key=lambda item: -sum(row.flights for row in item[1])):
+        table.add_row(
+            airline,
+            f"{sum(row.flights for row in rows):,}",
+            f"{sum(row.cancelled for row in rows):,}",
+            f"{_mean(rows, 'departure_delay'):.1f}",
+            f"{_mean(rows, 'arrival_delay'):.1f}",
+            f"{_mean(rows, 'plane_age'):.1f}",
         )
-    for airline, rows in sorted(months.items(), key=lambda item: -sum(row[0] for row in item[1])):
-        flights = sum(row[0] for row in rows)
-        means = [sum(row[0] * row[column] for row in rows) / flights for column in (2, 3, 4)]
-        late = [f"{mean:.1f} min" for mean in means[:2]]
-        table.add_row(airline, f"{flights:,}", f"{sum(row[1] for row in rows):,}", *late, f"{means[2]:.1f} y")
     console.print(table)
+
+
+def _mean(rows: list[Row], name: str) -> float:
+    """Return the mean of the months' means, weighted by their flights."""
+    known: list[tuple[int, float]] = [(row.flights, value) for row in rows if (value := getattr(row, name)) is not None]
+    return sum(flights * value for flights, value in known) / (sum(flights for flights, _ in known) or 1)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from structable.spi import Storage, Value
+from structable.spi import Storage
 
 __all__ = ["aggregate", "draw"]
 
@@ -46,8 +46,8 @@ def draw(storage: Storage, path: Path, *, carriers: int = 6) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    flights: dict[Value, int] = defaultdict(int)
-    lines: dict[Value, list[tuple[int, float]]] = defaultdict(list)
+    flights: dict[str, int] = defaultdict(int)
+    lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in storage.table("delays").scan():
         flights[row.airline] += row.flights
         if row.arrival_delay is not None:
@@ -56,7 +56,9 @@ def draw(storage: Storage, path: Path, *, carriers: int = 6) -> None:
     for airline in sorted(flights, key=flights.__getitem__, reverse=True)[:carriers]:
         months, delays = zip(*lines[airline], strict=True)
         axes.plot(months, delays, marker="o", label=f"{airline} ({flights[airline]:,} flights)")
-    axes.set(xlabel="month of 2013", ylabel="mean arrival delay, minutes", title="Flights from New York: arrival delays")
+    axes.set(
+        xlabel="month of 2013", ylabel="mean arrival delay, minutes", title="Arrival delays of flights from New York"
+    )
     axes.set_xticks(range(1, 13))
     axes.axhline(0, color="grey", linewidth=0.8)
     axes.legend(fontsize="small")

@@ -1,198 +1,166 @@
-"""A service: desks, each a process of its own, that look flights up and book delays on one store at once."""
+"""A service of several processes that look flights up and book delays, all on one store at once."""
 
 from __future__ import annotations
 
-import datetime as dt
 import multiprocessing
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Event
 from time import perf_counter
 
 from structable.spi import Range, Row, Storage, Transaction, col, connect
 
 from .tables import FLIGHT_KEY
 
-__all__ = ["Desks", "Duties", "Statement", "statement"]
+__all__ = ["Outcome", "Service"]
 
 _SPAWN = multiprocessing.get_context("spawn")
 _AIRPORTS = ("EWR", "JFK", "LGA")
-_BOARD = 20
+_CARRIERS = ("B6", "EV", "UA")
+_BOARD = 10
+_HISTORIES = 10
+"""A plane's whole history is read for every so many transactions."""
 
 Date = tuple[int, int, int]
 """Year, month and day: the beginning of a flight's key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Duties:
-    """What each desk has to do.
+@dataclass(slots=True)
+class Outcome:
+    """What one process has done.
 
     Parameters
     ----------
-    lookups, histories, bookings : int
-        Flights to look up by their key, planes whose flights are read by the index, and delays to book.
-    endless : bool
-        Book delays until told to stop, not a number of them.
+    lookups, scans, scanned : int
+        Flights read by their key; scans by an index, and the rows that they found.
+    transactions, attempts, minutes : int
+        Committed transactions, how often their bodies ran for that, and the minutes of delay that they added.
+    seconds : float
+        How long it was at work.
     """
 
-    lookups: int = 2_000
-    histories: int = 200
-    bookings: int = 500
-    endless: bool = False
-
-
-@dataclass(slots=True)
-class Statement:
-    """What desks have done, and how long they took for it."""
-
     lookups: int = 0
-    lookup_seconds: float = 0.0
-    histories: int = 0
-    history_rows: int = 0
-    history_seconds: float = 0.0
-    bookings: int = 0
-    booking_seconds: float = 0.0
+    scans: int = 0
+    scanned: int = 0
+    transactions: int = 0
     attempts: int = 0
     minutes: int = 0
+    seconds: float = 0.0
 
 
-def statement(of: Sequence[Statement]) -> Statement:
-    """Add statements up; desks work at the same time, so the longest times count."""
-    total = Statement()
-    for one in of:
-        for name in ("lookups", "histories", "history_rows", "bookings", "attempts", "minutes"):
-            setattr(total, name, getattr(total, name) + getattr(one, name))
-        for name in ("lookup_seconds", "history_seconds", "booking_seconds"):
-            setattr(total, name, max(getattr(total, name), getattr(one, name)))
-    return total
-
-
-class Desks:
-    """Processes at work. Each connects to the store by itself, by its URL.
+class Service:
+    """Processes at work as soon as it is made. Each connects to the store by itself.
 
     Parameters
     ----------
     url : str
         The store.
-    names : sequence of str
-        One for each desk; their bookings are kept under it.
+    processes : int
+        How many.
+    transactions : int
+        What each of them commits.
     dates : sequence of tuple of int
-        The days that they work on, all of them in this order.
-    duties : Duties
-        What each has to do.
+        The days whose flights they work on, all of them in this order.
     """
 
-    def __init__(self, url: str, names: Sequence[str], dates: Sequence[Date], duties: Duties) -> None:
-        self._stop = _SPAWN.Event()
-        self._results: SimpleQueue[Statement] = _SPAWN.SimpleQueue()
+    def __init__(self, url: str, processes: int, transactions: int, dates: Sequence[Date]) -> None:
+        self._results: SimpleQueue[Outcome] = _SPAWN.SimpleQueue()
         self._processes = [
-            _SPAWN.Process(target=_work, args=(url, name, dates, duties, self._stop, self._results), name=name)
-            for name in names
+            _SPAWN.Process(target=_serve, args=(url, number, transactions, dates, self._results), name=f"desk {number}")
+            for number in range(processes)
         ]
         for process in self._processes:
             process.start()
 
-    def finish(self) -> Statement:
-        """Tell endless desks to stop, wait for all, and return what they did.
+    def outcomes(self) -> list[Outcome]:
+        """Wait for all processes, and return what they did.
 
         Raises
         ------
         RuntimeError
             If one of them failed; it has printed why.
         """
-        self._stop.set()
         for process in self._processes:
             process.join()
         failed = [process.name for process in self._processes if process.exitcode]
         if failed:
             raise RuntimeError(f"{', '.join(failed)} failed")
-        return statement([self._results.get() for _ in self._processes])
+        return [self._results.get() for _ in self._processes]
 
 
-def _work(
-    url: str, name: str, dates: Sequence[Date], duties: Duties, stop: Event, results: SimpleQueue[Statement]
-) -> None:
+def _serve(url: str, number: int, transactions: int, dates: Sequence[Date], results: SimpleQueue[Outcome]) -> None:
     with connect(url) as storage:
-        results.put(_Desk(storage, name, dates).work(duties, stop))
+        desk = _Desk(storage, number, dates)
+        begin = perf_counter()
+        for turn in range(transactions):
+            desk.work(turn)
+        desk.done.seconds = perf_counter() - begin
+    results.put(desk.done)
 
 
 class _Desk:
-    def __init__(self, storage: Storage, name: str, dates: Sequence[Date]) -> None:
-        self._storage = storage
-        self._name = name
-        self._dates = dates
-        self._chosen = random.Random(name)
-        self._flights = storage.table("flights")
-        self._done = Statement()
+    """What one process does."""
 
-    def work(self, duties: Duties, stop: Event) -> Statement:
-        done = self._done
-        begin = perf_counter()
-        for _ in range(0, duties.lookups, _BOARD):
-            self._look_up()
-        done.lookup_seconds = perf_counter() - begin
-        begin = perf_counter()
-        for _ in range(duties.histories):
-            self._read_history()
-        done.history_seconds = perf_counter() - begin
-        begin = perf_counter()
-        while not stop.is_set() if duties.endless else done.bookings < duties.bookings:
-            self._book(self._dates[done.bookings % len(self._dates)])
-        done.booking_seconds = perf_counter() - begin
-        return done
+    def __init__(self, storage: Storage, number: int, dates: Sequence[Date]) -> None:
+        self.done = Outcome()
+        self._storage = storage
+        self._dates = dates
+        self._chosen = random.Random(number)
+        self._flights = storage.table("flights")
+
+    def work(self, turn: int) -> None:
+        """Look at the departures of a day, and delay one of them."""
+        date = self._dates[turn % len(self._dates)]
+        board = self._board(date)
+        for departure in self._chosen.sample(board, min(5, len(board))):
+            self._look_up(departure)
+        if turn % _HISTORIES == 0:
+            self._read_history(self._chosen.choice(board).tailnum)
+        self._delay(date, self._chosen.choice(board))
 
     def _board(self, date: Date) -> list[Row]:
-        """Return some departures of a day from one airport, by the beginning of their key."""
-        here = col("origin") == self._chosen.choice(_AIRPORTS)
-        return list(self._flights.scan(Range.prefix(date), where=here & col("tailnum").is_not_null(), limit=_BOARD))
+        """Return some departures of a day from one airport, of a carrier or those after it: a range of the key."""
+        here = (col("origin") == self._chosen.choice(_AIRPORTS)) & col("tailnum").is_not_null()
+        carriers = Range((*date, self._chosen.choice(_CARRIERS)), date, end_inclusive=True)
+        return list(self._flights.scan(carriers, where=here, limit=_BOARD))
 
-    def _look_up(self) -> None:
-        """Read flights by their keys, each in a transaction of its own."""
-        for departure in self._board(self._chosen.choice(self._dates)):
-            flight = self._flights.read(departure.key)
-            assert flight is not None
-            self._done.lookups += 1
+    def _look_up(self, departure: Row) -> None:
+        """Read a flight by its key, in a transaction of its own."""
+        flight = self._flights.read(departure.key)
+        assert flight is not None
+        assert flight.dest == departure.dest
+        self.done.lookups += 1
 
-    def _read_history(self) -> None:
+    def _read_history(self, tailnum: str) -> None:
         """Read all flights of a plane, by the index of tail numbers."""
-        plane = self._chosen.choice(self._board(self._chosen.choice(self._dates))).tailnum
-        self._done.history_rows += sum(1 for _ in self._flights.scan_index("tailnum", plane))
-        self._done.histories += 1
+        self.done.scanned += sum(1 for _ in self._flights.scan_index("tailnum", tailnum))
+        self.done.scans += 1
 
-    def _book(self, date: Date) -> None:
-        """Book a delay on a flight, and on all that its plane flies later that day: all of it or nothing."""
-        late = self._chosen.choice(self._board(date))
+    def _delay(self, date: Date, late: Row) -> None:
+        """Delay a flight, and all that its plane flies later that day: all of it or nothing."""
         minutes = self._chosen.randrange(5, 60, 5)
 
         def book(tx: Transaction) -> int:
-            self._done.attempts += 1
-            flights, counters = tx.table("flights"), tx.table("delay_counters")
+            self.done.attempts += 1
+            flights, changes = tx.table("flights"), tx.table("changes")
             legs = [
                 leg
                 for leg in flights.scan_index("tailnum", late.tailnum, range=Range.prefix(date))
-                if leg.sched_dep_time >= late.sched_dep_time and leg.dep_delay is not None
+                if leg.sched_dep_time >= late.sched_dep_time
             ]
             for leg in legs:
-                arrival = None if leg.arr_delay is None else leg.arr_delay + minutes
-                key = dict(zip(FLIGHT_KEY, leg.key, strict=True))
-                flights.update({**key, "dep_delay": leg.dep_delay + minutes, "arr_delay": arrival})
-                # Increments of one row by many desks do not conflict.
-                counters.increment((leg.carrier,), "legs")
-                counters.increment((leg.carrier,), "minutes", minutes)
-            tx.table("bookings").insert(
-                {
-                    "desk": self._name,
-                    "number": self._done.bookings,
-                    "tailnum": late.tailnum,
-                    "minutes": minutes,
-                    "legs": len(legs),
-                    "booked": dt.datetime.now(dt.UTC),
+                change = {
+                    "dep_delay": None if leg.dep_delay is None else leg.dep_delay + minutes,
+                    "arr_delay": None if leg.arr_delay is None else leg.arr_delay + minutes,
+                    "added_delay": (leg.added_delay or 0) + minutes,
                 }
-            )
+                flights.update({**dict(zip(FLIGHT_KEY, leg.key, strict=True)), **change})
+            # Increments of one row by many processes do not conflict with one another.
+            changes.increment((late.carrier,), "transactions")
+            changes.increment((late.carrier,), "minutes", minutes * len(legs))
             return minutes * len(legs)
 
-        # `run` repeats the body when another desk changed one of these flights first.
-        self._done.minutes += self._storage.run(book)
-        self._done.bookings += 1
+        # `run` repeats the body when another process changed one of these flights first.
+        self.done.minutes += self._storage.run(book)
+        self.done.transactions += 1

@@ -1,10 +1,10 @@
-"""The tables: the data set's five, three that the service writes, and the report's."""
+"""The tables: the five of the data set, one that the service writes, and one that the Spark job does."""
 
 from __future__ import annotations
 
-from structable.spi import Field, TableAdmin, TableSpecification
+from structable.spi import Field, TableSpecification
 
-__all__ = ["DATA_SET", "FLIGHT_KEY", "SERVICE", "REPORT", "create_tables"]
+__all__ = ["CHANGES", "DELAYS", "FLIGHT_KEY", "SOURCES"]
 
 FLIGHT_KEY = ("year", "month", "day", "carrier", "flight", "origin")
 """What tells flights apart: no carrier flies one number twice a day from one airport."""
@@ -31,6 +31,7 @@ _FLIGHTS = TableSpecification(
         Field.byte("hour"),
         Field.byte("minute"),
         Field.timestamp("time_hour"),
+        Field.int("added_delay"),  # not of the data set: minutes that the service has added; null if none
     ],
     primary_key=FLIGHT_KEY,
     indexes=["tailnum", "dest"],
@@ -95,51 +96,28 @@ _WEATHER = TableSpecification(
     primary_key=["origin", "time_hour"],
 )
 
-DATA_SET = (_FLIGHTS, _AIRLINES, _AIRPORTS, _PLANES, _WEATHER)
-"""The fields of each in the order of its file's columns."""
+SOURCES = (_FLIGHTS, _AIRLINES, _AIRPORTS, _PLANES, _WEATHER)
+"""The tables of the data set. The fields of each begin with the columns of its file, in their order."""
 
-SERVICE = (
-    TableSpecification(
-        "bookings",
-        fields=[
-            Field.string("desk"),
-            Field.int("number"),
-            Field.string("tailnum"),
-            Field.short("minutes"),
-            Field.short("legs"),
-            Field.timestamp("booked"),
-        ],
-        primary_key=["desk", "number"],
-    ),
-    TableSpecification(
-        "delay_counters",
-        fields=[Field.string("carrier"), Field.long("legs"), Field.long("minutes")],
-        primary_key=["carrier"],
-    ),
+CHANGES = TableSpecification(
+    "changes",
+    fields=[Field.string("carrier"), Field.long("transactions"), Field.long("minutes")],
+    primary_key=["carrier"],
 )
-"""Every delay that was booked, and running totals of them."""
+"""Running totals of what the service has changed."""
 
-REPORT = TableSpecification(
-    "carrier_months",
+DELAYS = TableSpecification(
+    "delays",
     fields=[
         Field.string("carrier"),
         Field.byte("month"),
-        Field.string("name"),
+        Field.string("airline"),
         Field.long("flights"),
         Field.long("cancelled"),
-        Field.double("dep_delay"),
-        Field.double("arr_delay"),
-        Field.double("late_share"),
+        Field.double("departure_delay"),
+        Field.double("arrival_delay"),
         Field.double("plane_age"),
     ],
     primary_key=["carrier", "month"],
 )
-"""Delays by carrier and month, which the Spark job writes."""
-
-
-def create_tables(admin: TableAdmin) -> None:
-    """Create what is missing, and empty what the service wrote before."""
-    for table in SERVICE:
-        admin.drop(table.name)
-    for table in (*DATA_SET, *SERVICE, REPORT):
-        admin.create_or_update(table)
+"""Delays by carrier and month, in minutes, and the age of the planes in years: what the Spark job writes."""
