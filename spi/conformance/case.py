@@ -53,7 +53,7 @@ class ConformanceCase:
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities()
-    max_examples: ClassVar[int] = 40
+    max_examples: ClassVar[int] = 60
     max_steps: ClassVar[int] = 40
     stress_rounds: ClassVar[int] = 60
 

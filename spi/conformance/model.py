@@ -166,6 +166,10 @@ class ModelTransaction:
         """Return a row's key as it is kept."""
         return tuple(kept(self.spec, name, row[name]) for name in self.spec.primary_key)
 
+    def kept_key(self, key: tuple[Value, ...]) -> Key:
+        """Return a key as it is kept."""
+        return tuple(kept(self.spec, name, value) for name, value in zip(self.spec.primary_key, key, strict=True))
+
     def _put(self, key: Key, row: Record | None) -> None:
         if row is None:
             self.rows.pop(key, None)

@@ -2,12 +2,15 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from structable.spi.conformance import BackendConformance
+from structable.spi.conformance import BackendConformance, run
 from structable.spi.conformance.case import ConformanceCase
 
 TOPICS = [topic for topic in BackendConformance.__mro__ if issubclass(topic, ConformanceCase)]
@@ -38,3 +41,93 @@ def test_every_topic_belongs_to_the_suite() -> None:
 @pytest.mark.parametrize(("topic", "name"), TESTS)
 def test_every_test_states_its_rule(topic: str, name: str) -> None:
     assert inspect.getdoc(getattr(BackendConformance, name)), f"{topic}.{name} has no docstring"
+
+
+MACHINE = "test_random_operations_match_the_model"
+
+CAUGHT = {
+    "nothing": [],
+    "lost-updates": [
+        "test_p4_lost_update[one table-snapshot]",
+        "test_g0_write_cycles[two tables-serializable]",
+        "test_writes_of_an_existing_row_conflict[snapshot-both_write-increment]",
+        "test_row_set_back_conflicts",
+        MACHINE,
+    ],
+    "no-serializable": [
+        "test_g2_item_write_skew[one table-serializable]",
+        "test_g2_predicate_write_skew[two tables-serializable]",
+        "test_g2_two_anti_dependency_edges[one table-serializable]",
+        "test_every_read_of_a_row_is_protected[scan_index]",
+        "test_random_histories[serializable]",
+    ],
+    "reads-latest": [
+        "test_g_single_read_skew[one table-snapshot]",
+        "test_snapshot_is_not_younger_than_the_first_operation[count-snapshot]",
+    ],
+    "wrong-order": ["test_order_of_keys[auto-commit-int]", "test_long_scan[one transaction]", MACHINE],
+    "null-is-different": [
+        "test_comparisons_are_not_true_of_null[auto-commit]",
+        "test_comparisons_of_every_type[one transaction-long]",
+        MACHINE,
+    ],
+    "upsert-replaces": ["test_upsert_changes_named_fields_and_keeps_the_others[auto-commit]"],
+    "insert-is-quiet": ["test_insert[auto-commit]", "test_one_insert_wins"],
+    "stale-index": ["test_index_follows_every_write[own row-upsert]", "test_own_writes_are_read[snapshot]", MACHINE],
+    "counts-twice": ["test_count[committed]"],
+    "half-upserts": ["test_upsert_many_writes_none_if_one_is_refused[auto-commit]"],
+    "writes-when-read-only": ["test_read_only_refuses_every_write[snapshot-increment]", "test_run_read_only"],
+    "swallows-conflicts": ["test_swallowed_conflict_is_never_a_commit"],
+    "splits-of-now": ["test_all_splits_see_one_snapshot", "test_left_plan_cannot_be_read"],
+    "forgetful-jobs": ["test_job_committed_twice", "test_job_aborted"],
+}
+"""Of each planted bug, tests that have to fail; a store without one has to pass them all."""
+
+
+@pytest.fixture(scope="module")
+def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = Path(__file__).parent.parent.parent
+    report = tmp_path_factory.mktemp("planted") / "report.xml"
+    everything = sorted({name for names in CAUGHT.values() for name in names})
+    wanted = [f"Test_nothing::{name}" for name in everything]
+    wanted += [f"Test_{bug}::{name}" for bug, names in CAUGHT.items() for name in names]
+    nodes = [f"tests/conformance/planted_suite.py::{one}" for one in [*wanted, "TestWithoutHook::test_count[both]"]]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *nodes]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert run.returncode == 1, run.stdout + run.stderr
+    outcomes = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        results = [
+            (child.tag, str(child.get("message"))) for child in case if child.tag in ("failure", "error", "skipped")
+        ]
+        tag, message = results[0] if results else ("passed", "")
+        outcomes[f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"] = f"{tag} {message}"
+    return outcomes
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("bug", "name"), [(bug, name) for bug, names in CAUGHT.items() for name in names])
+def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name: str) -> None:
+    assert planted_outcomes[f"Test_nothing::{name}"].startswith("passed")
+    assert planted_outcomes[f"Test_{bug}::{name}"].startswith("failure")
+
+
+@pytest.mark.timeout(900)
+def test_missing_hook_raises(planted_outcomes: dict[str, str]) -> None:
+    outcome = planted_outcomes["TestWithoutHook::test_count[both]"]
+    assert outcome.startswith("error")
+    assert "TestWithoutHook must override the fixture `storage_url`" in outcome
+
+
+def test_run_takes_a_pattern() -> None:
+    program = "import sys; from structable.spi.conformance import run; sys.exit(run('memory://{fresh}', sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "-q", "-rs", "-k", "test_read_only or test_counters_in_processes"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "24 passed, 1 skipped" in done.stdout
+    assert "capability multi_process is not declared" in done.stdout
+
+
+def test_run_refuses_a_url_without_a_place_for_names() -> None:
+    with pytest.raises(ValueError, match=r"must contain \{fresh\}"):
+        run("memory://all")

@@ -1,0 +1,228 @@
+"""What the state machine does, by chance: tables, rows, ranges, conditions and writes that often meet one another.
+
+Hypothesis chooses the steps and a seed for each; what a step does follows from its seed. Drawing every value by
+Hypothesis would find smaller examples, and in the same time far fewer of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from structable.spi import Field, FieldType, Range, StructuredTable, TableSpecification, Value
+
+from .conditions import OPERATORS, And, Between, Compare, Condition, IsIn, Not, Null, Or, StartsWith
+from .model import ModelTransaction, kept
+from .samples import EXTREMES, Record
+
+__all__ = [
+    "Write",
+    "random_condition",
+    "random_key",
+    "random_range",
+    "random_specification",
+    "random_value",
+    "random_write",
+]
+
+_KEYABLE = [kind for kind in FieldType if kind.keyable]
+
+_POOLS: dict[FieldType, list[Value]] = {
+    **EXTREMES,
+    FieldType.FLOAT: [*EXTREMES[FieldType.FLOAT], 0.1, -0.0, 3],
+    FieldType.DOUBLE: [*EXTREMES[FieldType.DOUBLE], -0.0, 3],
+    FieldType.STRING: ["", "a", "aa", "ab", "a\x01", "a%", "b", "\u00e9", "\U0010ffff"],
+    FieldType.BYTES: [b"", b"\x00", b"\x00\xff", b"a", b"a\x00", b"\xff", b"\xff\xff"],
+    FieldType.TIMESTAMP: [
+        *EXTREMES[FieldType.TIMESTAMP],
+        dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+    ],
+}
+_IN_KEYS = {1: 5, 2: 3, 3: 2}
+"""By the number of key fields, how many values each of them takes: few, so that writes meet."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write, for the model and for the table.
+
+    Parameters
+    ----------
+    text : str
+        What it does, for people.
+    on_model, on_table : callable
+        Do it.
+    """
+
+    text: str
+    on_model: Callable[[ModelTransaction], object]
+    on_table: Callable[[StructuredTable], object]
+
+
+def random_specification(chance: random.Random, name: str) -> TableSpecification:
+    """Return a table of one to three key fields and one to five others of any types, some of them indexed."""
+    fields = [Field(f"k{number}", chance.choice(_KEYABLE)) for number in range(chance.randint(1, 3))]
+    others = [Field.long("n")]
+    for number in range(chance.randint(0, 4)):
+        kind = chance.choice(list(FieldType))
+        others.append(Field(f"v{number}", kind, *((38, 10) if kind is FieldType.DECIMAL else ())))
+    indexes = [field.name for field in others if field.type.keyable and chance.random() < 0.5]
+    order = [*fields, *others]
+    chance.shuffle(order)
+    return TableSpecification(name, order, [field.name for field in fields], indexes)
+
+
+def random_value(chance: random.Random, spec: TableSpecification, field: Field) -> Value:
+    """Return a value of a field, not null."""
+    pool = _POOLS[field.type]
+    return chance.choice(pool[-_IN_KEYS[len(spec.primary_key)] :] if field.name in spec.primary_key else pool)
+
+
+def random_key(chance: random.Random, spec: TableSpecification) -> tuple[Value, ...]:
+    """Return a whole key."""
+    return tuple(random_value(chance, spec, field) for field in spec.key_fields)
+
+
+def random_changes(chance: random.Random, spec: TableSpecification) -> Record:
+    """Return values, or null, for some of the fields outside the key, perhaps for none."""
+    return {
+        field.name: None if chance.random() < 0.2 else random_value(chance, spec, field)
+        for field in spec.value_fields
+        if chance.random() < 0.6
+    }
+
+
+def random_row(chance: random.Random, spec: TableSpecification) -> Record:
+    """Return a row with a key and some of the other fields."""
+    return {**dict(zip(spec.primary_key, random_key(chance, spec), strict=True)), **random_changes(chance, spec)}
+
+
+def random_range(chance: random.Random, spec: TableSpecification) -> Range:
+    """Return a range whose bounds are prefixes of any length, or often all rows."""
+    if chance.random() < 0.4:
+        return Range.all()
+    bounds: list[tuple[Value, ...] | None] = []
+    for _ in range(2):
+        fields = spec.key_fields[: chance.randint(0, len(spec.key_fields))]
+        bounds.append(tuple(kept(spec, field.name, random_value(chance, spec, field)) for field in fields) or None)
+    return Range(bounds[0], bounds[1], chance.random() < 0.5, chance.random() < 0.5)
+
+
+def random_condition(chance: random.Random, spec: TableSpecification, depth: int = 2) -> Condition:
+    """Return a condition on any fields, up to a few levels deep."""
+    shape = chance.random()
+    if depth and shape < 0.4:
+        one = random_condition(chance, spec, depth - 1)
+        if shape < 0.15:
+            return Not(one)
+        return (And if shape < 0.28 else Or)(one, random_condition(chance, spec, depth - 1))
+    field = chance.choice(spec.fields)
+
+    def value() -> Value:
+        return kept(spec, field.name, random_value(chance, spec, field))
+
+    if field.type in (FieldType.STRING, FieldType.BYTES) and chance.random() < 0.2:
+        return StartsWith(field.name, value())
+    match chance.randrange(8):
+        case 0:
+            return Between(field.name, value(), value())
+        case 1:
+            return IsIn(field.name, tuple(value() for _ in range(chance.randint(0, 3))))
+        case 2:
+            return Null(field.name, chance.random() < 0.5)
+    return Compare(field.name, chance.choice(list(OPERATORS)), value())
+
+
+def random_write(chance: random.Random, model: ModelTransaction) -> Write:
+    """Return a write of any kind, near to what is there."""
+    return chance.choice(_WRITES)(chance, model)
+
+
+def _of_a_row(name: str, chance: random.Random, model: ModelTransaction) -> Write:
+    row = random_row(chance, model.spec)
+    return Write(f"{name}({row})", lambda one: getattr(one, name)(row), lambda table: getattr(table, name)(row))
+
+
+def _upsert_many(chance: random.Random, model: ModelTransaction) -> Write:
+    rows = [random_row(chance, model.spec) for _ in range(chance.randint(0, 6))]
+    return Write(f"upsert_many({rows})", lambda one: one.upsert_many(rows), lambda table: table.upsert_many(iter(rows)))
+
+
+def _update(chance: random.Random, model: ModelTransaction) -> Write:
+    row = random_row(chance, model.spec)
+    default = None if chance.random() < 0.5 else random_changes(chance, model.spec)
+    return Write(
+        f"update({row}, {default})", lambda one: one.update(row, default), lambda table: table.update(row, default)
+    )
+
+
+def _delete(chance: random.Random, model: ModelTransaction) -> Write:
+    key = random_key(chance, model.spec)
+    return Write(f"delete({key})", lambda one: one.delete(one.kept_key(key)), lambda table: table.delete(key))
+
+
+def _compare_and_swap(chance: random.Random, model: ModelTransaction) -> Write:
+    spec = model.spec
+    key, field = random_key(chance, spec), chance.choice(spec.value_fields)
+    current = model.rows.get(model.kept_key(key), {}).get(field.name)
+    expected = chance.choice([current, current, None, random_value(chance, spec, field)])
+    value = chance.choice([None, random_value(chance, spec, field)])
+    return Write(
+        f"compare_and_swap({key}, {field.name!r}, {expected!r}, {value!r})",
+        lambda one: one.compare_and_swap(one.kept_key(key), field.name, expected, value),
+        lambda table: table.compare_and_swap(key, field.name, expected, value),
+    )
+
+
+def _increment(chance: random.Random, model: ModelTransaction) -> Write:
+    key, amount = random_key(chance, model.spec), chance.choice([1, -1, 3])
+    for rows in (model.rows, model.model.rows):
+        if abs(rows.get(model.kept_key(key), {}).get("n") or 0) > 2**62:
+            return _delete(chance, model)  # an overflow may show up at the commit only
+    return Write(
+        f"increment({key}, 'n', {amount})",
+        lambda one: one.increment(one.kept_key(key), "n", amount),
+        lambda table: table.increment(key, "n", amount),
+    )
+
+
+def _delete_all(chance: random.Random, model: ModelTransaction) -> Write:
+    range_ = random_range(chance, model.spec)
+    where = random_condition(chance, model.spec) if chance.random() < 0.8 else None
+    given = where.filter() if where else None
+    return Write(
+        f"delete_all({range_}, {given})",
+        lambda one: one.delete_all(range_, where),
+        lambda table: table.delete_all(range_, given),
+    )
+
+
+def _update_all(chance: random.Random, model: ModelTransaction) -> Write:
+    range_ = random_range(chance, model.spec)
+    where = random_condition(chance, model.spec) if chance.random() < 0.8 else None
+    changes = random_changes(chance, model.spec) or {"n": 7}
+    given = where.filter() if where else None
+    return Write(
+        f"update_all({range_}, {changes}, {given})",
+        lambda one: one.update_all(range_, changes, where),
+        lambda table: table.update_all(range_, changes, given),
+    )
+
+
+_WRITES: list[Callable[[random.Random, ModelTransaction], Write]] = [
+    partial(_of_a_row, "upsert"),
+    partial(_of_a_row, "upsert"),
+    partial(_of_a_row, "replace"),
+    partial(_of_a_row, "insert"),
+    _upsert_many,
+    _update,
+    _delete,
+    _compare_and_swap,
+    _increment,
+    _increment,
+    _delete_all,
+    _update_all,
+]
