@@ -44,8 +44,8 @@ def connect(url: str, **options: object) -> Storage:
     values = parse_options(backend, parsed, options)
     try:
         return backend.connect(parsed, values)
-    except ModuleNotFoundError as missing:
-        raise _missing_driver(_entry_point(parsed.scheme), missing) from missing
+    except ImportError as missing:
+        raise _not_loadable(_entry_point(parsed.scheme), missing) from missing
 
 
 def load_backend(scheme: str) -> Backend:
@@ -59,8 +59,8 @@ def load_backend(scheme: str) -> Backend:
     entry = _entry_point(scheme)
     try:
         loaded = entry.load()
-    except ModuleNotFoundError as missing:
-        raise _missing_driver(entry, missing) from missing
+    except (ImportError, AttributeError) as missing:
+        raise _not_loadable(entry, missing) from missing
     backend = loaded()
     if not isinstance(backend, Backend):
         raise BackendNotFoundError(f"the entry point {entry.value!r} of {_provider(entry)} is not a structable Backend")
@@ -95,7 +95,7 @@ def installed_backends() -> list[InstalledBackend]:
     for entry in sorted(set(entry_points(group=ENTRY_POINT_GROUP)), key=lambda entry: (entry.name, entry.value)):
         try:
             found.append(InstalledBackend(entry.name, _provider(entry), load_backend(entry.name)))
-        except (BackendNotFoundError, ImportError, AttributeError) as error:
+        except BackendNotFoundError as error:
             found.append(InstalledBackend(entry.name, _provider(entry), None, str(error)))
     return found
 
@@ -115,10 +115,13 @@ def _provider(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
 
 
-def _missing_driver(entry: EntryPoint, missing: ModuleNotFoundError) -> BackendNotFoundError:
-    wanted = str(missing.name)
-    if entry.dist and entry.name in (entry.dist.metadata.get_all("Provides-Extra") or ()):
-        wanted = f"'{entry.dist.name}[{entry.name}]'"
-    return BackendNotFoundError(
-        f"the backend {entry.name!r} needs the module {missing.name!r}, which is not installed: pip install {wanted}"
-    )
+def _not_loadable(entry: EntryPoint, missing: ImportError | AttributeError) -> BackendNotFoundError:
+    has_extra = entry.dist is not None and entry.name in (entry.dist.metadata.get_all("Provides-Extra") or ())
+    extra = f"'{entry.dist.name}[{entry.name}]'" if entry.dist is not None and has_extra else None
+    if isinstance(missing, ModuleNotFoundError):
+        problem = f"needs the module {missing.name!r}, which is not installed"
+        wanted = extra or str(missing.name)
+    else:  # e.g. a driver without the C library that it wraps
+        problem = f"cannot be loaded ({missing})"
+        wanted = extra or (entry.dist.name if entry.dist is not None else entry.value)
+    return BackendNotFoundError(f"the backend {entry.name!r} {problem}: pip install {wanted}")

@@ -1,0 +1,78 @@
+"""`connect`: what it says of URLs and of backends that cannot be loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from structable.spi import BackendNotFoundError, StorageUrl, connect, installed_backends, mask_url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hidden?one@host/db",
+        "postgresql://me:hidden/one@host/db",
+        "postgresql://me:hidden/o?ne@host/db",
+        "postgresql://me:hidden@host/db?password=hidden",
+        b"postgresql://me:hidden@host/db",
+        "me:hidden@host",
+    ],
+)
+def test_no_message_shows_a_password(url: str | bytes) -> None:
+    assert "hidden" not in mask_url(url)
+    with pytest.raises((ValueError, BackendNotFoundError)) as error:
+        connect(url)  # type: ignore[arg-type]
+    assert "hidden" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("hbase://one:9090,two:9090/prefix?principal=me@REALM", "one:9090,two:9090"),
+        ("postgresql://[::1]:5432/db?user=me@host", "[::1]:5432"),
+        ("leveldb:///data/a@b?owner=me@host", ""),
+    ],
+)
+def test_an_at_sign_in_a_parameter_is_no_password(url: str, hosts: str) -> None:
+    assert StorageUrl.parse(url).hosts == hosts
+
+
+@pytest.fixture
+def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "strange.py").write_text("class NoBackend: pass\n")
+    (tmp_path / "strange_without_library.py").write_text("raise ImportError('libstrange.so is missing')\n")
+    (tmp_path / "strange_without_driver.py").write_text("import no_such_driver\n")
+    about = tmp_path / "strange-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\nProvides-Extra: driver\n")
+    (about / "entry_points.txt").write_text(
+        "[structable.backends]\nmemory = strange:NoBackend\nlibrary = strange_without_library:Backend\n"
+        "driver = strange_without_driver:Backend\nname = strange:Missing\nother = strange:NoBackend\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("strange_backends")
+@pytest.mark.parametrize(
+    ("scheme", "said"),
+    [
+        ("memory", ["strange 1.0", "structable"]),
+        ("library", ["libstrange.so is missing", "pip install strange"]),
+        ("driver", ["no_such_driver", "pip install 'strange[driver]'"]),
+        ("name", ["Missing", "pip install strange"]),
+        ("other", ["is not a structable Backend"]),
+        ("unknown", ["installed are:", "leveldb"]),
+    ],
+)
+def test_a_backend_that_cannot_be_loaded(scheme: str, said: list[str]) -> None:
+    with pytest.raises(BackendNotFoundError) as error:
+        connect(f"{scheme}://")
+    for part in said:
+        assert part in str(error.value)
+
+
+@pytest.mark.usefixtures("strange_backends")
+def test_backends_that_cannot_be_loaded_are_listed() -> None:
+    problems = {found.scheme: found.problem for found in installed_backends() if found.backend is None}
+    assert set(problems) == {"memory", "library", "driver", "name", "other"}
+    assert all(problems.values())
