@@ -7,29 +7,25 @@ import itertools
 import os
 import socket
 from collections import deque
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Pair, SchemaChangedError, WriteSet
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, SchemaChangedError, WriteSet
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
     StructableError,
-    TransactionClosedError,
     TransactionConflictError,
 )
 
 from . import wire
 from .failures import unpack_error
+from .remote import Connection, RemoteSnapshot
 from .route import OWNER_ENDED, Procedures, Route
 from .server import check_peer
 from .wire import Channel, ConnectionLostError, TimedOutError
 
-__all__ = ["Client", "RemoteSnapshot"]
-
-_REQUEST_BYTES = 1 << 16
-_OPEN_REQUESTS = 2
+__all__ = ["Client"]
 
 
 class Home(Protocol):
@@ -37,26 +33,6 @@ class Home(Protocol):
 
     def failover(self, lost: Route) -> Route:
         """Return the new way after one was lost."""
-
-
-class _Connection:
-    """A connection with its number, and the number of its newest commit."""
-
-    __slots__ = ("channel", "number", "sequence")
-
-    def __init__(self, channel: Channel, number: int) -> None:
-        self.channel = channel
-        self.number = number
-        self.sequence = 0
-
-    def call(self, message: int, body: bytes) -> bytes:
-        """Send a request and return the answer: the message byte and the body."""
-        channel = self.channel
-        channel.send(message, body)
-        frame = channel.receive()
-        while frame[0] == wire.KEEP_ALIVE:
-            frame = channel.receive()
-        return frame
 
 
 class Client(Route):
@@ -90,8 +66,8 @@ class Client(Route):
         self._seconds = seconds
         self._numbers = itertools.count(1)
         self._snapshots = itertools.count(1)
-        self._idle: deque[_Connection] = deque()
-        self._open: set[_Connection] = set()
+        self._idle: deque[Connection] = deque()
+        self._open: set[Connection] = set()
         self._dropped = False
         self.get = self._get
         # Idle for ever: snapshots belong to all connections together, and last as long as one of them does.
@@ -99,7 +75,7 @@ class Client(Route):
 
     # Connections
 
-    def _connect(self) -> _Connection:
+    def _connect(self) -> Connection:
         if self._dropped:
             raise ConnectionLostError("the owner has ended")
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -110,7 +86,7 @@ class Client(Route):
             check_peer(connection, Path(self._path).parent)
             channel = Channel(connection, receive_seconds=self._seconds, send_seconds=self._seconds)
             number = next(self._numbers)
-            opened = _Connection(channel, number)
+            opened = Connection(channel, number)
             frame = opened.call(wire.HELLO, wire.HELLO_BODY.pack(wire.VERSION, self.id, number))
         except TimeoutError:
             connection.close()
@@ -127,18 +103,18 @@ class Client(Route):
         self._open.add(opened)
         return opened
 
-    def take(self) -> _Connection:
+    def take(self) -> Connection:
         """Return a connection that nobody uses, to be given back or discarded."""
         try:
             return self._idle.pop()
         except IndexError:
             return self._connect()
 
-    def give_back(self, connection: _Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Let others use a connection; nothing may be under way on it."""
         self._idle.append(connection)
 
-    def discard(self, connection: _Connection | None) -> None:
+    def discard(self, connection: Connection | None) -> None:
         """Close a connection, if there is one."""
         if connection is not None:
             self._open.discard(connection)
@@ -169,7 +145,7 @@ class Client(Route):
         StorageUnavailableError
             If it does not answer in time.
         """
-        connection: _Connection | None = None
+        connection: Connection | None = None
         try:
             connection = self.take()
             frame = connection.call(message, body)
@@ -182,7 +158,7 @@ class Client(Route):
         self._idle.append(connection)
         return frame
 
-    def find_next_owner(self) -> None:
+    def find_next(self) -> None:
         """Let this process go on with the next owner, or as the owner.
 
         Raises
@@ -236,7 +212,7 @@ class Client(Route):
         else:
             raise TransactionConflictError(OWNER_ENDED)
         body = wire.pack_changes(changes)
-        connection: _Connection | None = None
+        connection: Connection | None = None
         try:
             connection = self.take()
             connection.sequence += 1
@@ -266,7 +242,7 @@ class Client(Route):
         if frame[0] != wire.DONE:
             self.refuse(frame)
 
-    def _resolve(self, connection: _Connection) -> None:
+    def _resolve(self, connection: Connection) -> None:
         """Find out whether the commit on a lost connection arrived."""
         try:
             arrived = self._home.failover(self).committed(self.id, connection.number, connection.sequence)
@@ -283,7 +259,7 @@ class Client(Route):
         raise StorageUnavailableError("this process does not own the database; delegate the bulk commit")
 
     def delegate(self, procedures: Procedures, procedure: str, argument: bytes) -> bytes:
-        connection: _Connection | None = None
+        connection: Connection | None = None
         try:
             connection = self.take()
             frame = connection.call(wire.DELEGATE, wire.pack_texts([procedure.encode()]) + argument)
@@ -325,186 +301,3 @@ class Client(Route):
         if frame[0] not in (wire.VALUE, wire.ABSENT):
             self.refuse(frame)
         return frame[0] == wire.VALUE
-
-
-class RemoteSnapshot(EngineSnapshot):
-    """A snapshot in the owning process. It begins with the first read, and one that is lost is a conflict.
-
-    Parameters
-    ----------
-    client : Client
-        The way to the owner.
-    number : int
-        Its number, among this client's.
-    epoch : int
-        The schema epoch that it must have.
-    flags : int
-        `wire.READ_ONLY` or 0.
-    """
-
-    __slots__ = ("_ended", "_flags", "client", "epoch", "number")
-
-    def __init__(self, client: Client, number: int, epoch: int, flags: int) -> None:
-        self.client = client
-        self.number = number
-        self.epoch = epoch
-        self._flags = flags | wire.BEGIN
-        self._ended = False
-
-    def end(self) -> int:
-        """Pass the snapshot on to a commit, which frees it; return the flags that it has."""
-        self._require_open()
-        self._ended = True
-        return self._flags
-
-    def _require_open(self) -> None:
-        if self._ended:
-            raise TransactionClosedError("the snapshot was closed")
-
-    def _reference(self, flags: int = 0) -> bytes:
-        self._require_open()
-        return wire.REFERENCE.pack(self.number, self._flags | flags, self.epoch)
-
-    def _begun(self) -> None:
-        self._flags &= ~wire.BEGIN
-
-    def _lost(self) -> TransactionConflictError:
-        """Find the next owner, for whoever tries again, and return the error."""
-        self.client.find_next_owner()
-        return TransactionConflictError(OWNER_ENDED)
-
-    def get(self, key: bytes) -> bytes | None:
-        client = self.client
-        try:
-            frame = client.ask(wire.READ, self._reference() + key)
-        except ConnectionLostError:
-            raise self._lost() from None
-        message = frame[0]
-        if message == wire.VALUE:
-            self._begun()
-            return frame[1:]
-        if message == wire.ABSENT:
-            self._begun()
-            return None
-        return client.refuse(frame)
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        if not keys:
-            return []
-        found: list[bytes | None] = []
-        client = self.client
-        connection: _Connection | None = None
-        try:
-            connection = client.take()
-            open_requests = 0
-            for part in _parts(keys):
-                connection.channel.send(wire.READ_MANY, self._reference() + wire.pack_texts(part))
-                self._begun()
-                open_requests += 1
-                if open_requests == _OPEN_REQUESTS:
-                    open_requests -= 1
-                    found += self._values(connection)
-            for _ in range(open_requests):
-                found += self._values(connection)
-        except TimedOutError:
-            client.discard(connection)
-            raise client.silent() from None
-        except ConnectionLostError:
-            client.discard(connection)
-            raise self._lost() from None
-        except BaseException:
-            client.discard(connection)
-            raise
-        client.give_back(connection)
-        return found
-
-    def _values(self, connection: _Connection) -> list[bytes | None]:
-        frame = connection.channel.receive()
-        if frame[0] != wire.VALUES:
-            self.client.refuse(frame)
-        return wire.unpack_texts(frame, 1)[0]
-
-    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
-        if begin >= end:
-            return
-        client = self.client
-        connection: _Connection | None = None
-        try:
-            connection = client.take()
-            flags = wire.REVERSE if reverse else 0
-            frame = connection.call(wire.SCAN, self._reference(flags) + wire.pack_texts([begin, end]))
-            if frame[0] == wire.PAIRS:
-                self._begun()
-                # What comes first is often enough. From then on the next pairs are on their way while these are used.
-                yield from _pairs(frame)
-                connection.channel.send(wire.SCAN_MORE)
-                frame = connection.channel.receive()
-            while frame[0] == wire.PAIRS:
-                connection.channel.send(wire.SCAN_MORE)
-                try:
-                    yield from _pairs(frame)
-                except GeneratorExit:
-                    connection.channel.receive()
-                    raise
-                frame = connection.channel.receive()
-        except GeneratorExit:
-            if connection is not None:
-                self._leave(connection)
-            raise
-        except TimedOutError:
-            client.discard(connection)
-            raise client.silent() from None
-        except ConnectionLostError:
-            client.discard(connection)
-            raise self._lost() from None
-        except BaseException:
-            client.discard(connection)
-            raise
-        client.give_back(connection)
-        if frame[0] != wire.LAST_PAIRS:
-            client.refuse(frame)
-        self._begun()
-        yield from _pairs(frame)
-
-    def _leave(self, connection: _Connection) -> None:
-        try:
-            connection.channel.send(wire.SCAN_END)
-        except (TimedOutError, ConnectionLostError):
-            self.client.discard(connection)
-        else:
-            self.client.give_back(connection)
-
-    def close(self) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        if not self._flags & wire.BEGIN:
-            client = self.client
-            try:
-                connection = client.take()
-            except (ConnectionLostError, TimedOutError):
-                return  # the snapshot went with the owner
-            try:
-                connection.channel.send(wire.RELEASE, self.number.to_bytes(4, "little"))
-            except (ConnectionLostError, TimedOutError):
-                client.discard(connection)
-            else:
-                client.give_back(connection)
-
-
-def _pairs(frame: bytes) -> Iterator[Pair]:
-    pairs, _ = wire.unpack_map(frame, 1)
-    for key, value in pairs.items():
-        if value is not None:
-            yield key, value
-
-
-def _parts(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    start = size = 0
-    for place, key in enumerate(keys):
-        size += len(key) + 4
-        if size > _REQUEST_BYTES:
-            yield keys[start : place + 1]
-            start, size = place + 1, 0
-    if start < len(keys):
-        yield keys[start:]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from structable.backends.ordered.engine import WriteSet
+from structable.spi.errors import CommitOutcomeUnknownError
 
 from .history import CommitNode
 
@@ -135,6 +136,11 @@ class Committer:
             self._queue.extendleft(reversed(later))
             self.crowd = max(len(group), self.crowd - 1)
             self._write(group)
+        except BaseException as error:
+            for member in group:
+                if member is not pending and member.error is None:
+                    member.error = CommitOutcomeUnknownError(f"the thread that committed for this one ended: {error!r}")
+            raise
         finally:
             for member in group:
                 member.done = True

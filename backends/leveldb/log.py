@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["live_tables", "log_files", "probe_space", "retract", "sync_logs"]
+__all__ = ["cut_torn_tail", "live_tables", "log_files", "probe_space", "retract", "sync_logs"]
 
 _BLOCK = 32768
 _HEADER = 7
@@ -109,6 +109,37 @@ def retract(folder: Path, batch: Iterable[Mapping[bytes, bytes | None]], *, is_s
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def cut_torn_tail(folder: Path) -> bool:
+    """Cut a record off the newest log that a crash of the machine has left with a hole of zeros, if it is the last one.
+
+    A file system may have written the end of a record and not its middle. LevelDB, told to be paranoid, refuses such a
+    log. Nobody was told that this record was written, for its sync had not come back.
+
+    Returns
+    -------
+    bool
+        Whether that was the case.
+
+    Raises
+    ------
+    OSError
+        If the log cannot be read or cut.
+    """
+    files = log_files(folder)
+    content = files[-1].read_bytes() if files else b""
+    keep = max((end for _, end, _ in _records(content)), default=0)
+    hole = keep
+    while hole < len(content) and any(content[hole : hole + _HEADER]):
+        hole = hole - hole % _BLOCK + _BLOCK  # a part of the torn record that arrived
+    later = range(hole - hole % _BLOCK + _BLOCK, len(content), _BLOCK)
+    if hole >= len(content) or any(
+        content[place + 6] in (_FULL, _FIRST) for place in later if place + 6 < len(content)
+    ):
+        return False
+    os.truncate(files[-1], keep)
+    return True
 
 
 def live_tables(manifest: bytes) -> set[int]:

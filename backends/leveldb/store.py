@@ -9,7 +9,7 @@ again. While a database is being opened and recovered, every thread but the one 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -23,11 +23,10 @@ from structable.spi.errors import (
     TransactionClosedError,
 )
 
+from .access import READERS_LEAVE, Access
 from .committer import Committer, Pending
 from .database import (
     CLOSED,
-    FIRST_KEY,
-    LAST_KEY,
     PLYVEL_ERRORS,
     Database,
     DatabaseOptions,
@@ -36,19 +35,14 @@ from .database import (
     WriteFailedError,
     border,
     translated,
-    wait_until_outside,
 )
+from .format import EPOCH_KEY, prepare
 from .history import BulkNode, CommitNode, check_conflicts, node_of
-from .log import probe_space, retract, sync_logs
+from .log import cut_torn_tail, probe_space, retract, sync_logs
 
-__all__ = ["FORMAT_VERSION", "LocalStore", "StoreHooks"]
+__all__ = ["LocalStore", "StoreHooks"]
 
-FORMAT_VERSION = 1
-_FORMAT_KEY = FIRST_KEY + b"\x01format"
-_EPOCH_KEY = FIRST_KEY + b"\x02epoch"
-_FORMAT_NAME = b"structable "
 _HEAL_PAUSE = 0.2
-_READERS_LEAVE = 30.0
 
 Changes = Mapping[bytes, bytes | None]
 
@@ -92,23 +86,9 @@ class LocalStore:
         self._closed = False
         self._frozen = False
         self._recovering = False
-        read: Callable[[bytes], bytes | None] = self._get_later
-
-        @border
-        def get(key: bytes) -> bytes | None:
-            try:
-                return read(key)
-            except PLYVEL_ERRORS as error:
-                raise translated(error) from error
-
-        def aim(target: Callable[[bytes], bytes | None]) -> None:
-            nonlocal read
-            read = target
-
-        self.get: Callable[[bytes], bytes | None] = get
+        self._access = Access(self._wait_for_database)
+        self.get = self._access.get
         """Returns the newest value of a key. It stays the same function for the life of the store."""
-        self._aim_get = aim
-        self._take: Callable[[], RawSnapshot] = self._take_later
 
     @property
     def epoch(self) -> int:
@@ -135,7 +115,7 @@ class LocalStore:
         # rather than never.
         node = self._tail
         try:
-            raw = self._take()
+            raw = self._access.take()
         except PLYVEL_ERRORS as error:
             raise translated(error) from error
         database = self._database
@@ -146,13 +126,9 @@ class LocalStore:
                 return self.begin(read_only)
         return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
 
-    def _get_later(self, key: bytes) -> bytes | None:
+    def _wait_for_database(self) -> Database:
         with self._committer.exclusive():
-            return self._sound_database().get(key)
-
-    def _take_later(self) -> RawSnapshot:
-        with self._committer.exclusive():
-            return self._sound_database().take()
+            return self._sound_database()
 
     def _sound_database(self) -> Database:
         """Return the database, to a thread that holds the right to write."""
@@ -259,7 +235,7 @@ class LocalStore:
             mine = [part for part in (changes.writes, changes.derived, merged, member.marker) if part]
             if changes.changed_spaces:
                 epoch += 1
-                mine.append({_EPOCH_KEY: epoch.to_bytes(8, "big")})
+                mine.append({EPOCH_KEY: epoch.to_bytes(8, "big")})
             if mine:
                 parts += mine
                 sync = sync or member.sync
@@ -284,13 +260,13 @@ class LocalStore:
                 member.error = member.error or type(outcome)(*outcome.args)
             return
         except BaseException:
-            self._append(first, last, epoch)
+            self._append(first, last, epoch)  # interrupted, and perhaps after the write
             raise
-        if epoch != before:
-            self._hooks.epoch_changed(epoch)
         self._append(first, last, epoch)
 
     def _append(self, first: CommitNode | None, last: CommitNode, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._hooks.epoch_changed(epoch)
         self._tail.next = first
         self._tail = last
         self._epoch = epoch
@@ -320,19 +296,19 @@ class LocalStore:
                 latest.close()
 
     def _freeze(self, raw: RawSnapshot) -> None:
-        if self._recovering:
-            return  # nobody reads yet
-        self._frozen = True
-        self._aim(raw.get, lambda: raw)
-        if not wait_until_outside(_READERS_LEAVE, generators=False):
-            self._thaw()
-            raise StorageUnavailableError("a reader did not come back from LevelDB; the bulk commit was not begun")
+        if not self._recovering:  # then nobody reads yet
+            self._frozen = True
+            try:
+                self._access.freeze(raw)
+            except BaseException:
+                self._thaw()
+                raise
 
     def _thaw(self) -> None:
         assert self._database is not None
         self._frozen = False
         if not self._recovering:
-            self._aim(self._database.read, self._database.take)
+            self._access.serve(self._database)
 
     def _write_bulk(self, database: Database, bulk: BulkCommit, latest: LocalSnapshot) -> None:
         try:
@@ -381,9 +357,17 @@ class LocalStore:
             self._open(create)
 
     def _open(self, create: bool) -> None:
-        database = Database(self.path, self._options, create=create)
         try:
-            self._epoch = _prepare(database)
+            database = Database(self.path, self._options, create=create)
+        except DataCorruptionError:
+            try:
+                if not cut_torn_tail(self.path):
+                    raise
+            except OSError as error:
+                raise StorageUnavailableError(f"the log in {self.path} cannot be repaired: {error}") from error
+            database = Database(self.path, self._options, create=create)
+        try:
+            self._epoch = prepare(database)
             self._hooks.epoch_changed(self._epoch)
             self._database = database
             self._frozen = False
@@ -428,8 +412,8 @@ class LocalStore:
             try:
                 if database is not None:
                     probe_space(self.path)
-                    self._aim(self._get_later, self._take_later)
-                    if not database.close(_READERS_LEAVE):
+                    self._access.withhold()
+                    if not database.close(READERS_LEAVE):
                         raise StorageUnavailableError("a reader did not come back from LevelDB")
                     self._database = None
                 self._open(create=False)
@@ -438,10 +422,6 @@ class LocalStore:
                 raise StorageUnavailableError(
                     f"{self._ailing or 'the database is closed'}; and still: {error}"
                 ) from error
-
-    def _aim(self, get: Callable[[bytes], bytes | None], take: Callable[[], RawSnapshot]) -> None:
-        self._aim_get(get)
-        self._take = take
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Hold off commits and all that waits for the database, except for what this thread does."""
@@ -473,8 +453,8 @@ class LocalStore:
         with self._committer.exclusive():
             self._closed = True
             database, self._database = self._database, None
-            self._aim(self._get_later, self._take_later)
-            if database is None or not database.close(_READERS_LEAVE):
+            self._access.withhold()
+            if database is None or not database.close(READERS_LEAVE):
                 return False
             try:
                 sync_logs(self.path)
@@ -488,26 +468,4 @@ class LocalStore:
         if self._database is not None:
             self._database.abandon()
         self._committer = Committer(self._write_group)
-        self._aim(self._get_later, self._take_later)
-
-
-def _prepare(database: Database) -> int:
-    """Check or write the format, and return the epoch."""
-    named = database.get(_FORMAT_KEY)
-    if named is None:
-        if next(database.scan(b"", LAST_KEY), None) is not None or database.get(LAST_KEY) is not None:
-            raise DataCorruptionError(f"{database.path} holds a LevelDB database that is not structable's")
-        try:
-            database.write(({_FORMAT_KEY: _FORMAT_NAME + b"%d" % FORMAT_VERSION, LAST_KEY: b"end"},), True)
-        except WriteFailedError as failure:
-            raise StorageUnavailableError(f"the database in {database.path} cannot be written: {failure}") from failure
-    else:
-        name, _, version = named.partition(b" ")
-        if name + b" " != _FORMAT_NAME or not version.isdigit():
-            raise DataCorruptionError(f"{database.path} names its format {named!r}, which is not structable's")
-        if int(version) > FORMAT_VERSION:
-            raise DataCorruptionError(
-                f"{database.path} has format {int(version)} of a newer structable; this one knows {FORMAT_VERSION}"
-            )
-    epoch = database.get(_EPOCH_KEY)
-    return int.from_bytes(epoch, "big") if epoch else 0
+        self._access.withhold()

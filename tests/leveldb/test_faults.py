@@ -12,7 +12,7 @@ import plyvel
 import pytest
 
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.store import FORMAT_VERSION
+from structable.backends.leveldb.format import FORMAT_VERSION
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
 from .support import Process, key, open_engine, put, read_all, wait_for

@@ -1,0 +1,246 @@
+"""`RemoteSnapshot`: a snapshot in the process that owns the database, as a client sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NoReturn, Protocol
+
+from structable.backends.ordered.engine import EngineSnapshot, Pair
+from structable.spi.errors import StorageUnavailableError, TransactionClosedError, TransactionConflictError
+
+from . import wire
+from .route import OWNER_ENDED
+from .wire import Channel, ConnectionLostError, TimedOutError
+
+__all__ = ["Connection", "Owner", "RemoteSnapshot"]
+
+_REQUEST_BYTES = 1 << 16
+_OPEN_REQUESTS = 2
+
+
+class Connection:
+    """A connection with its number, and the number of its newest commit."""
+
+    __slots__ = ("channel", "number", "sequence")
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self.channel = channel
+        self.number = number
+        self.sequence = 0
+
+    def call(self, message: int, body: bytes) -> bytes:
+        """Send a request and return the answer: the message byte and the body."""
+        channel = self.channel
+        channel.send(message, body)
+        frame = channel.receive()
+        while frame[0] == wire.KEEP_ALIVE:
+            frame = channel.receive()
+        return frame
+
+
+class Owner(Protocol):
+    """The owning process, as a client reaches it."""
+
+    def take(self) -> Connection:
+        """Return a connection that nobody uses, to be given back or discarded."""
+
+    def give_back(self, connection: Connection) -> None:
+        """Let others use a connection; nothing may be under way on it."""
+
+    def discard(self, connection: Connection | None) -> None:
+        """Close a connection, if there is one."""
+
+    def ask(self, message: int, body: bytes) -> bytes:
+        """Return the answer to a request that may be repeated."""
+
+    def refuse(self, frame: bytes) -> NoReturn:
+        """Raise what an answer says that is not the one hoped for."""
+
+    def silent(self) -> StorageUnavailableError:
+        """Return the error for an owner that does not answer."""
+
+    def find_next(self) -> None:
+        """Let this process go on with the next owner, or as the owner."""
+
+
+class RemoteSnapshot(EngineSnapshot):
+    """A snapshot in the owning process. It begins with the first read, and one that is lost is a conflict.
+
+    Parameters
+    ----------
+    client : Owner
+        The way to the owner.
+    number : int
+        Its number, among this client's.
+    epoch : int
+        The schema epoch that it must have.
+    flags : int
+        `wire.READ_ONLY` or 0.
+    """
+
+    __slots__ = ("_ended", "_flags", "client", "epoch", "number")
+
+    def __init__(self, client: Owner, number: int, epoch: int, flags: int) -> None:
+        self.client = client
+        self.number = number
+        self.epoch = epoch
+        self._flags = flags | wire.BEGIN
+        self._ended = False
+
+    def end(self) -> int:
+        """Pass the snapshot on to a commit, which frees it; return the flags that it has."""
+        self._require_open()
+        self._ended = True
+        return self._flags
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise TransactionClosedError("the snapshot was closed")
+
+    def _reference(self, flags: int = 0) -> bytes:
+        self._require_open()
+        return wire.REFERENCE.pack(self.number, self._flags | flags, self.epoch)
+
+    def _begun(self) -> None:
+        self._flags &= ~wire.BEGIN
+
+    def _lost(self) -> TransactionConflictError:
+        """Find the next owner, for whoever tries again, and return the error."""
+        self.client.find_next()
+        return TransactionConflictError(OWNER_ENDED)
+
+    def get(self, key: bytes) -> bytes | None:
+        client = self.client
+        try:
+            frame = client.ask(wire.READ, self._reference() + key)
+        except ConnectionLostError:
+            raise self._lost() from None
+        message = frame[0]
+        if message == wire.VALUE:
+            self._begun()
+            return frame[1:]
+        if message == wire.ABSENT:
+            self._begun()
+            return None
+        return client.refuse(frame)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if not keys:
+            return []
+        found: list[bytes | None] = []
+        client = self.client
+        connection: Connection | None = None
+        try:
+            connection = client.take()
+            open_requests = 0
+            for part in _parts(keys):
+                connection.channel.send(wire.READ_MANY, self._reference() + wire.pack_texts(part))
+                self._begun()
+                open_requests += 1
+                if open_requests == _OPEN_REQUESTS:
+                    open_requests -= 1
+                    found += self._values(connection)
+            for _ in range(open_requests):
+                found += self._values(connection)
+        except TimedOutError:
+            client.discard(connection)
+            raise client.silent() from None
+        except ConnectionLostError:
+            client.discard(connection)
+            raise self._lost() from None
+        except BaseException:
+            client.discard(connection)
+            raise
+        client.give_back(connection)
+        return found
+
+    def _values(self, connection: Connection) -> list[bytes | None]:
+        frame = connection.channel.receive()
+        if frame[0] != wire.VALUES:
+            self.client.refuse(frame)
+        return wire.unpack_texts(frame, 1)[0]
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        if begin >= end:
+            return
+        client = self.client
+        connection: Connection | None = None
+        try:
+            connection = client.take()
+            flags = wire.REVERSE if reverse else 0
+            frame = connection.call(wire.SCAN, self._reference(flags) + wire.pack_texts([begin, end]))
+            if frame[0] == wire.PAIRS:
+                self._begun()
+                # What comes first is often enough. From then on the next pairs are on their way while these are used.
+                yield from _pairs(frame)
+                connection.channel.send(wire.SCAN_MORE)
+                frame = connection.channel.receive()
+            while frame[0] == wire.PAIRS:
+                connection.channel.send(wire.SCAN_MORE)
+                try:
+                    yield from _pairs(frame)
+                except GeneratorExit:
+                    connection.channel.receive()
+                    raise
+                frame = connection.channel.receive()
+        except GeneratorExit:
+            if connection is not None:
+                self._leave(connection)
+            raise
+        except TimedOutError:
+            client.discard(connection)
+            raise client.silent() from None
+        except ConnectionLostError:
+            client.discard(connection)
+            raise self._lost() from None
+        except BaseException:
+            client.discard(connection)
+            raise
+        client.give_back(connection)
+        if frame[0] != wire.LAST_PAIRS:
+            client.refuse(frame)
+        self._begun()
+        yield from _pairs(frame)
+
+    def _leave(self, connection: Connection) -> None:
+        try:
+            connection.channel.send(wire.SCAN_END)
+        except (TimedOutError, ConnectionLostError):
+            self.client.discard(connection)
+        else:
+            self.client.give_back(connection)
+
+    def close(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if not self._flags & wire.BEGIN:
+            client = self.client
+            try:
+                connection = client.take()
+            except (ConnectionLostError, TimedOutError):
+                return  # the snapshot went with the owner
+            try:
+                connection.channel.send(wire.RELEASE, self.number.to_bytes(4, "little"))
+            except (ConnectionLostError, TimedOutError):
+                client.discard(connection)
+            else:
+                client.give_back(connection)
+
+
+def _pairs(frame: bytes) -> Iterator[Pair]:
+    pairs, _ = wire.unpack_map(frame, 1)
+    for key, value in pairs.items():
+        if value is not None:
+            yield key, value
+
+
+def _parts(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    start = size = 0
+    for place, key in enumerate(keys):
+        size += len(key) + 4
+        if size > _REQUEST_BYTES:
+            yield keys[start : place + 1]
+            start, size = place + 1, 0
+    if start < len(keys):
+        yield keys[start:]
