@@ -9,7 +9,7 @@ from structable.spi.conformance import BackendConformance, Capabilities
 
 class TestSQLite(BackendConformance):
     capabilities = Capabilities(writes_never_wait=True)
-    # For each change; raise them, the defaults are 40 and 40, for a long look.
+    # Enough for each change; the defaults take a longer look.
     max_examples = 15
     max_steps = 25
 
