@@ -133,11 +133,11 @@ def cut_torn_tail(folder: Path) -> bool:
     hole = keep
     while hole < len(content) and any(content[hole : hole + _HEADER]):
         hole = hole - hole % _BLOCK + _BLOCK  # a part of the torn record that arrived
-    later = range(hole - hole % _BLOCK + _BLOCK, len(content), _BLOCK)
-    if hole >= len(content) or any(
-        content[place + 6] in (_FULL, _FIRST) for place in later if place + 6 < len(content)
-    ):
+    if hole >= len(content):
         return False
+    for block in range(hole - hole % _BLOCK + _BLOCK, len(content), _BLOCK):
+        if _begins_record(content[block : block + _BLOCK]):
+            return False
     os.truncate(files[-1], keep)
     return True
 
@@ -200,6 +200,13 @@ def _records(content: bytes) -> Iterator[tuple[int, int, bytes]]:
         if kind in (_FULL, _LAST):
             yield start, end, b"".join(parts)
         place = end
+
+
+def _begins_record(block: bytes) -> bool:
+    place = 0
+    while place + _HEADER <= len(block) and block[place + 6] in (_MIDDLE, _LAST):
+        place += _HEADER + int.from_bytes(block[place + 4 : place + 6], "little")
+    return place + _HEADER <= len(block) and block[place + 6] in (_FULL, _FIRST)
 
 
 def _operations(record: bytes) -> list[tuple[bytes, bytes | None]]:
