@@ -219,10 +219,10 @@ class BulkScanRules(ConformanceCase):
                     rows_of(again, [split])
 
     def test_plans_are_independent(self, storage: Storage, planned: StructuredTable) -> None:
-        """Several plans are open at once, each with its own snapshot; ending one leaves the others."""
+        """Some 30 plans are open at once, each with its own snapshot; ending one leaves the others."""
         with ExitStack() as stack:
             plans = []
-            for number in range(10):
+            for number in range(30):
                 plans.append(stack.enter_context(storage.plan_scan("grid", splits=2)))
                 planned.insert({"k1": 100, "k2": number, "k3": ""})
             plans[3].close()

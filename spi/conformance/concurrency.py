@@ -190,6 +190,20 @@ class ThreadCases(ConformanceCase):
         at_once(32, write)
         assert keys(storage.table("items").scan_index("tag", "a")) == [(number,) for number in range(32)]
 
+    def test_iterables_outlast_retries(self, storage: Storage) -> None:
+        """Iterables are consumed before the first attempt: a retry of the view writes the same rows again."""
+        storage.admin.create(ITEMS)
+
+        def write(worker: int) -> None:
+            field = ("n", "rank", "cost")[worker]
+            for number in range(self.stress_rounds):
+                storage.table("items").upsert_many({"id": key, field: number} for key in range(3))
+                row = storage.table("items").read((2,))
+                assert row is not None
+                assert row[field] == number
+
+        at_once(3, write)
+
     def test_readers_among_writers(self, storage: Storage) -> None:
         """A reader sees of each transaction all or nothing, in scans of the view and of a transaction."""
         storage.admin.create(ITEMS)

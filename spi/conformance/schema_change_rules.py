@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -289,6 +290,29 @@ class SchemaChangeRules(ConformanceCase):
         self.leave(transaction)
         if changed:
             assert plain(hasty.table("noted").scan()) == [{"id": "a", "note": None, "n": 100}]
+
+    @pytest.mark.parametrize("change", ["create_or_update", "drop", "drop_index"])
+    def test_admin_call_waits_at_most_ddl_timeout(self, hasty: Storage, change: str) -> None:
+        """An admin call waits for open transactions at most `ddl_timeout`, then fails and has changed nothing."""
+        hasty.admin.create(NOTED)
+        hasty.admin.create(ITEMS)
+        transaction = hasty.transaction()
+        transaction.table("noted").upsert({"id": "a"})
+        transaction.table("items").upsert({"id": 1})
+        changes: dict[str, Callable[[], None]] = {
+            "create_or_update": lambda: hasty.admin.create_or_update(WIDER),
+            "drop": lambda: hasty.admin.drop("noted"),
+            "drop_index": lambda: hasty.admin.drop_index("items", "tag"),
+        }
+        began = time.monotonic()
+        changed = self.change(changes[change])
+        assert time.monotonic() - began < 20
+        transaction.rollback()
+        if not changed:
+            assert hasty.admin.get_specification("noted") == NOTED
+            assert hasty.admin.get_specification("items") == ITEMS
+            changes[change]()
+        assert hasty.admin.exists("noted") is (change != "drop")
 
     def leave(self, transaction: Transaction) -> None:
         """Commit, or roll back on a conflict."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from .admin_rules import AdminRules
 from .atomic_rules import AtomicRules
 from .bulk_scans import BulkScanRules
-from .bulk_writes import BulkWriteRules
 from .concurrency import ThreadCases
 from .conflict_rules import ConflictRules
 from .filter_rules import FilterRules
 from .histories import Histories
 from .index_rules import IndexRules
 from .isolation import IsolationCases
+from .job_modes import JobModeRules
+from .job_rules import JobRules
 from .key_order import KeyOrder
 from .lifecycle import LifecycleRules
 from .limit_rules import LimitRules
@@ -56,7 +57,8 @@ class BackendConformance(
     ProcessCases,
     LifecycleRules,
     BulkScanRules,
-    BulkWriteRules,
+    JobModeRules,
+    JobRules,
     StateMachineCase,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""

@@ -33,7 +33,8 @@ def test_every_topic_belongs_to_the_suite() -> None:
         node.name
         for module in folder.glob("*.py")
         for node in ast.parse(module.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "ConformanceCase" for base in node.bases)
+        if isinstance(node, ast.ClassDef)
+        and not {"ConformanceCase", "JobCase"}.isdisjoint(map(ast.unparse, node.bases))
     }
     assert found == {topic.__name__ for topic in TOPICS} - {"BackendConformance", "ConformanceCase"}
 
@@ -106,6 +107,7 @@ def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize(("bug", "name"), [(bug, name) for bug, names in CAUGHT.items() for name in names])
 def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name: str) -> None:
     assert planted_outcomes[f"Test_nothing::{name}"].startswith("passed")
@@ -113,6 +115,7 @@ def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.xdist_group("planted")
 def test_missing_hook_raises(planted_outcomes: dict[str, str]) -> None:
     outcome = planted_outcomes["TestWithoutHook::test_count[both]"]
     assert outcome.startswith("error")

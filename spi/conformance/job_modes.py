@@ -1,0 +1,215 @@
+"""Rules of what write jobs do to rows, by mode, and of what `stage` takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from structable.spi import (
+    Field,
+    FieldSizeLimitError,
+    FieldType,
+    InvalidFieldError,
+    RecordExistsError,
+    RecordNotFoundError,
+    Storage,
+    StructableError,
+    StructuredTable,
+    TableSpecification,
+    WriteMode,
+)
+from structable.spi.arrow import arrow_schema, rows_to_batches
+
+from .case import Begin
+from .samples import EXTREMES, ITEMS, TYPES, Record, item, keys, plain, type_name
+from .write_jobs import ALL_MODES, BEFORE, JobCase, batch
+
+__all__ = ["JobModeRules"]
+
+
+class JobModeRules(JobCase):
+    """DESIGN.md section 5: each mode does what the operation of its name does."""
+
+    def test_job_upsert(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode upsert inserts rows, or changes the columns of the batch and keeps the others; null is null."""
+        self.run_job(storage, WriteMode.UPSERT, [{"id": 1, "n": 10, "tag": None}, {"id": 3, "n": 30, "tag": "a"}])
+        assert plain(target.scan()) == [item(1, n=10, note="x"), item(2, n=2, tag="a"), item(3, n=30, tag="a")]
+        assert keys(target.scan_index("tag", "a")) == [(2,), (3,)]
+
+    def test_job_replace(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode replace makes rows exactly what the batch says: columns that it lacks become null."""
+        self.run_job(storage, WriteMode.REPLACE, [{"id": 1, "n": 10}, {"id": 3, "n": 30}])
+        assert plain(target.scan()) == [item(1, n=10), item(2, n=2, tag="a"), item(3, n=30)]
+        assert keys(target.scan_index("tag", "a")) == [(2,)]
+
+    def test_job_insert(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode insert puts new rows."""
+        self.run_job(storage, WriteMode.INSERT, [{"id": 4, "tag": "a"}, {"id": 3, "tag": "b"}])
+        assert plain(target.scan()) == [*BEFORE, item(3, tag="b"), item(4, tag="a")]
+        assert keys(target.scan_index("tag", "a")) == [(1,), (2,), (4,)]
+
+    def test_job_insert_of_an_existing_key(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode insert refuses a job with a key that exists: `RecordExistsError`, and nothing is written."""
+        with pytest.raises(RecordExistsError):
+            self.run_job(storage, WriteMode.INSERT, [{"id": 3, "n": 3}, {"id": 2, "n": 3}, {"id": 4, "n": 3}])
+        assert plain(target.scan()) == BEFORE
+
+    def test_job_insert_of_one_key_twice(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode insert refuses one key twice in a job, in one batch or in two partitions, and nothing is written."""
+        with pytest.raises(StructableError):
+            self.run_job(storage, WriteMode.INSERT, [{"id": 3, "n": 1}, {"id": 3, "n": 1}])
+        job = self.job(storage, WriteMode.INSERT)
+        staged = [storage.stage(job, partition, 0, [batch([{"id": 3, "n": 1}])]) for partition in range(2)]
+        with pytest.raises(StructableError):
+            storage.commit_write(job, staged)
+        assert plain(target.scan()) == BEFORE
+
+    @pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE])
+    def test_job_one_key_twice(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
+        """One key twice in a job: one of the rows wins, and the row is there once, in its table and its index."""
+        job = self.job(storage, mode)
+        staged = [
+            storage.stage(job, 0, 0, [batch([{"id": 1, "tag": "p"}, {"id": 1, "tag": "q"}])]),
+            storage.stage(job, 1, 0, [batch([{"id": 1, "tag": "r"}])]),
+        ]
+        storage.commit_write(job, staged)
+        row = target.read((1,))
+        assert row is not None
+        assert row["tag"] in ("p", "q", "r")
+        tags = [tag for tag in "apqr" if (1,) in keys(target.scan_index("tag", tag))]
+        assert tags == [row["tag"]]
+        assert keys(target.scan()) == ([(1,)] if mode is WriteMode.OVERWRITE else [(1,), (2,)])
+
+    def test_job_update(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode update changes rows that exist; a key that does not is `RecordNotFoundError`, and nothing is written."""
+        self.run_job(storage, WriteMode.UPDATE, [{"id": 2, "n": 20}, {"id": 1, "n": 10}])
+        after = [item(1, n=10, tag="a", note="x"), item(2, n=20, tag="a")]
+        assert plain(target.scan()) == after
+        with pytest.raises(RecordNotFoundError):
+            self.run_job(storage, WriteMode.UPDATE, [{"id": 2, "n": 0}, {"id": 3, "n": 0}])
+        assert plain(target.scan()) == after
+
+    def test_job_delete(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode delete takes batches of key columns; an absent key is no error."""
+        self.run_job(storage, WriteMode.DELETE, [{"id": 1}, {"id": 9}])
+        assert plain(target.scan()) == BEFORE[1:]
+        assert keys(target.scan_index("tag", "a")) == [(2,)]
+
+    def test_job_overwrite(self, storage: Storage, target: StructuredTable) -> None:
+        """Mode overwrite replaces the whole table: rows, columns and index entries not in the job are gone."""
+        self.run_job(storage, WriteMode.OVERWRITE, [{"id": 7, "tag": "a"}, {"id": 2, "tag": "b"}])
+        assert plain(target.scan()) == [item(2, tag="b"), item(7, tag="a")]
+        assert keys(target.scan_index("tag", "a")) == [(7,)]
+        assert keys(target.scan_index("tag", None)) == []
+        job = self.job(storage, WriteMode.OVERWRITE)
+        storage.commit_write(job, [])
+        assert target.count() == 0
+        target.insert({"id": 2})
+        assert keys(target.scan_index("tag", None)) == [(2,)]
+
+    def test_job_overwrite_is_atomic(self, storage: Storage, target: StructuredTable, begin: Begin) -> None:
+        """An overwrite is seen whole or not at all: a snapshot from before it goes on seeing the old rows."""
+        old = begin(read_only=True)
+        assert plain(old.table("items").scan()) == BEFORE
+        with target.scan() as rows:
+            first = next(rows)
+            self.run_job(storage, WriteMode.OVERWRITE, [{"id": number, "tag": "b"} for number in range(100, 120)])
+            assert [dict(first), *plain(rows)] == BEFORE
+        assert plain(old.table("items").scan()) == BEFORE
+        assert plain(old.table("items").scan_index("tag", "a")) == BEFORE
+        assert keys(target.scan()) == [(number,) for number in range(100, 120)]
+
+    @pytest.mark.parametrize("mode", [*WriteMode, *(mode.value for mode in WriteMode)], ids=repr)
+    def test_mode_or_its_value(self, storage: Storage, target: StructuredTable, mode: WriteMode | str) -> None:
+        """`mode` takes a `WriteMode` or its value; the job tells its table, mode and id."""
+        job_id = self.fresh_id()
+        job = storage.begin_write("items", mode=mode, job_id=job_id)
+        assert (job.table, job.mode, job.job_id) == ("items", WriteMode(mode), job_id)
+        storage.abort_write(job)
+
+    def test_job_empty_partitions(self, storage: Storage, target: StructuredTable) -> None:
+        """A partition may have no batch, or an empty one, and a job no partition."""
+        job = self.job(storage, WriteMode.UPSERT)
+        empty = arrow_schema(ITEMS, ["id", "n"]).empty_table().to_batches()
+        staged = [
+            storage.stage(job, 0, 0, []),
+            storage.stage(job, 1, 0, empty),
+            storage.stage(job, 2, 0, [batch([{"id": 3}])]),
+        ]
+        assert [one.rows for one in staged] == [0, 0, 1]
+        storage.commit_write(job, staged)
+        storage.commit_write(self.job(storage, WriteMode.UPSERT), [])
+        assert keys(target.scan()) == [(1,), (2,), (3,)]
+
+    @ALL_MODES
+    def test_bad_rows_are_refused_when_staged(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
+        """Bad rows are refused by `stage`: unknown columns, wrong types, no key, values that do not fit."""
+        job = self.job(storage, mode)
+        three = pa.array([3], pa.int64())
+        wrong: list[dict[str, pa.Array[Any]]] = [
+            {"id": three, "unknown": three},
+            {"id": pa.array(["3"])},
+            {"id": pa.array([None], pa.int64())},
+            {"n": three},
+        ]
+        if mode is not WriteMode.DELETE:
+            wrong += [
+                {"id": three, "n": pa.array(["x"])},
+                {"id": three, "tag": pa.array(["nul\0"])},
+                {"id": three, "rank": three},
+            ]
+        for one in wrong:
+            with pytest.raises(InvalidFieldError):
+                storage.stage(job, 0, 0, [batch([{"id": 8}]), pa.record_batch(one)])
+        storage.abort_write(job)
+        assert plain(target.scan()) == BEFORE
+
+    def test_sizes_are_checked_when_staged(self, storage: Storage, target: StructuredTable) -> None:
+        """A key or an indexed value over its limit is `FieldSizeLimitError`, from `stage`."""
+        job = self.job(storage, WriteMode.UPSERT)
+        with pytest.raises(FieldSizeLimitError) as refusal:
+            storage.stage(job, 0, 0, [batch([{"id": 3, "tag": "t" * 2001}])])
+        assert (refusal.value.size, refusal.value.limit) == (2001, 2000)
+
+    @pytest.mark.parametrize("kind", list(EXTREMES), ids=type_name)
+    def test_job_writes_every_type(self, storage: Storage, kind: FieldType) -> None:
+        """A job writes values of every type as the table's operations do."""
+        storage.admin.create(TYPES)
+        values = [*EXTREMES[kind], None]
+        rows = [{"id": number, kind.value: value} for number, value in enumerate(values)]
+        job = storage.begin_write("types", mode="insert", job_id=self.fresh_id())
+        storage.commit_write(job, [storage.stage(job, 0, 0, [batch(rows, spec=TYPES)])])
+        found = [row[kind.value] for row in storage.table("types").scan(columns=[kind.value])]
+        assert [repr(value) for value in found] == [repr(self.kept(storage, kind, value)) for value in values]
+
+    def kept(self, storage: Storage, kind: FieldType, value: object) -> object:
+        """Return a value as the table's own operations keep it."""
+        storage.table("types").upsert({"id": -1, kind.value: value})  # type: ignore[dict-item] # a sample
+        row = storage.table("types").read((-1,))
+        assert row is not None
+        return row[kind.value]
+
+    def test_job_composite_keys(self, storage: Storage) -> None:
+        """A job writes tables whose key is not at the front, and columns in any order."""
+        spec = TableSpecification("t", [Field.string("v"), Field.bytes("b"), Field.short("s")], ["s", "b"], ["v"])
+        storage.admin.create(spec)
+        rows: list[Record] = [{"b": b, "v": f"{s}", "s": s} for s in (2, -1) for b in (b"\xff", b"", b"\x00")]
+        job = storage.begin_write("t", mode="insert", job_id=self.fresh_id())
+        storage.commit_write(job, [storage.stage(job, 0, 0, [batch(rows, spec=spec)])])
+        assert keys(storage.table("t").scan()) == [(s, b) for s in (-1, 2) for b in (b"", b"\x00", b"\xff")]
+        assert keys(storage.table("t").scan_index("v", "2")) == [(2, b""), (2, b"\x00"), (2, b"\xff")]
+
+    def test_large_job(self, storage: Storage, target: StructuredTable) -> None:
+        """A job of many rows over many partitions is one commit."""
+        job = self.job(storage, WriteMode.UPSERT)
+        staged = []
+        for partition in range(4):
+            rows: list[Record] = [
+                {"id": number, "n": number, "tag": f"tag {number % 7}"} for number in range(partition, 12_000, 4)
+            ]
+            staged.append(storage.stage(job, partition, 0, rows_to_batches(ITEMS, rows, ["id", "n", "tag"])))
+        storage.commit_write(job, staged)
+        assert target.count() == 12_000
+        assert len(keys(target.scan_index("tag", "tag 3"))) == len(range(3, 12_000, 7))

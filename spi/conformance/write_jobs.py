@@ -1,0 +1,54 @@
+"""What the rules of write jobs share: a table with two rows, and jobs that write to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from structable.spi import (
+    Storage,
+    StructuredTable,
+    TableSpecification,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.arrow import rows_to_batches
+
+from .case import ConformanceCase
+from .samples import ITEMS, Record, item
+
+__all__ = ["ALL_MODES", "BEFORE", "JobCase", "batch"]
+
+ALL_MODES = pytest.mark.parametrize("mode", list(WriteMode))
+BEFORE = [item(1, n=1, tag="a", note="x"), item(2, n=2, tag="a")]
+
+
+def batch(
+    rows: Sequence[Record], columns: Sequence[str] | None = None, spec: TableSpecification = ITEMS
+) -> pa.RecordBatch:
+    """Return rows as one batch of the columns that the first row names."""
+    names = list(rows[0]) if columns is None else list(columns)
+    (made,) = rows_to_batches(spec, rows, names, batch_size=100_000)
+    return made
+
+
+class JobCase(ConformanceCase):
+    """A table that jobs write to."""
+
+    @pytest.fixture
+    def target(self, storage: Storage) -> StructuredTable:
+        """Return the auto-commit view of ITEMS with rows 1 and 2."""
+        storage.admin.create(ITEMS)
+        storage.table("items").upsert_many(BEFORE)
+        return storage.table("items")
+
+    def job(self, storage: Storage, mode: WriteMode | str) -> WriteJob:
+        """Begin a job of a new name."""
+        return storage.begin_write("items", mode=mode, job_id=self.fresh_id())
+
+    def run_job(self, storage: Storage, mode: WriteMode | str, rows: Sequence[Record]) -> None:
+        """Write rows by one job of one partition."""
+        job = self.job(storage, mode)
+        storage.commit_write(job, [storage.stage(job, 0, 0, [batch(rows)])])
