@@ -62,8 +62,8 @@ def _single(storage: Storage, exchange: Callable[[int, int], None], scale: Scale
         begin = perf_counter()
         for key in keys:
             row = table.read(key)
-            if row is not None and row["done"]:
-                total += row["attempts"]
+            if row is not None and row.done:
+                total += row.attempts
         return (perf_counter() - begin) / count
 
     def read_in_transaction() -> float:
@@ -90,7 +90,7 @@ def _single(storage: Storage, exchange: Callable[[int, int], None], scale: Scale
             with storage.transaction() as tx:
                 row = tx.table(TABLE).read(key)
                 assert row is not None
-                tx.table(TABLE).upsert({"host": key[0], "started": key[1], "attempts": row["attempts"] ^ 1})
+                tx.table(TABLE).upsert({"host": key[0], "started": key[1], "attempts": row.attempts ^ 1})
         return (perf_counter() - begin) / count
 
     yield from compare(

@@ -57,6 +57,7 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
 def _peak(pipe: Connection, url: str, work: Work, rows: int) -> None:
     with connect(url) as storage:
         storage.table(TABLE).read(("nobody", 0))
+        list(rows_to_batches(specification(), make_rows(1)))
         before = _status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
         found = work(storage, rows)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
+from structable.spi import Value
+
 from .measuring import Contender, Measurement, Round, Scale, compare
 from .rows import TABLE, make_rows, raw_entry, raw_key, raw_value, row_key, statuses
 from .stores import Stores, opened
@@ -44,7 +46,7 @@ class _Picker:
         self._picked = random.sample(range(len(self._keys)), self._samples)
         return [self._raw_keys[number] for number in self._picked]
 
-    def keys(self) -> list[tuple[object, ...]]:
+    def keys(self) -> list[tuple[Value, ...]]:
         """Return the keys that were picked last."""
         return [self._keys[number] for number in self._picked]
 
@@ -66,8 +68,8 @@ def _reads(stores: Stores, scale: Scale) -> list[Measurement]:
         begin = perf_counter()
         for key in keys:
             row = table.read(key)
-            if row is not None and row["done"]:
-                total += row["attempts"]
+            if row is not None and row.done:
+                total += row.attempts
         return (perf_counter() - begin) / len(keys)
 
     def in_transaction() -> float:
@@ -76,8 +78,8 @@ def _reads(stores: Stores, scale: Scale) -> list[Measurement]:
         for key in keys:
             with storage.transaction() as tx:
                 row = tx.table(TABLE).read(key)
-            if row is not None and row["done"]:
-                total += row["attempts"]
+            if row is not None and row.done:
+                total += row.attempts
         return (perf_counter() - begin) / len(keys)
 
     return compare(
@@ -128,7 +130,7 @@ def _one_field(stores: Stores, picker: _Picker) -> Round:
                 table = tx.table(TABLE)
                 row = table.read(key)
                 assert row is not None
-                table.upsert({"host": key[0], "started": key[1], "attempts": row["attempts"] ^ 1})
+                table.upsert({"host": key[0], "started": key[1], "attempts": row.attempts ^ 1})
         return (perf_counter() - begin) / len(keys)
 
     return ours
@@ -145,7 +147,7 @@ def _whole_row(stores: Stores, picker: _Picker) -> Round:
                 table = tx.table(TABLE)
                 row = table.read(key)
                 assert row is not None
-                table.upsert({**row, "attempts": row["attempts"] ^ 1})
+                table.upsert({**row, "attempts": row.attempts ^ 1})
         return (perf_counter() - begin) / len(keys)
 
     return ours
@@ -185,7 +187,7 @@ def _indexed_read_modify_writes(stores: Stores, scale: Scale) -> list[Measuremen
                 table = tx.table(TABLE)
                 row = table.read(key)
                 assert row is not None
-                if row["status"] != status:
+                if row.status != status:
                     table.upsert({"host": key[0], "started": key[1], "status": status})
         return (perf_counter() - begin) / len(work)
 

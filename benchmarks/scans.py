@@ -38,7 +38,7 @@ def _to_rows(stores: Stores, scale: Scale) -> list[Measurement]:
         rows = 0
         begin = perf_counter()
         for row in table.scan():
-            if row["attempts"] is not None:
+            if row.attempts is not None:
                 rows += 1
         seconds = perf_counter() - begin
         assert rows == scale.rows

@@ -87,10 +87,10 @@ def _session(folder: Path) -> Iterator[SparkSession]:
         .appName("structable benchmarks")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:
