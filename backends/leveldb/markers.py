@@ -6,6 +6,7 @@ connection.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterable
 
@@ -14,10 +15,11 @@ from structable.backends.ordered.engine import WriteSet
 from .database import FIRST_KEY
 from .store import LocalStore
 
-__all__ = ["drop_markers", "marker", "marker_key", "sweep_markers"]
+__all__ = ["drop_markers", "marker_key", "marker_value", "sweep_markers"]
 
 _PREFIX = FIRST_KEY + b"\x03"
 _END = FIRST_KEY + b"\x04"
+_VALUE = struct.Struct("<QQ")
 _KEPT = 24 * 3600.0
 
 
@@ -26,9 +28,9 @@ def marker_key(client: bytes, connection: int) -> bytes:
     return _PREFIX + client + connection.to_bytes(4, "big")
 
 
-def marker(client: bytes, connection: int, sequence: int) -> dict[bytes, bytes | None]:
-    """Return the marker of a commit, with the time for `sweep_markers`."""
-    return {marker_key(client, connection): sequence.to_bytes(8, "little") + int(time.time()).to_bytes(8, "little")}
+def marker_value(sequence: int) -> bytes:
+    """Return the marker of a connection's newest commit, with the time for `sweep_markers`."""
+    return _VALUE.pack(sequence, int(time.time()))
 
 
 def drop_markers(store: LocalStore, client: bytes, connections: Iterable[int]) -> None:

@@ -30,12 +30,8 @@ class Connection:
 
     def call(self, message: int, body: bytes) -> bytes:
         """Send a request and return the answer: the message byte and the body."""
-        channel = self.channel
-        channel.send(message, body)
-        frame = channel.receive()
-        while frame[0] == wire.KEEP_ALIVE:
-            frame = channel.receive()
-        return frame
+        self.channel.send(message, body)
+        return self.channel.receive()
 
 
 class Owner(Protocol):
@@ -161,32 +157,54 @@ class RemoteSnapshot(EngineSnapshot):
         return wire.unpack_texts(frame, 1)[0]
 
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        # The first request is sent here and not with the first pair, for a snapshot that begins with it.
         if begin >= end:
-            return
+            return _no_pairs()
         client = self.client
         connection: Connection | None = None
         try:
             connection = client.take()
             flags = wire.REVERSE if reverse else 0
             frame = connection.call(wire.SCAN, self._reference(flags) + wire.pack_texts([begin, end]))
-            if frame[0] == wire.PAIRS:
-                self._begun()
-                # What comes first is often enough. From then on the next pairs are on their way while these are used.
-                yield from _pairs(frame)
-                connection.channel.send(wire.SCAN_MORE)
-                frame = connection.channel.receive()
+        except TimedOutError:
+            client.discard(connection)
+            raise client.silent() from None
+        except ConnectionLostError:
+            client.discard(connection)
+            raise self._lost() from None
+        except BaseException:
+            client.discard(connection)
+            raise
+        if frame[0] == wire.PAIRS:
+            self._begun()
+            pairs = self._more_pairs(connection, frame)
+            next(pairs)  # a generator that was not begun would not give the connection back when it is dropped
+            return pairs
+        client.give_back(connection)
+        if frame[0] != wire.LAST_PAIRS:
+            client.refuse(frame)
+        self._begun()
+        return _pairs(frame)
+
+    def _more_pairs(self, connection: Connection, frame: bytes) -> Iterator[Pair]:
+        client, channel = self.client, connection.channel
+        try:
+            yield b"", b""
+            # What came first is often enough. From then on the next pairs are on their way while these are used.
+            yield from _pairs(frame)
+            channel.send(wire.SCAN_MORE)
+            frame = channel.receive()
             while frame[0] == wire.PAIRS:
-                connection.channel.send(wire.SCAN_MORE)
+                channel.send(wire.SCAN_MORE)
                 try:
                     yield from _pairs(frame)
                 except GeneratorExit:
-                    connection.channel.receive()
-                    raise
-                frame = connection.channel.receive()
+                    self._leave(connection, asked=True)
+                    return
+                frame = channel.receive()
         except GeneratorExit:
-            if connection is not None:
-                self._leave(connection)
-            raise
+            self._leave(connection)
+            return
         except TimedOutError:
             client.discard(connection)
             raise client.silent() from None
@@ -199,14 +217,15 @@ class RemoteSnapshot(EngineSnapshot):
         client.give_back(connection)
         if frame[0] != wire.LAST_PAIRS:
             client.refuse(frame)
-        self._begun()
         yield from _pairs(frame)
 
-    def _leave(self, connection: Connection) -> None:
+    def _leave(self, connection: Connection, *, asked: bool = False) -> None:
         try:
+            if asked:
+                connection.channel.receive()
             connection.channel.send(wire.SCAN_END)
         except (TimedOutError, ConnectionLostError):
-            self.client.discard(connection)
+            self.client.discard(connection)  # closing a scan raises nothing
         else:
             self.client.give_back(connection)
 
@@ -226,6 +245,10 @@ class RemoteSnapshot(EngineSnapshot):
                 client.discard(connection)
             else:
                 client.give_back(connection)
+
+
+def _no_pairs() -> Iterator[Pair]:
+    yield from ()
 
 
 def _pairs(frame: bytes) -> Iterator[Pair]:

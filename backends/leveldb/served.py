@@ -17,7 +17,7 @@ from .checkpoint import copy_checkpoint
 from .database import LocalSnapshot
 from .failures import pack_error
 from .folder import Folder
-from .markers import drop_markers, marker, marker_key
+from .markers import drop_markers, marker_key, marker_value
 from .store import LocalStore
 from .wire import Channel, ConnectionLostError, TimedOutError
 
@@ -43,7 +43,7 @@ class Session:
         self.snapshots: dict[int, LocalSnapshot] = {}
         self.connections: dict[int, ServedConnection] = {}
         self.numbers: set[int] = set()
-        """The connections that have committed."""
+        """All connections that it has had."""
 
     def end(self) -> None:
         """Free its snapshots."""
@@ -92,6 +92,7 @@ class ServedConnection:
         self._channel = channel
         self._session = Session(b"")
         self._number = 0
+        self._marker_key = b""
         self._scan: Iterator[Pair] | None = None
         self._sending = threading.Lock()
         self._working = False
@@ -145,6 +146,8 @@ class ServedConnection:
             raise ValueError(str(error))
         self._number = number
         self._session = self._owner.attach(client, number, self)
+        self._session.numbers.add(number)
+        self._marker_key = marker_key(client, number)
         self._channel.send(wire.DONE)
 
     def _answer(self, frame: bytes) -> None:
@@ -165,7 +168,12 @@ class ServedConnection:
                 else:
                     send(wire.VALUE, value)
             elif message == wire.COMMIT:
-                self._work(self._commit, frame)
+                self._working = True
+                try:
+                    self._commit(frame)
+                finally:
+                    self._working = False
+                send(wire.DONE)
             elif message == wire.RELEASE:
                 snapshot = self._session.snapshots.pop(int.from_bytes(frame[1:5], "little"), None)
                 if snapshot is not None:
@@ -197,7 +205,10 @@ class ServedConnection:
             send(wire.ERROR, pack_error(error))
 
     def _work(self, request: _Request, frame: bytes) -> None:
-        """Run a request that may take long, and answer it; the client hears of it meanwhile."""
+        """Run a request that may take long, and answer it; the client hears of it meanwhile.
+
+        A commit does without the lock: its answer is too short for a frame of `pulse` to get into it.
+        """
         self._working = True
         try:
             message, body = request(frame)
@@ -230,23 +241,19 @@ class ServedConnection:
         self._session.snapshots[number] = snapshot
         return snapshot
 
-    def _commit(self, frame: bytes) -> tuple[int, bytes]:
+    def _commit(self, frame: bytes) -> None:
         number, flags, _, sequence = wire.COMMIT_HEAD.unpack_from(frame, 1)
         changes = wire.unpack_changes(frame, 1 + wire.COMMIT_HEAD.size)
         session = self._session
-        session.numbers.add(self._number)
         snapshot: LocalSnapshot | None = None
         if not flags & wire.UNCHECKED:
             snapshot = self._snapshot(frame)
             session.snapshots.pop(number, None)
         try:
-            self._store.commit(
-                snapshot, changes, bool(flags & wire.SYNC), marker(session.client, self._number, sequence)
-            )
+            self._store.commit(snapshot, changes, bool(flags & wire.SYNC), {self._marker_key: marker_value(sequence)})
         finally:
             if snapshot is not None:
                 snapshot.close()
-        return wire.DONE, b""
 
     def _begin_scan(self, frame: bytes) -> None:
         _, flags, _ = wire.REFERENCE.unpack_from(frame, 1)

@@ -171,14 +171,8 @@ class LocalStore:
             committer.commit(Pending(node, changes, sync, marker))
             return
         try:
-            writes = changes.writes
-            if (
-                marker is None
-                and len(writes) == 1
-                and not (changes.derived or changes.increments or changes.changed_spaces)
-                and self._ailing is None
-            ):
-                self._write_row(node, changes, sync)
+            if self._ailing is None and not (changes.increments or changes.changed_spaces):
+                self._write_alone(node, changes, sync, marker)
             else:
                 pending = Pending(node, changes, sync, marker)
                 self._write_group([pending])
@@ -187,20 +181,28 @@ class LocalStore:
         finally:
             committer.release()
 
-    def _write_row(self, node: CommitNode | None, changes: WriteSet, sync: bool) -> None:
+    def _write_alone(
+        self, node: CommitNode | None, changes: WriteSet, sync: bool, marker: dict[bytes, bytes | None] | None
+    ) -> None:
         database = self._database or self._sound_database()
-        tail, writes = self._tail, changes.writes
+        tail, writes, derived = self._tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
-        [(key, value)] = writes.items()
-        step = CommitNode(frozenset(writes))
+        parts: tuple[Changes, ...] = (writes,) if marker is None else (writes, marker)
+        if derived:
+            parts = (*parts, derived)
+        step = node_of(changes) if derived else CommitNode(frozenset(writes))
         try:
-            if value is None:
-                database.write((writes,), sync)
+            if len(parts) == 1 and len(writes) < 2:
+                for key, value in writes.items():  # without a batch it is faster
+                    if value is None:
+                        database.write(parts, sync)
+                    else:
+                        database.put(key, value, sync)
             else:
-                database.put(key, value, sync)
+                database.write(parts, sync)
         except WriteFailedError as failure:
-            raise self._failed(failure, [writes]) from failure
+            raise self._failed(failure, parts) from failure
         except BaseException:
             tail.next = self._tail = step  # interrupted, and perhaps after the write
             raise

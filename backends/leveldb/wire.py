@@ -101,13 +101,19 @@ class Channel:
             raise ConnectionLostError(str(error), was_sent=False) from None
 
     def receive(self) -> bytes:
-        """Return the next frame without its length: the message byte and the body.
+        """Return the next frame without its length, the message byte and the body; `KEEP_ALIVE` is passed over.
 
         Raises
         ------
         ConnectionLostError, TimedOutError
             If the other side is gone, or sends nothing.
         """
+        frame = self._receive_any()
+        while frame[0] == KEEP_ALIVE:
+            frame = self._receive_any()
+        return frame
+
+    def _receive_any(self) -> bytes:
         data = self._buffer or self._read()
         while len(data) < 4:
             data += self._read()
@@ -233,8 +239,13 @@ def unpack_map(body: bytes, place: int) -> tuple[dict[bytes, bytes | None], int]
 _WRITES, _DERIVED, _INCREMENTS, _READS, _SPACES, _CHANGED = 1, 2, 4, 8, 16, 32
 
 
+_ONLY_WRITES = b"\x01"
+
+
 def pack_changes(changes: WriteSet) -> bytes:
     """Return a write set in its encoded form."""
+    if not (changes.derived or changes.increments or changes.spaces or changes.changed_spaces or changes.reads):
+        return _ONLY_WRITES + pack_map(changes.writes)
     flags = 0
     parts: list[bytes] = [b""]
     if changes.writes:
@@ -268,9 +279,14 @@ def unpack_changes(body: bytes, place: int) -> WriteSet:
     ValueError, IndexError, struct.error
         If there is none.
     """
-    changes = WriteSet()
     flags = body[place]
     place += 1
+    if flags == _WRITES:
+        writes, place = unpack_map(body, place)
+        changes = WriteSet(writes, {}, {}, None, set(), set())  # the defaults take longer
+        flags = 0
+    else:
+        changes = WriteSet()
     if flags & _WRITES:
         changes.writes, place = unpack_map(body, place)
     if flags & _DERIVED:

@@ -83,6 +83,20 @@ def test_scan_left_early_frees_its_connection(client: LevelDBEngine) -> None:
     client.close()
 
 
+def test_snapshot_begins_with_the_call_of_scan(client: LevelDBEngine) -> None:
+    client.commit(None, WriteSet({key(f"{number:05}"): b"x" for number in range(100)}))
+    snapshot = client.begin(True)
+    scans = [snapshot.scan(SPACE, SPACE + b"\xff"), snapshot.scan(SPACE, SPACE + b"\xff", reverse=True)]
+    dropped = client.begin(True).scan(SPACE, SPACE + b"\xff")
+    put(client, "later", b"x")
+    assert [len(list(scan)) for scan in scans] == [100, 100]
+    del dropped
+    route = client._route
+    assert isinstance(route, Client)
+    assert len(route._idle) == len(route._open) - 1, "all but the anchor are there for others"
+    client.close()
+
+
 def test_write_sets_travel_whole(client: LevelDBEngine) -> None:
     snapshot = client.begin(False)
     assert snapshot.get(key("n")) is None
