@@ -83,6 +83,6 @@ def field_from_document(entry: object) -> Field:
     allowed = [one.value for one in FieldType if one is not FieldType.DECIMAL]
     if kind not in allowed:
         raise InvalidSpecificationError(
-            f"field {entry['name']!r}: type {entry['type']!r} is unknown; allowed are {', '.join(allowed)}, decimal(p,s)"
+            f"field {entry['name']!r}: type {entry['type']!r} is unknown; allowed: {', '.join(allowed)}, decimal(p,s)"
         )
     return Field(entry["name"], FieldType(kind))

@@ -127,7 +127,8 @@ class TableSpecification:
     def __repr__(self) -> str:
         return (
             f"TableSpecification({self._name!r}, fields={list(self._fields)!r}, "
-            f"primary_key={list(self._primary_key)!r}, indexes={list(self._indexes)!r}, options={dict(self._options)!r})"
+            f"primary_key={list(self._primary_key)!r}, indexes={list(self._indexes)!r}, "
+            f"options={dict(self._options)!r})"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -176,7 +176,7 @@ class StructuredTable(ABC):
 
     @abstractmethod
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        """Return the number of distinct rows in the union of the ranges: all, if none are given; 0 for an empty list."""
+        """Return the number of distinct rows in the union of the ranges: all, if none is given; 0 for an empty list."""
 
     @abstractmethod
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:

@@ -47,8 +47,8 @@ class StorageUrl:
         Raises
         ------
         ValueError
-            If it is no URL, has credentials that are not percent-encoded, or names a parameter twice. The message masks
-            the password.
+            If it is no URL, has a fragment or credentials that are not percent-encoded, or names a parameter twice. The
+            message masks the password.
         """
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         if not separator or not scheme.replace("+", "").replace("-", "").isalnum():
