@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -45,7 +47,24 @@ def register(spark: SparkSession) -> None:
     keeper = _keeper(spark.sparkContext)
     pushes_filters = isolate_scans(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(bound_data_source(keeper.client, pushes_filters=pushes_filters))
+    with _active(spark):
+        spark.dataSource.register(bound_data_source(keeper.client, pushes_filters=pushes_filters))
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the JVM's active one, in which Spark looks for a format before it lets another register it."""
+    assert spark._jvm is not None
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _keeper(context: SparkContext) -> Keeper:

@@ -63,7 +63,8 @@ def leaves(draw: st.DrawFn) -> Filter:
         return column.between(value, draw(VALUES[name]))
     if chance == 2 and isinstance(value, str | bytes):
         return column.startswith(value)
-    return draw(st.sampled_from(COMPARISONS))(column, value)
+    compare: Callable[[Column, Any], Filter] = draw(st.sampled_from(COMPARISONS))
+    return compare(column, value)
 
 
 FILTERS = st.recursive(
@@ -127,7 +128,7 @@ def test_every_path_returns_the_same_rows(
     limit: int | None,
 ) -> None:
     fill(storage.table("t"), committed)
-    rows = {(row["a"], row["b"], row["c"]): row for row in committed}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {(row["a"], row["b"], row["c"]): row for row in committed}
     transaction = storage.transaction()
     try:
         table = transaction.table("t")

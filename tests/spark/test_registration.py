@@ -98,13 +98,14 @@ def test_without_isolated_scans_no_filter_is_pushed_down(
     assert frame.count() == 10
 
 
+@pytest.mark.timeout(600)
 def test_two_applications_at_once(tables: Tables, storage: Storage, tmp_path: Path) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(2000))
     plan, go, done = tmp_path / "plan", tmp_path / "go", tmp_path / "done"
     other = subprocess.Popen([sys.executable, "-c", APPLICATION, tables.url, plan, go, done])
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not plan.exists():
             assert other.poll() is None
             assert time.monotonic() < deadline
@@ -112,7 +113,7 @@ def test_two_applications_at_once(tables: Tables, storage: Storage, tmp_path: Pa
         tables.write(tables.frame(RUNS, runs(100, first=5000)), "runs")
         assert tables.read("runs").count() == 2100
         go.touch()
-        assert other.wait(120) == 0
+        assert other.wait(240) == 0
     finally:
         other.kill()
         other.wait()
