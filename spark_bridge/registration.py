@@ -55,6 +55,7 @@ def register(spark: SparkSession) -> None:
 def _active(spark: SparkSession) -> Iterator[None]:
     """Make a session the JVM's active one, in which Spark looks for a format before it lets another register it."""
     assert spark._jvm is not None
+    assert spark._jvm is not None
     sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
