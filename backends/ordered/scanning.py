@@ -195,9 +195,14 @@ class _PathReader:
 
     def _scan(self) -> Iterator[Pair]:
         intervals = list(self._intervals())
+        if not intervals:
+            return iter(())
+        # The first interval at once: a snapshot in another process begins with its first request.
+        first = self._snapshot.scan(*intervals[0], reverse=self._reverse)
         if len(intervals) == 1:
-            return self._snapshot.scan(*intervals[0], reverse=self._reverse)
-        return chain.from_iterable(self._snapshot.scan(*interval, reverse=self._reverse) for interval in intervals)
+            return first
+        others = (self._snapshot.scan(*interval, reverse=self._reverse) for interval in intervals[1:])
+        return chain(first, chain.from_iterable(others))
 
     def _row_pairs(self) -> Iterator[Pair]:
         base = self._scan()
