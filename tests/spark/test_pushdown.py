@@ -1,5 +1,6 @@
 import datetime as dt
 import functools
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -128,7 +129,7 @@ def test_scans_with_many_filters_in_one_query(everything: tuple[Storage, DataFra
 
 def filters_itself(frame: DataFrame) -> bool:
     """Tell whether Spark evaluates a condition of its own, after the scan."""
-    return "Filter (" in str(frame._jdf.queryExecution().executedPlan().toString())
+    return re.search(r"\bFilter ", frame._jdf.queryExecution().executedPlan().toString()) is not None
 
 
 @pytest.mark.parametrize(
