@@ -17,8 +17,9 @@ AREA = "scans"
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     """Measure scans."""
-    with opened(folder / "scanned", scale.rows) as stores:
+    with opened(folder / "rows", scale.rows) as stores:
         yield from _to_rows(stores, scale)
+    with opened(folder / "arrow", scale.rows) as stores:
         yield from _to_arrow(stores, scale)
 
 
@@ -48,7 +49,7 @@ def _to_rows(stores: Stores, scale: Scale) -> list[Measurement]:
 
 
 def _to_arrow(stores: Stores, scale: Scale) -> list[Measurement]:
-    """Planning is part of it. Neither side fills the block cache, for neither reads anything twice."""
+    """Planning is part of it. Neither side fills the block cache, so that both unpack all blocks in each round."""
     storage = stores.storage
 
     def floor() -> float:
