@@ -9,8 +9,10 @@ from structable.spi.rows import RowShape
 from structable.spi.values import MAX_KEY_SIZE, check_columns, check_key, check_row, check_row_size, check_value
 
 from .engine import Increment
+from .index_entries import generate_entry_encoder
 from .key_codec import KeyCodec
 from .row_codec import RowCodec, RowDecoder
+from .row_layout import RowLayout
 from .row_patching import RowPatches
 from .schema import TableSchema
 
@@ -29,21 +31,29 @@ class IndexBinding:
         The index's number.
     field : Field
         What it indexes.
+    schema : TableSchema
+        The table.
     keys, rows : KeyCodec, RowCodec
         The table's codecs.
+
+    Attributes
+    ----------
+    entry_of : callable
+        The entry of a row, from raw key and raw value.
     """
 
-    __slots__ = ("entry", "field", "indexed_value", "number", "row_key")
+    __slots__ = ("entry", "entry_of", "field", "indexed_value", "number", "row_key")
 
-    def __init__(self, number: int, field: Field, keys: KeyCodec, rows: RowCodec) -> None:
+    def __init__(self, number: int, field: Field, schema: TableSchema, keys: KeyCodec, rows: RowCodec) -> None:
         self.number = number
         self.field = field
         self.entry = keys.index_entry_encoder(number, field)
         self.row_key = keys.index_row_key_decoder(field)
         self.indexed_value = rows.projection((field.name,))
+        layout = RowLayout(schema.version, schema.value_fields)
+        self.entry_of = generate_entry_encoder(keys.index_begin(number), field, layout, self._encoded_entry)
 
-    def entry_of(self, raw_key: bytes, raw_value: bytes) -> bytes:
-        """Return the entry of a row."""
+    def _encoded_entry(self, raw_key: bytes, raw_value: bytes) -> bytes:
         return self.entry(self.indexed_value(raw_key, raw_value)[0], raw_key)
 
 
@@ -81,7 +91,7 @@ class TableBinding:
         """Likewise, of a raw value and a key that `encode_tuple` took."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
         self.maintained = tuple(
-            IndexBinding(number, self.spec.field(name), self.keys, self.rows)
+            IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
             for name, number in schema.maintained.items()
         )
         self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}

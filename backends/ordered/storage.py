@@ -207,9 +207,10 @@ class _AutoCommitOrderedTable(AutoCommitTable):
             if raw_key is None:
                 return super().read(key)
             raw = engine.get(raw_key)
-            if engine.epoch != epoch:
-                return super().read(key)  # the table may have moved, and its old rows been deleted meanwhile
-            return None if raw is None else binding.row_of(raw, key)
+            if raw is not None:
+                return binding.row_of(raw, key)
+            # The table may have moved, and its old rows been deleted meanwhile; a row that was found was still the row.
+            return None if engine.epoch == epoch else super().read(key)
         except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
             # The long way reads the catalog again, retries and reports.
             return super().read(key)
