@@ -16,7 +16,7 @@ __all__ = ["STALE", "ConnectionLostError", "ServerError", "server_error", "trans
 STALE = frozenset({"42P01", "42883", "42703", "0A000", "42704", "3F000"})
 """A table, function, column, plan or schema is not, or no longer, what the statement was made for."""
 _CONFLICTS = frozenset({"40001", "40P01", "23505"})
-_UNAVAILABLE = ("08", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
+_UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
 
 
 class ServerError(Exception):
@@ -72,6 +72,6 @@ def translated(error: Exception, what: str) -> StructableError:
         return DataCorruptionError(f"{what}: the table is not as structable made it: {said}")
     if error.state == "42501":
         return StorageUnavailableError(f"{what}: the role lacks a right: {said}")
-    if error.state.startswith(_UNAVAILABLE):
+    if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server could not read is our mistake
         return StorageUnavailableError(f"{what}: {said}")
     return DataCorruptionError(f"{what}: PostgreSQL refused what structable asked: {said}")

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import generators, pq
 from psycopg.adapt import Transformer
 
-from .failures import ConnectionLostError, server_error
+from .failures import ConnectionLostError, ServerError, server_error
 
 __all__ = ["Call", "Session", "Statement", "command"]
 
@@ -222,8 +222,7 @@ class Session:
             try:
                 return self._copy_in(text, tuples)
             except psycopg.Error as error:
-                self._discard()
-                raise ConnectionLostError(str(error).strip()) from error
+                raise self._raised(error) from error
             except BaseException:
                 # A failed COPY leaves the connection as it is; one that was interrupted does not.
                 if self._pg.transaction_status == pq.TransactionStatus.ACTIVE:
@@ -280,7 +279,8 @@ class Session:
                         return
                     yield bytes(data)
             except psycopg.Error as error:
-                raise ConnectionLostError(str(error).strip()) from error
+                done = error.sqlstate is not None
+                raise self._raised(error) from error
             finally:
                 if not done:
                     self._discard()
@@ -290,6 +290,13 @@ class Session:
         if isinstance(failure, ConnectionLostError):
             self._discard()
         return failure
+
+    def _raised(self, error: psycopg.Error) -> Exception:
+        """Return our error for one that psycopg has raised."""
+        if error.sqlstate is None or error.sqlstate.startswith("57P0"):
+            self._discard()
+            return ConnectionLostError(str(error).strip())
+        return ServerError(error.sqlstate, error.diag.message_primary or str(error), error.diag.message_detail or "")
 
     def rows(self, result: pq.abc.PGresult) -> list[tuple[object, ...]]:
         """Return the rows of a result as tuples of values."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import quoted_name
@@ -20,10 +20,12 @@ from structable.spi import Field, FieldType
 
 from .binding import TableBinding, compiled
 from .names import column_name
-from .session import Statement
+from .row_codec import Pieces
+from .session import Call, Statement
 from .types import stored_type
 
 __all__ = [
+    "RowStatement",
     "batch_upsert",
     "change",
     "delete_row",
@@ -130,27 +132,42 @@ def _update(binding: TableBinding, names: tuple[str, ...]) -> sa.Update:
     return sa.update(binding.core).where(binding.key_matches, binding.current).values(assignments)
 
 
-def change(binding: TableBinding, names: tuple[str, ...]) -> Statement:
+class RowStatement(NamedTuple):
+    """A statement whose parameters are the values of a row, as `RowEncoder.pieces` gives them."""
+
+    statement: Statement
+    places: tuple[int, ...]
+    """The places of the pieces, in the order of the parameters."""
+
+    def call(self, pieces: Pieces) -> Call:
+        """Return the call for a row."""
+        return Call(self.statement, [pieces[place] for place in self.places])
+
+
+def _row_statement(binding: TableBinding, names: tuple[str, ...], query: sa.ClauseElement) -> RowStatement:
+    types = _value_types(binding, names)
+    places = {name: place for place, name in enumerate(types)}
+    statement, order = compiled(query, types)
+    return RowStatement(statement, tuple(places[name] for name in order))
+
+
+def change(binding: TableBinding, names: tuple[str, ...]) -> RowStatement:
     """Return the statement that changes some fields of an existing row."""
-
-    def make() -> Statement:
-        return compiled(_update(binding, names), _value_types(binding, names))[0]
-
-    found: Statement = binding.kept(("change", names), make)
+    found: RowStatement = binding.kept(
+        ("change", names), lambda: _row_statement(binding, names, _update(binding, names))
+    )
     return found
 
 
-def put(binding: TableBinding, names: tuple[str, ...]) -> Statement:
+def put(binding: TableBinding, names: tuple[str, ...]) -> RowStatement:
     """Return the statement that changes some fields of a row, or inserts it with these fields."""
 
-    def make() -> Statement:
+    def make() -> RowStatement:
         changed = _update(binding, names).returning(_number(1)).cte("changed")
-        return compiled(
-            _insert(binding, names, ~sa.exists(sa.select(_number(1)).select_from(changed))),
-            _value_types(binding, names),
-        )[0]
+        absent = ~sa.exists(sa.select(_number(1)).select_from(changed))
+        return _row_statement(binding, names, _insert(binding, names, absent))
 
-    found: Statement = binding.kept(("put", names), make)
+    found: RowStatement = binding.kept(("put", names), make)
     return found
 
 

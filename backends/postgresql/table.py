@@ -393,9 +393,8 @@ def made_rows(values: list[tuple[object, ...]], shape: RowShape) -> list[Row]:
 
 def _row_call(
     binding: TableBinding,
-    statement: Callable[[TableBinding, tuple[str, ...]], object],
+    statement: Callable[[TableBinding, tuple[str, ...]], statements.RowStatement],
     names: tuple[str, ...],
     row: dict[str, Value],
 ) -> Call:
-    made = statement(binding, names)
-    return Call(made, binding.encoder(tuple(row)).pieces(row))  # type: ignore[arg-type]
+    return statement(binding, names).call(binding.encoder(tuple(row)).pieces(row))
