@@ -144,8 +144,8 @@ class TableMachine(RuleBasedStateMachine):
         """Make a write on table and model, and compare results, errors and conflicts."""
         model = pair.model.copy()
         expected = self.outcome(lambda: write.on_model(model))
-        touched = [other.model.kinds.keys() & model.kinds.keys() for other in self.open if other is not pair]
-        if not self.overlapping and any(touched):
+        keys = model.kinds.keys() | set(write.keys)
+        if not self.overlapping and any(other.model.kinds.keys() & keys for other in self.open if other is not pair):
             return  # it would wait for the other transaction
         note(f"{self.named(pair)}: {write.text}")
         try:

@@ -4,7 +4,8 @@
 # ruff: noqa: ANN401
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import structable.spi.loader as loader
@@ -17,10 +18,12 @@ from structable.spi import (
     RecordExistsError,
     Storage,
     StorageUrl,
+    StructableError,
     TransactionConflictError,
     col,
     connect,
 )
+from structable.spi.autocommit import AutoCommitTable
 from structable.spi.filters import And, Comparison, Filter, Not, Operator, Or
 
 PREFIX = "planted-"
@@ -304,8 +307,121 @@ class ForgetfulJobs(PlantedStorage):
         self.inner.commit_write(again, list(staged))
 
 
+class WritesWait(PlantedStorage):
+    """No bug: a write waits until no other open transaction has written the row, as in a database with locks."""
+
+    class transaction_class(PlantedTransaction):
+        def table(self, name: str) -> Any:
+            return LockingTable(self.inner.table(name), self.storage, self)
+
+        def commit(self) -> None:
+            try:
+                self.inner.commit()
+            finally:
+                self.release()
+
+        def rollback(self) -> None:
+            self.inner.rollback()
+            self.release()
+
+        def release(self) -> None:
+            with LOCKS.condition:
+                LOCKS.held = {row: holder for row, holder in LOCKS.held.items() if holder is not self}
+                LOCKS.condition.notify_all()
+
+    def table(self, name: str) -> Any:
+        planted: Any = self
+        return AutoCommitTable(planted, name)
+
+
+class Locks:
+    """Which transaction has written which row."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.held: dict[tuple[Any, ...], Any] = {}
+
+
+LOCKS = Locks()
+
+
+class LockingTable(PlantedTable):
+    """A table that locks rows before it writes them."""
+
+    def __init__(self, inner: Any, storage: Any, transaction: Any) -> None:
+        super().__init__(inner, storage)
+        self.transaction = transaction
+
+    def lock(self, keys: list[Any]) -> None:
+        for key in keys:
+            row = (id(self.storage), self.inner.specification.name, key)
+
+            def mine(row: Any = row) -> bool:
+                return LOCKS.held.get(row) in (None, self.transaction)
+
+            with LOCKS.condition:
+                if not LOCKS.condition.wait_for(mine, 1.0):
+                    self.transaction.rollback()
+                    raise TransactionConflictError("deadlock")
+                LOCKS.held[row] = self.transaction
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name not in LOCKING:
+            return method
+
+        def locking(*args: Any, **options: Any) -> Any:
+            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
+            try:
+                keys = LOCKING[name](self.inner, *args)
+                hash(tuple(keys))
+            except (StructableError, KeyError, TypeError):
+                keys = []  # the table itself says what is wrong
+            before = dict(LOCKS.held)
+            self.lock(keys)
+            try:
+                return method(*args, **options)
+            except StructableError:
+                with LOCKS.condition:  # what had no effect holds no lock
+                    fresh = [
+                        row for row, holder in LOCKS.held.items() if holder is self.transaction and row not in before
+                    ]
+                    for row in fresh:
+                        del LOCKS.held[row]
+                    LOCKS.condition.notify_all()
+                raise
+
+        return locking
+
+
+def key_of(table: Any, row: Any) -> Any:
+    """Return the key of a row, or a key given as a mapping."""
+    return tuple(row[name] for name in table.specification.primary_key) if isinstance(row, Mapping) else row
+
+
+def keys_found(table: Any, range_: Any, *rest: Any) -> list[Any]:
+    """Return the keys that a write by a range touches, wherever its conditions stand among the arguments."""
+    where = rest[-1] if rest and isinstance(rest[-1], Filter) else None
+    return [row.key for row in table.scan(range_, where=where)]
+
+
+LOCKING: dict[str, Callable[..., list[Any]]] = {
+    "upsert": lambda table, row, *_: [key_of(table, row)],
+    "replace": lambda table, row, *_: [key_of(table, row)],
+    "insert": lambda table, row, *_: [key_of(table, row)],
+    "update": lambda table, row, *_: [key_of(table, row)],
+    "upsert_many": lambda table, rows, *_: [key_of(table, row) for row in rows],
+    "compare_and_swap": lambda table, key, *_: [key_of(table, key)],
+    "increment": lambda table, key, *_: [key_of(table, key)],
+    "delete": lambda table, key, *_: [key_of(table, key)] if table.read(key) else [],
+    "delete_all": keys_found,
+    "update_all": keys_found,
+}
+
+
 BUGS: dict[str, type[PlantedStorage]] = {
     "nothing": PlantedStorage,
+    "writes-wait": WritesWait,
     "lost-updates": LostUpdates,
     "no-serializable": NoSerializable,
     "reads-latest": ReadsLatest,
@@ -328,6 +444,7 @@ class PlantedBackend(Backend):
     options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
 
     def __init__(self, scheme: str) -> None:
+        self.scheme = scheme  # type: ignore[misc] # one class for all bugs
         self.bug = BUGS[scheme.removeprefix(PREFIX)]
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:

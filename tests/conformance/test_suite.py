@@ -84,6 +84,19 @@ CAUGHT = {
 }
 """Of each planted bug, tests that have to fail; a store without one has to pass them all."""
 
+WAITING = [
+    "test_g0_write_cycles[two tables-snapshot]",
+    "test_g1c_circular_information_flow[one table-serializable]",
+    "test_otv_observed_transaction_vanishes[one table-snapshot]",
+    "test_pmp_for_write_predicates[one table-serializable]",
+    "test_g2_item_write_skew[one table-serializable]",
+    "test_writes_of_an_existing_row_conflict[snapshot-both_write-upsert]",
+    "test_writes_of_an_absent_row_conflict[snapshot-both_write-insert]",
+    "test_bank_in_threads[serializable]",
+    MACHINE,
+]
+"""Tests that a store whose writes wait for one another has to pass as well."""
+
 
 @pytest.fixture(scope="module")
 def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -91,6 +104,7 @@ def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     report = tmp_path_factory.mktemp("planted") / "report.xml"
     everything = sorted({name for names in CAUGHT.values() for name in names})
     wanted = [f"Test_nothing::{name}" for name in everything]
+    wanted += [f"Test_writes-wait::{name}" for name in WAITING]
     wanted += [f"Test_{bug}::{name}" for bug, names in CAUGHT.items() for name in names]
     nodes = [f"tests/conformance/planted_suite.py::{one}" for one in [*wanted, "TestWithoutHook::test_count[both]"]]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *nodes]
@@ -112,6 +126,13 @@ def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
 def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name: str) -> None:
     assert planted_outcomes[f"Test_nothing::{name}"].startswith("passed")
     assert planted_outcomes[f"Test_{bug}::{name}"].startswith("failure")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("planted")
+@pytest.mark.parametrize("name", WAITING)
+def test_store_whose_writes_wait_passes(planted_outcomes: dict[str, str], name: str) -> None:
+    assert planted_outcomes[f"Test_writes-wait::{name}"].startswith("passed")
 
 
 @pytest.mark.timeout(900)
