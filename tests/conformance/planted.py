@@ -307,27 +307,53 @@ class ForgetfulJobs(PlantedStorage):
         self.inner.commit_write(again, list(staged))
 
 
-class WritesWait(PlantedStorage):
-    """No bug: a write waits until no other open transaction has written the row, as in a database with locks."""
+class RefusableTransaction(PlantedTransaction):
+    """A transaction that may meet a conflict before its commit, and can then only be left."""
 
-    class transaction_class(PlantedTransaction):
+    conflict: TransactionConflictError | None = None
+
+    def refuse(self, reason: str) -> None:
+        """End it by a conflict."""
+        self.conflict = TransactionConflictError(reason)
+        self.rollback()
+        raise self.conflict
+
+    def commit(self) -> None:
+        if self.conflict is not None:
+            raise self.conflict
+        self.inner.commit()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        if error is None and self.conflict is not None:
+            raise self.conflict
+        return super().__exit__(kind, error, traceback)
+
+
+class WritesWait(PlantedStorage):
+    """No bug: a write waits until no other open transaction has written the row, as in a database with locks.
+
+    It is refused at once if the row was written since the snapshot, or after a second in which nothing was unlocked.
+    """
+
+    class transaction_class(RefusableTransaction):
+        def __init__(self, inner: Any, storage: Any) -> None:
+            super().__init__(inner, storage)
+            self.since = LOCKS.commits
+
         def table(self, name: str) -> Any:
             return LockingTable(self.inner.table(name), self.storage, self)
 
         def commit(self) -> None:
             try:
-                self.inner.commit()
-            finally:
-                self.release()
+                super().commit()
+            except BaseException:
+                LOCKS.release(self)
+                raise
+            LOCKS.release(self, written=True)
 
         def rollback(self) -> None:
             self.inner.rollback()
-            self.release()
-
-        def release(self) -> None:
-            with LOCKS.condition:
-                LOCKS.held = {row: holder for row, holder in LOCKS.held.items() if holder is not self}
-                LOCKS.condition.notify_all()
+            LOCKS.release(self)
 
     def table(self, name: str) -> Any:
         planted: Any = self
@@ -335,11 +361,24 @@ class WritesWait(PlantedStorage):
 
 
 class Locks:
-    """Which transaction has written which row."""
+    """Which transaction has written which row, and which commit wrote it last."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.held: dict[tuple[Any, ...], Any] = {}
+        self.written: dict[tuple[Any, ...], int] = {}
+        self.commits = 0
+
+    def release(self, transaction: Any, *, written: bool = False) -> None:
+        """Unlock all that a transaction has locked."""
+        with self.condition:
+            rows = [row for row, holder in self.held.items() if holder is transaction]
+            self.commits += written
+            for row in rows:
+                del self.held[row]
+                if written:
+                    self.written[row] = self.commits
+            self.condition.notify_all()
 
 
 LOCKS = Locks()
@@ -352,18 +391,23 @@ class LockingTable(PlantedTable):
         super().__init__(inner, storage)
         self.transaction = transaction
 
-    def lock(self, keys: list[Any]) -> None:
-        for key in keys:
-            row = (id(self.storage), self.inner.specification.name, key)
+    def lock(self, rows: list[Any]) -> list[Any]:
+        """Lock rows, and return those that this transaction had not locked before."""
+        fresh = []
+        for row in rows:
 
             def mine(row: Any = row) -> bool:
                 return LOCKS.held.get(row) in (None, self.transaction)
 
             with LOCKS.condition:
-                if not LOCKS.condition.wait_for(mine, 1.0):
-                    self.transaction.rollback()
-                    raise TransactionConflictError("deadlock")
-                LOCKS.held[row] = self.transaction
+                unlocked = LOCKS.condition.wait_for(mine, 1.0)
+                newer = LOCKS.written.get(row, 0) > self.transaction.since
+                if unlocked and not newer and row not in LOCKS.held:
+                    LOCKS.held[row] = self.transaction
+                    fresh.append(row)
+            if newer or not unlocked:
+                self.transaction.refuse("written since the snapshot" if newer else "deadlock")
+        return fresh
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
@@ -374,24 +418,74 @@ class LockingTable(PlantedTable):
             args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
             try:
                 keys = LOCKING[name](self.inner, *args)
-                hash(tuple(keys))
+                rows = list({(id(self.storage), self.inner.specification.name, key): None for key in keys})
             except (StructableError, KeyError, TypeError):
-                keys = []  # the table itself says what is wrong
-            before = dict(LOCKS.held)
-            self.lock(keys)
+                rows = []  # the table itself says what is wrong
+            fresh = self.lock(rows)
             try:
                 return method(*args, **options)
             except StructableError:
                 with LOCKS.condition:  # what had no effect holds no lock
-                    fresh = [
-                        row for row, holder in LOCKS.held.items() if holder is self.transaction and row not in before
-                    ]
                     for row in fresh:
-                        del LOCKS.held[row]
+                        LOCKS.held.pop(row, None)
                     LOCKS.condition.notify_all()
                 raise
 
         return locking
+
+
+class RefusesAnywhere(PlantedStorage):
+    """No bug: a SERIALIZABLE transaction is refused at its next step, a read or a write, once another has written."""
+
+    commits = 0
+
+    class transaction_class(RefusableTransaction):
+        serializable = False
+        writes = False
+
+        def __init__(self, inner: Any, storage: Any) -> None:
+            super().__init__(inner, storage)
+            self.since = storage.commits
+
+        def step(self) -> None:
+            """Refuse to go on after another one's commit."""
+            if self.serializable and self.storage.commits != self.since and not self.closed:
+                self.refuse("another transaction committed")
+
+        def table(self, name: str) -> Any:
+            self.step()
+            return RefusingTable(self.inner.table(name), self.storage, self)
+
+        def commit(self) -> None:
+            self.step()
+            super().commit()
+            if self.serializable and self.writes:
+                self.storage.commits += 1
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
+        made = super().transaction(isolation, read_only)
+        made.serializable = isolation is Isolation.SERIALIZABLE
+        return made
+
+
+class RefusingTable(PlantedTable):
+    """A table on which every call is a step of its transaction."""
+
+    def __init__(self, inner: Any, storage: Any, transaction: Any) -> None:
+        super().__init__(inner, storage)
+        self.transaction = transaction
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name == "specification":
+            return method
+
+        def stepping(*args: Any, **options: Any) -> Any:
+            self.transaction.step()
+            self.transaction.writes |= name in LOCKING
+            return method(*args, **options)
+
+        return stepping
 
 
 def key_of(table: Any, row: Any) -> Any:
@@ -422,6 +516,7 @@ LOCKING: dict[str, Callable[..., list[Any]]] = {
 BUGS: dict[str, type[PlantedStorage]] = {
     "nothing": PlantedStorage,
     "writes-wait": WritesWait,
+    "refuses-anywhere": RefusesAnywhere,
     "lost-updates": LostUpdates,
     "no-serializable": NoSerializable,
     "reads-latest": ReadsLatest,
