@@ -143,7 +143,6 @@ def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     return outcomes
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize(("bug", "name"), [(bug, name) for bug, names in CAUGHT.items() for name in names])
 def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name: str) -> None:
@@ -151,14 +150,12 @@ def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name:
     assert planted_outcomes[f"Test_{bug}::{name}"].startswith("failure")
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize(("store", "name"), [(store, name) for store, names in ALLOWED.items() for name in names])
 def test_what_the_contract_leaves_open_passes(planted_outcomes: dict[str, str], store: str, name: str) -> None:
     assert planted_outcomes[f"Test_{store}::{name}"] == "passed "
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.xdist_group("planted")
 def test_missing_hook_raises(planted_outcomes: dict[str, str]) -> None:
     outcome = planted_outcomes["TestWithoutHook::test_count[both]"]
