@@ -79,6 +79,7 @@ class PlantedTransaction(Passing):
 class PlantedStorage(Passing):
     """A storage that does what it should."""
 
+    given: StorageUrl
     table_class: type[PlantedTable] = PlantedTable
     transaction_class: type[PlantedTransaction] = PlantedTransaction
 
@@ -307,6 +308,13 @@ class ForgetfulJobs(PlantedStorage):
         self.inner.commit_write(again, list(staged))
 
 
+class Leaks(PlantedStorage):
+    """An error repeats the secrets of the URL."""
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
+        raise OSError(f"the server refuses {self.given.password} and {dict(self.given.parameters)}")
+
+
 class RefusableTransaction(PlantedTransaction):
     """A transaction that may meet a conflict before its commit, and can then only be left."""
 
@@ -517,6 +525,7 @@ BUGS: dict[str, type[PlantedStorage]] = {
     "nothing": PlantedStorage,
     "writes-wait": WritesWait,
     "refuses-anywhere": RefusesAnywhere,
+    "leaks": Leaks,
     "lost-updates": LostUpdates,
     "no-serializable": NoSerializable,
     "reads-latest": ReadsLatest,
@@ -536,14 +545,16 @@ BUGS: dict[str, type[PlantedStorage]] = {
 
 class PlantedBackend(Backend):
     description: ClassVar[str] = "memory with a bug"
-    options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
+    options: ClassVar[Sequence[Option]] = (*COMMON_OPTIONS, Option("api_token", "", "a secret"))
 
     def __init__(self, scheme: str) -> None:
         self.scheme = scheme  # type: ignore[misc] # one class for all bugs
         self.bug = BUGS[scheme.removeprefix(PREFIX)]
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        planted: Any = self.bug(connect(f"memory://{url.hosts}", **options))
+        common = {name: value for name, value in options.items() if name != "api_token"}
+        planted: Any = self.bug(connect(f"memory://{url.hosts}", **common))
+        planted.given = url
         return planted  # type: ignore[no-any-return]
 
 

@@ -172,6 +172,35 @@ def test_run_takes_a_pattern() -> None:
     assert "capability multi_process is not declared" in done.stdout
 
 
+SECRETS = ["pa%20ss%27w0rd", "pa ss'w0rd", "t%2Fk3n", "t/k3n"]
+PLANTED_RUN = """
+import sys
+import tests.conformance.planted
+from structable.spi.conformance import Capabilities, run
+capabilities = Capabilities(multi_process=False, durable_after_kill=False)
+sys.exit(run(sys.argv[1], sys.argv[2:], capabilities))
+"""
+
+
+def test_run_shows_no_secrets(tmp_path: Path) -> None:
+    url = "planted-leaks://me:pa%20ss%27w0rd@{fresh}?api_token=t%2Fk3n"
+    report = tmp_path / "report.xml"
+    options = [
+        "-l",
+        "-vv",
+        f"--junitxml={report}",
+        "-k",
+        "test_transaction_without_operations or test_close_ends_what_is_open",
+    ]
+    command = [sys.executable, "-c", PLANTED_RUN, url, *options]
+    done = subprocess.run(command, cwd=Path(__file__).parent.parent.parent, capture_output=True, text=True, check=False)
+    assert "2 failed" in done.stdout, done.stdout + done.stderr
+    assert "storage_url = 'planted-leaks://me:***@" in done.stdout
+    assert "the server refuses" in done.stdout
+    for text in (done.stdout, done.stderr, report.read_text(encoding="utf-8")):
+        assert [secret for secret in SECRETS if secret in text] == []
+
+
 def test_run_refuses_a_url_without_a_place_for_names() -> None:
     with pytest.raises(ValueError, match=r"must contain \{fresh\}"):
         run("memory://all")
