@@ -17,4 +17,5 @@ class TestPostgreSQL(BackendConformance):
         schema = f"t{uuid.uuid4().hex}"
         yield f"{url}?schema={schema}"
         with psycopg.connect(url) as connection:
+            connection.execute("set lock_timeout = '10s'")  # what a failed test left open must not stop all others
             connection.execute(f'drop schema if exists "{schema}" cascade')
