@@ -1,0 +1,133 @@
+"""The PostgreSQL backend: `postgresql://user:password@host:port/database?schema=NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue
+from structable.spi.storage import Storage
+from structable.spi.urls import StorageUrl
+
+from .connecting import Connecting
+from .storage import PostgreSQLStorage
+
+__all__ = ["PostgreSQLBackend"]
+
+_LIBPQ = {
+    "connect_timeout": "seconds to wait for a connection (libpq's connect_timeout)",
+    "sslmode": "whether and how TLS is used (libpq's sslmode)",
+    "sslrootcert": "the file of trusted certificates (libpq's sslrootcert)",
+    "sslcert": "the client's certificate (libpq's sslcert)",
+    "sslkey": "the client's key (libpq's sslkey)",
+    "sslpassword": "the password of the client's key (libpq's sslpassword)",
+    "sslcrl": "revoked certificates (libpq's sslcrl)",
+    "sslsni": "whether the host name is sent (libpq's sslsni)",
+    "ssl_min_protocol_version": "the least version of TLS (libpq's ssl_min_protocol_version)",
+    "ssl_max_protocol_version": "the greatest version of TLS (libpq's ssl_max_protocol_version)",
+    "channel_binding": "whether SCRAM binds to the channel (libpq's channel_binding)",
+    "gssencmode": "whether GSSAPI encrypts (libpq's gssencmode)",
+    "krbsrvname": "the Kerberos service (libpq's krbsrvname)",
+    "service": "the section of the service file (libpq's service)",
+    "passfile": "the file of passwords (libpq's passfile)",
+    "password": "the password, where the URL's user part does not have it",
+    "host": "host or socket folder, where the URL does not have it",
+    "hostaddr": "the address of the host (libpq's hostaddr)",
+    "port": "the port, where the URL does not have it",
+    "user": "the role, where the URL does not have it",
+    "target_session_attrs": "which of several hosts is taken (libpq's target_session_attrs)",
+    "load_balance_hosts": "in which order hosts are tried (libpq's load_balance_hosts)",
+    "keepalives": "whether TCP keep-alives are sent (libpq's keepalives)",
+    "keepalives_idle": "seconds without traffic before the first (libpq's keepalives_idle)",
+    "keepalives_interval": "seconds between them (libpq's keepalives_interval)",
+    "keepalives_count": "how many may be lost (libpq's keepalives_count)",
+    "tcp_user_timeout": "milliseconds that sent data may stay unconfirmed (libpq's tcp_user_timeout)",
+    "require_auth": "which ways of authentication are accepted (libpq's require_auth)",
+    "options": "command-line options of the server process (libpq's options)",
+}
+
+
+class PostgreSQLBackend(Backend):
+    """Tables in one schema of a PostgreSQL database, version 14 or later."""
+
+    scheme: ClassVar[str] = "postgresql"
+    description: ClassVar[str] = "tables in a schema of a PostgreSQL database, 14 or later"
+    options: ClassVar[tuple[Option, ...]] = (
+        *COMMON_OPTIONS,
+        Option("schema", "structable", "the schema that holds the tables; it is made where it is missing"),
+        Option("pool_size", 40, "connections at most: one for each open transaction, scan and plan", minimum=1),
+        Option("statement_timeout", 0.0, "seconds that the server lets one statement take; 0 is no limit", minimum=0),
+        Option("application_name", "structable", "what the server's views call the connections"),
+        Option(
+            "durability",
+            "machine",
+            "what a commit survives: a crash of the machine, or of this process and the server's alone",
+            choices=("machine", "process"),
+        ),
+        *(Option(name, "", description) for name, description in _LIBPQ.items()),
+    )
+
+    def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
+        parameters = _parameters(url, options)
+        schema = str(options["schema"])
+        if not schema or "\0" in schema or len(schema.encode(errors="replace")) > 63:
+            raise ValueError(f"schema is {schema!r}; it must be a name of 1 to 63 bytes")
+        if schema.startswith("pg_") or schema == "information_schema":
+            raise ValueError(f"schema is {schema!r}, which belongs to PostgreSQL itself")
+        settings = {
+            "timezone": "UTC",
+            "default_transaction_isolation": "read committed",
+            "default_transaction_read_only": "off",
+            "statement_timeout": str(round(float(options["statement_timeout"]) * 1_000)),
+            "extra_float_digits": "1",
+            "client_min_messages": "warning",
+            "search_path": "pg_catalog",
+        }
+        if options["durability"] == "process":
+            settings["synchronous_commit"] = "off"
+        return PostgreSQLStorage(
+            Connecting(parameters, settings, str(url)),
+            schema,
+            str(url),
+            pool_size=int(options["pool_size"]),
+            pool_timeout=float(options["pool_timeout"]),
+            ddl_timeout=float(options["ddl_timeout"]),
+        )
+
+
+def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Return libpq's parameters; what is not given is left to its environment variables and files."""
+    found = {name: str(options[name]) for name in _LIBPQ if options[name] != ""}
+    hosts, ports = _hosts(url)
+    database = url.path.removeprefix("/")
+    if "/" in database:
+        raise ValueError(f"{url} names the database {database!r}; write postgresql://host/database")
+    own = {"user": url.user, "password": url.password, "host": hosts, "port": ports, "dbname": database}
+    for name, value in own.items():
+        if value:
+            if name in found:
+                raise ValueError(f"{url} gives {name} twice: in its place, and as a parameter")
+            found[name] = value
+    for name, value in found.items():
+        if "\0" in value:
+            raise ValueError(f"{name} of {url} has a NUL in it")
+    found["application_name"] = str(options["application_name"])
+    found["client_encoding"] = "UTF8"
+    return found
+
+
+def _hosts(url: StorageUrl) -> tuple[str, str]:
+    """Return hosts and ports as libpq has them: lists, where there are several."""
+    if not url.hosts:
+        return "", ""
+    hosts: list[str] = []
+    ports: list[str] = []
+    for place in url.hosts.split(","):
+        host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+        if not colon:
+            host, port = place, ""
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ValueError(f"{url} has the port {port!r}; a port is a number from 1 to 65535")
+        hosts.append(host.removeprefix("[").removesuffix("]"))
+        ports.append(port)
+    return ",".join(hosts), ",".join(ports) if any(ports) else ""

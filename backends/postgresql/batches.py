@@ -1,0 +1,160 @@
+"""`upsert_many`: rows of distinct keys as few statements; new ones by COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from structable.spi import FieldSizeLimitError, Value
+from structable.spi.values import MAX_ROW_SIZE, check_row
+
+from . import statements
+from .binding import TableBinding, compiled
+from .failures import ServerError
+from .names import column_name, quoted
+from .row_codec import Pieces
+from .session import Call, Session, Statement, command
+from .types import array
+
+if TYPE_CHECKING:
+    from .table import PostgreSQLTable
+    from .transaction import PostgreSQLTransaction
+
+__all__ = ["upsert_batch"]
+
+_COPY_FROM = 100
+"""Rows from which COPY, with the round trips of its own, is faster than arrays."""
+_PORTION = 8 << 20
+"""Bytes of one statement's arrays, about."""
+_DUPLICATE = "23505"
+
+
+def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> None:
+    """Put rows; all are checked before anything is written.
+
+    Raises
+    ------
+    InvalidFieldError, FieldSizeLimitError
+        For the first row that does not fit.
+    """
+    binding = table.binding
+    groups: dict[tuple[str, ...], dict[Pieces, tuple[Mapping[str, Value], Pieces]]] = {}
+    places: dict[Pieces, tuple[str, ...]] = {}
+    width = len(binding.key_fields)
+    for row in rows:
+        row, names, pieces = _encoded(binding, row)
+        key = pieces[:width]
+        before = places.get(key)
+        if before is not None:
+            # A later row of the key changes what the earlier one left.
+            earlier, _ = groups[before].pop(key)
+            row, names, pieces = _encoded(binding, {**earlier, **row})
+        places[key] = names
+        groups.setdefault(names, {})[key] = (row, pieces)
+    for names, group in groups.items():
+        if group:
+            _require_sizes(tx, table, names, [pieces for _, pieces in group.values()])
+    for names, group in groups.items():
+        if not group:
+            continue
+        whole = len(names) == len(binding.spec.fields)
+        copied = whole and len(group) >= _COPY_FROM and binding.copies_first()
+        if not (copied and _copied(tx, table, names, [row for row, _ in group.values()])):
+            _put(tx, table, names, list(group.values()))
+
+
+def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[str, Value], tuple[str, ...], Pieces]:
+    names = tuple(row) if row.__class__ is dict else ()
+    ordered = binding.known_names(names)
+    if ordered is None:
+        row = check_row(binding.write_spec, row)
+        names = tuple(row)
+        ordered = binding.ordered(names)
+    return row, ordered, binding.encoder(names).pieces(row)
+
+
+def _require_sizes(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, names: tuple[str, ...], given: list[Pieces]
+) -> None:
+    """Refuse rows that would grow over the limit, where that depends on fields that are not named."""
+    binding = table.binding
+    others = [field for field in binding.spec.fields if field.name not in names and not field.type.width]
+    if not others:
+        return
+
+    def build(binding: TableBinding) -> Call:
+        statement = binding.kept(("oversized", names), lambda: statements.oversized(binding, names, MAX_ROW_SIZE))
+        return Call(statement, _arrays(binding, names, given))
+
+    found = tx.rows_of(tx.ask(table, build))
+    if found:
+        raise FieldSizeLimitError(binding.spec.name, "row", int(str(found[0][0])), MAX_ROW_SIZE)
+
+
+def _arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) -> list[bytes]:
+    columns = zip(*given, strict=True)
+    return [array(binding.oids[name], column) for name, column in zip(names, columns, strict=True)]
+
+
+def _put(
+    tx: PostgreSQLTransaction,
+    table: PostgreSQLTable,
+    names: tuple[str, ...],
+    group: list[tuple[Mapping[str, Value], Pieces]],
+) -> None:
+    portion: list[dict[str, Value]] = []
+    size = 0
+    for row, pieces in group:
+        portion.append(dict(row))
+        size += sum(len(piece) for piece in pieces if piece is not None)
+        if size >= _PORTION:
+            _defer(tx, table, names, portion)
+            tx.flush()
+            portion, size = [], 0
+    if portion:
+        _defer(tx, table, names, portion)
+
+
+def _defer(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, names: tuple[str, ...], rows: list[dict[str, Value]]
+) -> None:
+    def build(binding: TableBinding) -> Call:
+        given = [binding.encoder(tuple(row)).pieces(row) for row in rows]
+        return Call(statements.batch_upsert(binding, names), _arrays(binding, names, given))
+
+    tx.defer(table, build)
+
+
+def _copied(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, names: tuple[str, ...], rows: list[Mapping[str, Value]]
+) -> bool:
+    """Try to insert all rows as new ones; False if one of them is there, and nothing was done."""
+    binding = table.binding
+    columns = ", ".join(quoted(column_name(name)) for name in names)
+    text = f"copy {binding.qualified} ({columns}) from stdin (format binary)"
+    done = False
+
+    def body(session: Session) -> None:
+        nonlocal done
+        session.pipeline((command("savepoint structable_copy"),))
+        try:
+            session.copy_in(text, (binding.encoder(tuple(row)).copied(row) for row in rows))
+            done = True
+        except ServerError as error:
+            if error.state != _DUPLICATE:
+                raise
+            session.pipeline((command("rollback to structable_copy"), command("release structable_copy")))
+
+    tx.run(body, "copying rows")
+    binding.note_copy(done)
+    if done:
+        tx.defer(table, lambda binding: Call(_still_current(binding)))
+        tx.defer(table, lambda _: command("release structable_copy"))
+    return done
+
+
+def _still_current(binding: TableBinding) -> Statement:
+    found: Statement = binding.kept("still_current", lambda: compiled(sa.select(binding.current), {})[0])
+    return found

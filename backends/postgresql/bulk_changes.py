@@ -1,0 +1,96 @@
+"""`delete_all` and `update_all`: one statement for all rows of a range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from structable.spi import FieldSizeLimitError, Value
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
+
+from . import statements
+from .binding import TableBinding, compiled
+from .conditions import Conditions
+from .queries import ScanRequest, condition_of
+from .session import Call, Statement
+
+if TYPE_CHECKING:
+    from .table import PostgreSQLTable
+    from .transaction import PostgreSQLTransaction
+
+__all__ = ["delete_matching", "update_matching"]
+
+
+def delete_matching(tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest) -> int:
+    """Delete the rows of a scan and return their number."""
+
+    def build(binding: TableBinding) -> Call:
+        conditions, tests = condition_of(binding, request)
+        return _call(sa.delete(binding.core).where(*tests), conditions)
+
+    return tx.ask(table, build).command_tuples or 0
+
+
+def update_matching(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest, changes: Mapping[str, Value]
+) -> int:
+    """Change fields of the rows of a scan and return their number.
+
+    Raises
+    ------
+    FieldSizeLimitError
+        If a row would grow over a limit; nothing was changed.
+    """
+    _require_sizes(tx, table, request, changes)
+
+    def build(binding: TableBinding) -> Call:
+        conditions, tests = condition_of(binding, request)
+        new = _assigned(binding, conditions, changes)
+        first = binding.core.c[binding.spec.primary_key[0]]
+        assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
+        return _call(sa.update(binding.core).where(*tests).values(assignments), conditions)
+
+    return tx.ask(table, build).command_tuples or 0
+
+
+def _assigned(
+    binding: TableBinding, conditions: Conditions, changes: Mapping[str, Value]
+) -> dict[str, sa.ColumnElement[Any]]:
+    return {name: conditions.parameter(binding.spec.field(name), value) for name, value in changes.items()}
+
+
+def _require_sizes(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest, changes: Mapping[str, Value]
+) -> None:
+    spec = table.binding.write_spec
+    sizes = {name: value_size(spec.field(name), value) for name, value in changes.items()}
+    indexed = {name: sizes[name] for name in spec.indexes if sizes.get(name, 0) + MAX_KEY_SIZE > MAX_KEY_AND_INDEX_SIZE}
+    grows = any(not spec.field(name).type.width and size for name, size in sizes.items())
+    if not indexed and not grows:
+        return
+    fields = spec.key_fields
+
+    def build(binding: TableBinding) -> Call:
+        conditions, tests = condition_of(binding, request)
+        row = statements.row_size(binding, _assigned(binding, conditions, changes))
+        key = statements.size_of(binding, [(field, binding.core.c[field.name]) for field in fields])
+        limits = [row > sa.literal_column(str(MAX_ROW_SIZE))]
+        limits += [key > sa.literal_column(str(MAX_KEY_AND_INDEX_SIZE - size)) for size in indexed.values()]
+        return _call(sa.select(row, key).where(*tests, sa.or_(*limits)).limit(sa.literal_column("1")), conditions)
+
+    found = tx.rows_of(tx.ask(table, build))
+    if not found:
+        return
+    row_size, key_size = (int(str(size)) for size in found[0])
+    if row_size > MAX_ROW_SIZE:
+        raise FieldSizeLimitError(spec.name, "row", row_size, MAX_ROW_SIZE)
+    name, size = max(indexed.items(), key=lambda one: one[1])
+    raise FieldSizeLimitError(spec.name, f"primary key with {name}", key_size + size, MAX_KEY_AND_INDEX_SIZE)
+
+
+def _call(query: Any, conditions: Conditions) -> Call:  # noqa: ANN401 - any statement of SQLAlchemy's
+    statement, order = compiled(query, conditions.types)
+    once = Statement(statement.text.decode(), statement.types, prepare=False)
+    return Call(once, [conditions.values[name] for name in order])

@@ -1,0 +1,77 @@
+"""What the server, or the way to it, reports, as structable's errors."""
+
+from __future__ import annotations
+
+from psycopg import pq
+
+from structable.spi import (
+    DataCorruptionError,
+    StorageUnavailableError,
+    StructableError,
+    TransactionConflictError,
+)
+
+__all__ = ["STALE", "ConnectionLostError", "ServerError", "server_error", "translated"]
+
+STALE = frozenset({"42P01", "42883", "42703", "0A000", "42704", "3F000"})
+"""A table, function, column, plan or schema is not, or no longer, what the statement was made for."""
+_CONFLICTS = frozenset({"40001", "40P01", "23505"})
+_UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
+
+
+class ServerError(Exception):
+    """The server refused a statement.
+
+    Parameters
+    ----------
+    state : str
+        The SQLSTATE.
+    message : str
+        What it says.
+    detail : str
+        More of it, maybe with values.
+    """
+
+    def __init__(self, state: str, message: str, detail: str = "") -> None:
+        super().__init__(state, message, detail)
+        self.state = state
+        self.message = message
+        self.detail = detail
+
+
+class ConnectionLostError(Exception):
+    """The connection broke: the server may have done what it was asked, or not."""
+
+
+def server_error(result: pq.abc.PGresult) -> Exception:
+    """Return the error of a failed result."""
+    state = result.error_field(pq.DiagnosticField.SQLSTATE)
+    if state is None:
+        return ConnectionLostError(result.error_message.decode(errors="replace").strip())
+
+    def text(field: pq.DiagnosticField) -> str:
+        return (result.error_field(field) or b"").decode(errors="replace")
+
+    if state.startswith((b"57P01", b"57P02", b"57P03", b"57P05")):
+        return ConnectionLostError(text(pq.DiagnosticField.MESSAGE_PRIMARY))  # it ends the connection
+    return ServerError(
+        state.decode(), text(pq.DiagnosticField.MESSAGE_PRIMARY), text(pq.DiagnosticField.MESSAGE_DETAIL)
+    )
+
+
+def translated(error: Exception, what: str) -> StructableError:
+    """Return structable's error, for failures after which nothing was committed; `what` says what was being done."""
+    if isinstance(error, StructableError):
+        return error
+    if not isinstance(error, ServerError):
+        return StorageUnavailableError(f"{what}: the connection to PostgreSQL was lost: {error}")
+    said = f"{error.message} (SQLSTATE {error.state})"
+    if error.state in _CONFLICTS:
+        return TransactionConflictError(f"{what}: another transaction was first: {said}")
+    if error.state in STALE:
+        return DataCorruptionError(f"{what}: the table is not as structable made it: {said}")
+    if error.state == "42501":
+        return StorageUnavailableError(f"{what}: the role lacks a right: {said}")
+    if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server could not read is our mistake
+        return StorageUnavailableError(f"{what}: {said}")
+    return DataCorruptionError(f"{what}: PostgreSQL refused what structable asked: {said}")

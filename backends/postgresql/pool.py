@@ -1,0 +1,135 @@
+"""`SessionPool`: connections that are kept open, handed out one for each transaction, scan or plan.
+
+It opens connections in the thread that asks, so that what is wrong is raised there and at once, and keeps no threads,
+which a fork would lose.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from structable.spi import StorageUnavailableError
+
+from .session import Session
+
+__all__ = ["SessionPool"]
+
+
+class SessionPool:
+    """At most so many connections, the one used last handed out first.
+
+    Parameters
+    ----------
+    open_session : callable
+        Opens a connection; raises `StorageUnavailableError`.
+    size : int
+        How many may be open at once.
+    timeout : float
+        Seconds to wait for one.
+    """
+
+    def __init__(self, open_session: Callable[[], Session], size: int, timeout: float) -> None:
+        self._open = open_session
+        self._size = size
+        self._timeout = timeout
+        self._places = threading.BoundedSemaphore(size)
+        self._idle: deque[Session] = deque()
+        self._used: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._process = os.getpid()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or this process was forked from the one that made the pool."""
+        return self._closed or os.getpid() != self._process
+
+    def acquire(self) -> Session:
+        """Return a connection that nobody else uses; give it back by `release`.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If all are in use for too long, the server cannot be reached, or the pool is closed.
+        """
+        if self._closed or os.getpid() != self._process:
+            raise self._refusal()
+        if not self._places.acquire(blocking=False) and not self._places.acquire(timeout=self._timeout):
+            raise StorageUnavailableError(
+                f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
+                "end transactions, scans and plans that are no longer needed"
+            )
+        try:
+            session = self._take()
+        except BaseException:
+            self._places.release()
+            raise
+        self._used.add(session)
+        return session
+
+    def _take(self) -> Session:
+        while True:
+            if self._closed:
+                raise self._refusal()
+            try:
+                session = self._idle.pop()
+            except IndexError:
+                return self._open()
+            # The server says good-bye to a connection that it ends: an idle one has nothing else to be read.
+            if not session.closed and not _readable(session):
+                return session
+            session.close()
+
+    def release(self, session: Session) -> None:
+        """Take a connection back; one that broke, or is in a transaction still, is closed."""
+        if os.getpid() != self._process:
+            return
+        self._used.discard(session)
+        if session.usable and not self._closed:
+            self._idle.append(session)
+            if self._closed:  # meanwhile
+                self._close_idle()
+        else:
+            session.close()
+        self._places.release()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Lend a connection for the `with` block."""
+        session = self.acquire()
+        try:
+            yield session
+        finally:
+            self.release(session)
+
+    def _refusal(self) -> StorageUnavailableError:
+        how = "was closed" if self._closed else "belongs to the process that forked this one; connect anew"
+        return StorageUnavailableError(f"the storage {how}")
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:  # another thread was faster
+                return
+
+    def close(self) -> None:
+        """Close all connections, those in use too; idempotent."""
+        if self.closed:
+            self._closed = True
+            return
+        self._closed = True
+        self._close_idle()
+        for session in list(self._used):
+            session.close()
+
+
+def _readable(session: Session) -> bool:
+    poll = select.poll()
+    poll.register(session.connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,187 @@
+"""`RowEncoder`: rows as users give them to PostgreSQL's binary forms, generated for each set of fields.
+
+What a generated function takes is what `check_row` would take, unchanged; whatever is unusual it leaves to
+`check_row`, which decides and knows what to say.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from structable.spi import Field, FieldType, TableSpecification, Value
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
+
+from .types import DATE_ORIGIN, PACKED, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value
+
+__all__ = ["Pieces", "RowEncoder"]
+
+Pieces = tuple[bytes | None, ...]
+"""The binary forms of some fields' values."""
+
+_FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
+_CLASSES = {
+    FieldType.BOOLEAN: "bool",
+    FieldType.BYTE: "int",
+    FieldType.SHORT: "int",
+    FieldType.INT: "int",
+    FieldType.LONG: "int",
+    FieldType.FLOAT: "float",
+    FieldType.DOUBLE: "float",
+    FieldType.STRING: "str",
+    FieldType.BYTES: "bytes",
+    FieldType.DATE: "date",
+    FieldType.TIMESTAMP: "datetime",
+    FieldType.TIMESTAMP_NTZ: "datetime",
+}
+
+
+class RowEncoder:
+    """Encodes rows that name exactly certain fields.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table, with the indexes that writes have to fit.
+    names : tuple of str
+        The fields, all of the key among them, in the order of the pieces.
+
+    Attributes
+    ----------
+    pieces : callable
+        The binary values of a row; raises what `check_row` does.
+    copied : callable
+        The row as a tuple of COPY's binary format; likewise.
+    """
+
+    def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
+        self._spec = spec
+        self._names = names
+        self._fields = [spec.field(name) for name in names]
+        fast_pieces = _generate(spec, self._fields, copied=False)
+        fast_copied = _generate(spec, self._fields, copied=True)
+
+        def pieces(row: Mapping[str, Value]) -> Pieces:
+            found = fast_pieces(row)
+            return self._checked(row) if found is None else found
+
+        def copied(row: Mapping[str, Value]) -> bytes:
+            found = fast_copied(row)
+            return copy_tuple(self._checked(row)) if found is None else found
+
+        self.pieces: Callable[[Mapping[str, Value]], Pieces] = pieces
+        self.copied: Callable[[Mapping[str, Value]], bytes] = copied
+
+    def _checked(self, row: Mapping[str, Value]) -> Pieces:
+        checked = check_row(self._spec, row)
+        return tuple([encode_value(field, checked[field.name]) for field in self._fields])
+
+
+_COUNT = struct.Struct(">h")
+_LENGTH = struct.Struct(">i")
+_NULL = _LENGTH.pack(-1)
+
+
+def copy_tuple(pieces: Sequence[bytes | None]) -> bytes:
+    """Return values in binary form as a tuple of COPY's binary format."""
+    parts = [_NULL if piece is None else _LENGTH.pack(len(piece)) + piece for piece in pieces]
+    return _COUNT.pack(len(pieces)) + b"".join(parts)
+
+
+def _generate(
+    spec: TableSpecification, fields: Sequence[Field], *, copied: bool
+) -> Callable[[Mapping[str, Value]], Any]:
+    """Return the function from a dict to pieces, or to COPY's form; it returns None where it does not know better."""
+    constants: dict[str, Any] = {
+        "date": dt.date,
+        "datetime": dt.datetime,
+        "UTC": dt.UTC,
+        "ORIGIN": TIMESTAMP_ORIGIN,
+        "ORIGIN_NTZ": TIMESTAMP_NTZ_ORIGIN,
+        "MICROSECOND": dt.timedelta(microseconds=1),
+        "FAILURES": _FAILURES,
+        "NULL": _NULL if copied else None,
+        "length": _LENGTH.pack,
+        "checked_piece": encode_value,
+    }
+    lines = ["def encode(row):", f"    if row.__class__ is not dict or len(row) != {len(fields)}: return None"]
+    lines.append("    try:")
+    sizes: dict[str, str] = {}
+    for position, field in enumerate(fields):
+        name, key = f"v{position}", field.name in spec.primary_key
+        lines.append(f"        {name} = row[{field.name!r}]")
+        if field.type is FieldType.DECIMAL:
+            lines.append(f"        if {name} is not None: return None")
+            lines.append(f"        {name} = NULL")
+            continue
+        sizes[field.name] = f"s{position}" if field.type in (FieldType.STRING, FieldType.BYTES) else ""
+        indent = "        "
+        lines.append(f"{indent}if {name}.__class__ is {_CLASSES[field.type]}:")
+        lines += [f"{indent}    {line}" for line in _encoded(field, name, position, constants, copied=copied)]
+        lines.append(f"{indent}elif {name} is None and {not key}:")
+        lines.append(f"{indent}    {name} = NULL" + (f"; s{position} = 0" if sizes[field.name] else ""))
+        lines.append(f"{indent}else: return None")
+    lines += [f"        if {test}: return None" for test in _limits(spec, fields, sizes)]
+    names = [f"v{position}" for position in range(len(fields))]
+    if copied:
+        constants["head"] = _COUNT.pack(len(fields))
+        lines.append(f"        return b''.join((head, {', '.join(names)}))")
+    else:
+        lines.append(f"        return {', '.join(names)},")
+    lines += ["    except FAILURES:", "        return None"]
+    exec(compile("\n".join(lines), "<generated encode>", "exec"), constants)  # noqa: S102
+    return constants["encode"]  # type: ignore[no-any-return]
+
+
+def _encoded(field: Field, name: str, position: int, constants: dict[str, Any], *, copied: bool) -> list[str]:
+    """Return lines that turn a value of the right class into its piece."""
+    kind = field.type
+    if kind is FieldType.BOOLEAN:
+        constants["yes"], constants["no"] = (b"\0\0\0\1\1", b"\0\0\0\1\0") if copied else (b"\1", b"\0")
+        return [f"{name} = yes if {name} else no"]
+    if kind in (FieldType.STRING, FieldType.BYTES):
+        lines = [f"if '\\0' in {name}: return None", f"{name} = {name}.encode()"] if kind is FieldType.STRING else []
+        lines.append(f"s{position} = len({name})")
+        return [*lines, f"{name} = length(s{position}) + {name}"] if copied else lines
+    lines = []
+    value = name
+    if kind is FieldType.BYTE:
+        lines.append(f"if not -128 <= {name} <= 127: return None")
+    elif kind is FieldType.DATE:
+        value = f"{name}.toordinal() - {DATE_ORIGIN}"
+    elif kind is FieldType.TIMESTAMP:
+        lines.append(f"if {name}.tzinfo is not UTC: return None")
+        value = f"({name} - ORIGIN) // MICROSECOND"
+    elif kind is FieldType.TIMESTAMP_NTZ:
+        lines.append(f"if {name}.tzinfo is not None: return None")
+        value = f"({name} - ORIGIN_NTZ) // MICROSECOND"
+    code = PACKED[kind]
+    pack = f"pack_{code}"
+    if copied:
+        constants[pack] = struct.Struct(f">i{code}").pack
+        return [*lines, f"{name} = {pack}({struct.calcsize('>' + code)}, {value})"]
+    constants[pack] = struct.Struct(f">{code}").pack
+    return [*lines, f"{name} = {pack}({value})"]
+
+
+def _limits(spec: TableSpecification, fields: Sequence[Field], sizes: dict[str, str]) -> list[str]:
+    """Return tests that are true of rows that may be over a limit."""
+    key = [field for field in fields if field.name in spec.primary_key]
+    key_size = _size(key, sizes)
+    tests = [f"{key_size} > {MAX_KEY_SIZE}"] if any(sizes.get(field.name) for field in key) else []
+    for name in spec.indexes:
+        if sizes.get(name):
+            tests += [
+                f"{sizes[name]} > {MAX_KEY_SIZE}",
+                f"{key_size} + {sizes[name]} > {MAX_KEY_AND_INDEX_SIZE}",
+            ]
+    if any(sizes.values()):
+        tests.append(f"{_size(fields, sizes)} > {MAX_ROW_SIZE}")
+    return tests
+
+
+def _size(fields: Sequence[Field], sizes: dict[str, str]) -> str:
+    fixed = sum(field.type.width for field in fields)
+    return " + ".join([str(fixed), *(sizes[field.name] for field in fields if sizes.get(field.name))])

@@ -1,0 +1,317 @@
+"""`Session`: one connection, as the store uses it: prepared statements in binary, many in one round trip."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import psycopg
+from psycopg import generators, pq
+from psycopg.adapt import Transformer
+
+from .failures import ConnectionLostError, ServerError, server_error
+
+__all__ = ["Call", "Session", "Statement", "command"]
+
+_MOST_PREPARED = 500
+_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_TRAILER = b"\xff\xff"
+_COPY_BUFFER = 1 << 18
+_numbers = itertools.count(1)
+
+_SYNC = pq.ExecStatus.PIPELINE_SYNC
+_FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
+
+
+class Statement:
+    """A statement in SQL, with `$1` for its parameters.
+
+    Parameters
+    ----------
+    text : str
+        The SQL.
+    types : sequence of int
+        The types of the parameters.
+    prepare : bool
+        Whether it is worth being prepared.
+    """
+
+    __slots__ = ("formats", "name", "text", "types")
+
+    def __init__(self, text: str, types: Sequence[int] = (), *, prepare: bool = True) -> None:
+        self.text = text.encode()
+        self.types = tuple(types)
+        self.formats = (1,) * len(self.types)
+        self.name = b"s%d" % next(_numbers) if prepare else b""
+
+    def __repr__(self) -> str:
+        return f"Statement({self.text.decode()!r})"
+
+
+class Call(NamedTuple):
+    """A statement and its parameters, in binary."""
+
+    statement: Statement
+    parameters: Sequence[bytes | None] = ()
+
+
+def command(text: str) -> Call:
+    """Return a call of a statement that is used once, or that cannot be prepared."""
+    return Call(Statement(text, prepare=False))
+
+
+class Session:
+    """One connection to the server. Used by one thread at a time; `close` may come from another.
+
+    Every failure of the connection, and every interruption of a call, closes it: what is still under way on it could
+    be taken for the answer to something else.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        In autocommit mode.
+    """
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        self._pg = connection.pgconn
+        self._wait = connection.wait
+        self._lock = threading.Lock()
+        self._prepared: dict[bytes, None] = {}
+        self._transformer = Transformer(connection)
+
+    @property
+    def connection(self) -> psycopg.Connection:
+        """Psycopg's connection, for what it does better: COPY."""
+        return self._connection
+
+    @property
+    def process(self) -> int:
+        """The server's process that serves this connection."""
+        return self._pg.backend_pid
+
+    @property
+    def usable(self) -> bool:
+        """Whether the connection can serve the next one: alive, in no transaction, not full of statements."""
+        pg = self._pg
+        idle = pg.status == pq.ConnStatus.OK and pg.transaction_status == pq.TransactionStatus.IDLE
+        return idle and len(self._prepared) <= _MOST_PREPARED
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._pg.status != pq.ConnStatus.OK
+
+    def run(self, call: Call) -> pq.abc.PGresult:
+        """Run one statement, outside of a transaction or in the one that is open.
+
+        Raises
+        ------
+        ServerError
+            If the server refuses it.
+        ConnectionLostError
+            If the connection broke.
+        """
+        statement, parameters = call
+        if statement.name not in self._prepared:
+            return self.pipeline((call,))[-1]
+        with self._lock:
+            try:
+                self._pg.send_query_prepared(statement.name, parameters, statement.formats, 1)
+                results = self._wait(generators.execute(self._pg))
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except BaseException:
+                self._discard()
+                raise
+        result = results[-1]
+        if result.status in _FAILED:
+            raise self._failure(result)
+        return result
+
+    def pipeline(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
+        """Run statements in one round trip; return their results, one for each.
+
+        Raises
+        ------
+        ServerError
+            Of the first that the server refused; those after it were not run.
+        ConnectionLostError
+            If the connection broke.
+        """
+        with self._lock:
+            try:
+                return self._pipelined(calls)
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except ConnectionLostError:
+                self._discard()
+                raise
+            except BaseException:
+                if self._pg.pipeline_status != pq.PipelineStatus.OFF:
+                    self._discard()
+                raise
+
+    def _pipelined(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
+        pg, prepared = self._pg, self._prepared
+        new: dict[bytes, int] = {}  # names that are being prepared, and the place of that result among all
+        count = 0
+        pg.enter_pipeline_mode()
+        for statement, parameters in calls:
+            name = statement.name
+            if not name:
+                pg.send_query_params(
+                    statement.text, parameters or None, statement.types or None, statement.formats or None, 1
+                )
+            else:
+                if name not in prepared and name not in new:
+                    pg.send_prepare(name, statement.text, statement.types)
+                    new[name] = count
+                    count += 1
+                pg.send_query_prepared(name, parameters, statement.formats, 1)
+            count += 1
+        pg.pipeline_sync()
+        wait = self._wait
+        wait(generators.send(pg))
+        results: list[pq.abc.PGresult] = []
+        failure: Exception | None = None
+        while True:
+            result = pg.get_result() if not pg.is_busy() else wait(generators.fetch(pg))
+            if result is None:
+                if pg.status != pq.ConnStatus.OK:
+                    raise ConnectionLostError("the server closed the connection")
+                continue
+            if result.status == _SYNC:
+                break
+            if result.status in _FAILED and failure is None:
+                failure = self._failure(result)
+                if isinstance(failure, ConnectionLostError):
+                    raise failure
+            results.append(result)
+        pg.exit_pipeline_mode()
+        if failure is not None:
+            failed = next(place for place, result in enumerate(results) if result.status in _FAILED)
+            prepared.update(dict.fromkeys(name for name, place in new.items() if place < failed))
+            raise failure
+        if not new:
+            return results
+        prepared.update(dict.fromkeys(new))
+        preparations = set(new.values())
+        return [result for place, result in enumerate(results) if place not in preparations]
+
+    def copy_in(self, text: str, tuples: Iterable[bytes]) -> int:
+        """Run a COPY FROM STDIN in binary format and return the number of rows.
+
+        Parameters
+        ----------
+        text : str
+            The command.
+        tuples : iterable of bytes
+            Rows in COPY's binary format.
+
+        Raises
+        ------
+        ServerError, ConnectionLostError
+            As `run` does. What the iterable raises comes out, and nothing was copied.
+        """
+        with self._lock:
+            try:
+                return self._copy_in(text, tuples)
+            except psycopg.Error as error:
+                raise self._raised(error) from error
+            except BaseException:
+                # A failed COPY leaves the connection as it is; one that was interrupted does not.
+                if self._pg.transaction_status == pq.TransactionStatus.ACTIVE:
+                    self._discard()
+                raise
+
+    def _copy_in(self, text: str, tuples: Iterable[bytes]) -> int:
+        pg, wait = self._pg, self._wait
+        pg.send_query_params(text.encode(), None)
+        begun = wait(generators.execute(pg))[-1]
+        if begun.status != pq.ExecStatus.COPY_IN:
+            raise self._failure(begun)
+        failure: Exception | None = None
+        try:
+            buffer = bytearray(_COPY_HEADER)
+            for one in tuples:
+                buffer += one
+                if len(buffer) >= _COPY_BUFFER:
+                    wait(generators.copy_to(pg, bytes(buffer)))
+                    buffer.clear()
+            buffer += _COPY_TRAILER
+            wait(generators.copy_to(pg, bytes(buffer)))
+        except psycopg.Error:
+            raise
+        except Exception as error:
+            failure = error
+        ended = wait(generators.copy_end(pg, None if failure is None else b"the rows could not be produced"))
+        if failure is not None:
+            raise failure
+        if ended.status in _FAILED:
+            raise self._failure(ended)
+        return ended.command_tuples or 0
+
+    def copy_out(self, text: str) -> Iterator[bytes]:
+        """Run a COPY TO STDOUT and yield its chunks; a generator, to be exhausted or closed.
+
+        Closed early, it ends the connection: the server would have to send the rest otherwise.
+        """
+        with self._lock:
+            pg, wait = self._pg, self._wait
+            done = False
+            try:
+                pg.send_query_params(text.encode(), None)
+                begun = wait(generators.execute(pg))[-1]
+                if begun.status != pq.ExecStatus.COPY_OUT:
+                    done = True
+                    raise self._failure(begun)
+                while True:
+                    data = wait(generators.copy_from(pg))
+                    if not isinstance(data, bytes | bytearray | memoryview):
+                        done = True
+                        if data.status in _FAILED:
+                            raise self._failure(data)
+                        return
+                    yield bytes(data)
+            except psycopg.Error as error:
+                done = error.sqlstate is not None
+                raise self._raised(error) from error
+            finally:
+                if not done:
+                    self._discard()
+
+    def _failure(self, result: pq.abc.PGresult) -> Exception:
+        failure = server_error(result)
+        if isinstance(failure, ConnectionLostError):
+            self._discard()
+        return failure
+
+    def _raised(self, error: psycopg.Error) -> Exception:
+        """Return our error for one that psycopg has raised."""
+        if error.sqlstate is None or error.sqlstate.startswith("57P0"):
+            self._discard()
+            return ConnectionLostError(str(error).strip())
+        return ServerError(error.sqlstate, error.diag.message_primary or str(error), error.diag.message_detail or "")
+
+    def rows(self, result: pq.abc.PGresult) -> list[tuple[object, ...]]:
+        """Return the rows of a result as tuples of values."""
+        transformer = self._transformer
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, tuple)
+
+    def _discard(self) -> None:
+        self._connection.close()
+
+    def close(self, seconds: float = 1.0) -> None:
+        """End the connection; one that is in use is left to its thread, which finds it closed."""
+        acquired = self._lock.acquire(timeout=seconds)
+        try:
+            self._connection.close()
+        finally:
+            if acquired:
+                self._lock.release()

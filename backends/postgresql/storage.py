@@ -1,0 +1,220 @@
+"""`PostgreSQLStorage`: one schema of a database."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from structable.spi import (
+    Filter,
+    Isolation,
+    Key,
+    Range,
+    Row,
+    RowIterator,
+    ScanPlan,
+    ScanSplit,
+    SnapshotHold,
+    StagedWrite,
+    Storage,
+    StorageUnavailableError,
+    StructuredTable,
+    TableAdmin,
+    TableNotFoundError,
+    Transaction,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.autocommit import AutoCommitTable, consumed
+
+from .admin import PostgreSQLAdmin
+from .binding import TableBinding
+from .catalog import Catalog, prepare
+from .connecting import Connecting
+from .failures import STALE, ConnectionLostError, ServerError, translated
+from .pool import SessionPool
+from .scanning import ScanRows
+from .table import decode_row, read_call
+from .transaction import PostgreSQLTransaction
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["PostgreSQLStorage"]
+
+_ALL = Range()
+
+
+class PostgreSQLStorage(Storage):
+    """The tables of a schema. Connecting makes schema and catalog where they are missing.
+
+    Parameters
+    ----------
+    connecting : Connecting
+        The way to the database.
+    schema : str
+        The schema.
+    url : str
+        As it may be shown.
+    pool_size : int
+        Connections at most.
+    pool_timeout : float
+        Seconds to wait for one.
+    ddl_timeout : float
+        Seconds that admin calls wait for open transactions.
+    """
+
+    def __init__(
+        self,
+        connecting: Connecting,
+        schema: str,
+        url: str,
+        *,
+        pool_size: int,
+        pool_timeout: float,
+        ddl_timeout: float,
+    ) -> None:
+        self._url = url
+        self._pool = SessionPool(connecting.open, pool_size, pool_timeout)
+        self._catalog = Catalog(schema)
+        self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
+        self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
+        try:
+            with self._pool.session() as session:
+                prepare(session, schema)
+        except (ServerError, ConnectionLostError) as error:
+            self._pool.close()
+            raise translated(error, f"preparing the schema {schema!r} of {url}") from error
+        except BaseException:
+            self._pool.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The URL it was connected with; a password is masked."""
+        return self._url
+
+    @property
+    def admin(self) -> TableAdmin:
+        """Creation, change and removal of tables."""
+        return self._admin
+
+    @property
+    def closed(self) -> bool:
+        """Whether the storage can no longer be used."""
+        return self._pool.closed
+
+    def _require_open(self) -> None:
+        if self._pool.closed:
+            raise StorageUnavailableError(
+                f"the storage {self._url} was closed, or connected by the process that forked this one"
+            )
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> PostgreSQLTransaction:
+        """Begin a transaction; see `Transactional.transaction`."""
+        if isolation.__class__ is not Isolation:
+            raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
+        self._require_open()
+        return PostgreSQLTransaction(self._pool, self._catalog, isolation, bool(read_only))
+
+    def table(self, name: str) -> StructuredTable:
+        """Return the auto-commit view of a table; see `Storage.table`."""
+        self._require_open()
+        return _AutoCommitPostgreSQLTable(self, self._pool, self._catalog, name)
+
+    def plan_scan(
+        self,
+        table: str,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+    ) -> ScanPlan:
+        """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
+        raise NotImplementedError
+
+    def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
+        """Yield the batches of a split; see `Storage.read_split`."""
+        raise NotImplementedError
+
+    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
+        """Begin a write job; see `Storage.begin_write`."""
+        raise NotImplementedError
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+        """Stage the rows of one attempt of a partition; see `Storage.stage`."""
+        raise NotImplementedError
+
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+        """Commit a write job; see `Storage.commit_write`."""
+        raise NotImplementedError
+
+    def abort_write(self, job: WriteJob) -> None:
+        """Abort a write job; see `Storage.abort_write`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what is open and free the store; idempotent."""
+        for hold in list(self._plans):
+            hold.close()
+        self._pool.close()
+
+
+class _AutoCommitPostgreSQLTable(AutoCommitTable):
+    """The auto-commit view, with a read that is one statement without a transaction around it."""
+
+    def __init__(self, storage: PostgreSQLStorage, pool: SessionPool, catalog: Catalog, name: str) -> None:
+        super().__init__(storage, name)
+        self._pool = pool
+        self._catalog = catalog
+        self._binding()
+
+    def _binding(self) -> TableBinding:
+        name = self._name
+        if not isinstance(name, str):
+            raise TableNotFoundError(name)
+        found = self._catalog.known(name)
+        if found is not None:
+            return found
+        with self._pool.session() as session:
+            try:
+                return self._catalog.lookup(lambda call: session.rows(session.run(call)), name)
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, "reading the catalog") from error
+
+    def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
+        assert isinstance(rows, ScanRows)
+        rows.own()
+        return rows
+
+    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
+        """See `StructuredTable.read`."""
+        names = consumed(columns)
+        binding = self._catalog.known(self._name)
+        if binding is None:
+            return super().read(key, names)
+        shape = binding.shape_of(names)
+        checked = binding.key(key)
+        pool = self._pool
+        session = pool.acquire()
+        try:
+            result = session.run(read_call(binding, checked, shape))
+            if not result.ntuples:
+                return None
+            return decode_row(session.rows(result)[0], checked, shape)
+        except ServerError as error:
+            if error.state in STALE:
+                self._catalog.forget(self._name)
+            elif translated(error, "a read").__class__ not in _RETRIED:
+                raise translated(error, "a read") from error
+        except ConnectionLostError:
+            pass
+        finally:
+            pool.release(session)
+        # The long way looks the table up again, retries and reports.
+        return super().read(key, names)
+
+
+_RETRIED = (StorageUnavailableError,)

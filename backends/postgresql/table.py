@@ -1,0 +1,400 @@
+"""`PostgreSQLTable`: the operations on a table inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from structable.spi import (
+    FieldSizeLimitError,
+    Filter,
+    InvalidFieldError,
+    Key,
+    Range,
+    RecordExistsError,
+    RecordNotFoundError,
+    Row,
+    RowIterator,
+    ScanExplanation,
+    StructuredTable,
+    TableSpecification,
+    Value,
+)
+from structable.spi.rows import RowShape
+from structable.spi.values import (
+    MAX_ROW_SIZE,
+    check_changes,
+    check_key,
+    check_row,
+    check_row_size,
+    check_value,
+)
+
+from . import statements
+from .batches import upsert_batch
+from .binding import TableBinding
+from .bulk_changes import delete_matching, update_matching
+from .conditional import Outcome, compare_and_swap, increment, insert_row, put_row
+from .explaining import explain_scan
+from .queries import ScanRequest, count_statement, scan_request
+from .row_codec import Pieces
+from .scanning import ScanRows
+from .session import Call
+from .types import array, encode_value
+
+if TYPE_CHECKING:
+    from .transaction import PostgreSQLTransaction
+
+__all__ = ["PostgreSQLTable", "decode_row", "made_rows", "read_call"]
+
+_ALL = Range()
+_ABSENT = -1
+_MOST_SEEN = 4_096
+_DECIMAL_SLACK = 64
+
+
+class PostgreSQLTable(StructuredTable):
+    """One table in one transaction.
+
+    Parameters
+    ----------
+    transaction : PostgreSQLTransaction
+        The transaction.
+    binding : TableBinding
+        The table as far as it is known; the transaction replaces it where it turns out to be out of date.
+    """
+
+    def __init__(self, transaction: PostgreSQLTransaction, binding: TableBinding) -> None:
+        self._tx = transaction
+        self.binding = binding
+        # Keys in binary, of rows that were read or written here: about how many bytes the row has at most, or that
+        # there is none. What is known to be there is changed by a plain UPDATE, which may wait for the commit.
+        self._seen: dict[Pieces, int] = {}
+
+    @property
+    def specification(self) -> TableSpecification:
+        """The table's schema as of the transaction's snapshot."""
+        self._tx.require_usable()
+        return self.binding.spec
+
+    # Reading
+
+    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
+        """See `StructuredTable.read`."""
+        tx = self._tx
+        tx.require_usable()
+        checked = self.binding.key(key)
+        names = None if columns is None else self.binding.shape_of(columns).columns
+        result = tx.ask(self, lambda binding: read_call(binding, checked, binding.shape_of(names)))
+        binding = self.binding
+        pieces = tuple(binding.key_pieces(checked))
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        if not result.ntuples:
+            self._seen[pieces] = _ABSENT
+            return None
+        if names is None:
+            value = result.get_value
+            size = sum([len(value(0, place) or b"") for place in range(result.nfields)])
+            self._seen[pieces] = size + _DECIMAL_SLACK * result.nfields + sum(len(piece or b"") for piece in pieces)
+        return decode_row(tx.rows_of(result)[0], checked, binding.shape_of(names))
+
+    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
+        """See `StructuredTable.multi_read`."""
+        tx = self._tx
+        tx.require_usable()
+        checked = [self.binding.key(key) for key in keys]
+        names = self.binding.shape_of(columns).columns
+        if not checked:
+            return []
+        result = tx.ask(self, lambda binding: multi_read_call(binding, checked, binding.shape_of(names)))
+        return made_rows(tx.rows_of(result), self.binding.shape_of(names))
+
+    # Scanning
+
+    def _request(
+        self,
+        ranges: Iterable[Range],
+        where: Filter | None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> ScanRequest:
+        self._tx.require_usable()
+        return scan_request(
+            self.binding, ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
+        )
+
+    def scan(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """See `StructuredTable.scan`."""
+        return ScanRows(self._tx, self, self._request((range,), where, columns, order_by, reverse, limit))
+
+    def multi_scan(
+        self,
+        ranges: Iterable[Range],
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """See `StructuredTable.multi_scan`."""
+        return ScanRows(self._tx, self, self._request(ranges, where, columns, order_by, reverse, limit))
+
+    def scan_index(
+        self,
+        field: str,
+        value: Value,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        """See `StructuredTable.scan_index`."""
+        request = self._request((range,), where, columns, order_by, reverse, limit)
+        return ScanRows(self._tx, self, request.with_index_value(self.binding, field, value))
+
+    def explain(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> ScanExplanation:
+        """See `StructuredTable.explain`."""
+        request = self._request((range,), where, columns, order_by, reverse, limit)
+        return explain_scan(self._tx, self, request)
+
+    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
+        """See `StructuredTable.count`."""
+        wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
+        request = self._request(wanted, where)
+        result = self._tx.ask(self, lambda binding: count_statement(binding, request))
+        return int(str(self._tx.rows_of(result)[0][0]))
+
+    # Writing one row
+
+    def _encoded(self, row: Mapping[str, Value]) -> tuple[tuple[str, ...], Pieces]:
+        """Check a row; return its fields, as statements have them, and their values in binary."""
+        binding = self.binding
+        names = tuple(row) if row.__class__ is dict else ()
+        ordered = binding.known_names(names)
+        if ordered is None:
+            row = check_row(binding.write_spec, row)  # which refuses it, unless it is another kind of mapping
+            names = tuple(row)
+            ordered = binding.ordered(names)
+        return ordered, binding.encoder(names).pieces(row)
+
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        """See `StructuredTable.upsert`."""
+        tx = self._tx
+        tx.require_writable()
+        names, pieces = self._encoded(row)
+        given = dict(row)
+        size = sum(len(piece) for piece in pieces if piece is not None) + _DECIMAL_SLACK
+        width = len(self.binding.key_fields)
+        key = pieces[:width]
+        seen = self._seen.get(key)
+        whole = len(names) == len(self.binding.spec.fields) or self._others_are_short(names)
+        if seen is not None and seen != _ABSENT and (whole or seen + size <= MAX_ROW_SIZE):
+            self._seen[key] = max(seen, 0) + size
+            tx.defer(self, lambda binding: _row_call(binding, statements.change, names, given))
+        elif whole or seen == _ABSENT:
+            self._seen[key] = size
+            tx.defer(self, lambda binding: _row_call(binding, statements.put, names, given))
+        else:
+            # How large the row becomes depends on what is there, and this call is the one to say that it is too large.
+            self._require_size(put_row(tx, self, names, given))
+            self._seen.pop(key, None)
+
+    def _others_are_short(self, names: tuple[str, ...]) -> bool:
+        return all(field.type.width for field in self.binding.spec.fields if field.name not in names)
+
+    def _require_size(self, outcome: Outcome) -> None:
+        if outcome.found and not outcome.changed:
+            raise FieldSizeLimitError(self.binding.spec.name, "row", int(str(outcome.report)), MAX_ROW_SIZE)
+
+    def replace(self, row: Mapping[str, Value]) -> None:
+        """See `StructuredTable.replace`."""
+        self._tx.require_writable()
+        checked = check_row(self.binding.write_spec, row)
+        self.upsert({**dict.fromkeys(self.binding.spec.field_names), **checked})
+
+    def insert(self, row: Mapping[str, Value]) -> None:
+        """See `StructuredTable.insert`."""
+        tx = self._tx
+        tx.require_writable()
+        names, pieces = self._encoded(row)
+        key = pieces[: len(self.binding.key_fields)]
+        given = dict(row)
+        if insert_row(tx, self, names, given).found:
+            checked = check_row(self.binding.write_spec, given)
+            raise RecordExistsError(
+                self.binding.spec.name, tuple(checked[name] for name in self.binding.spec.primary_key)
+            )
+        self._seen.pop(key, None)
+
+    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
+        """See `StructuredTable.update`."""
+        tx = self._tx
+        tx.require_writable()
+        spec = self.binding.write_spec
+        checked = check_row(spec, row)
+        start = None if default is None else self._checked_default(checked, default)
+        names = self.binding.ordered(checked)
+        insert = None if start is None else {**start, **checked}
+        outcome = put_row(tx, self, names, checked, insert=insert, may_insert=start is not None)
+        if not outcome.found and start is None:
+            raise RecordNotFoundError(spec.name, tuple(checked[name] for name in spec.primary_key))
+        self._require_size(outcome)
+        self._seen.clear()
+
+    def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
+        spec = self.binding.write_spec
+        key = {name: row[name] for name in spec.primary_key}
+        if not isinstance(default, Mapping):
+            raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
+        start = check_row(spec, {**key, **default})
+        for name in spec.primary_key:
+            if start[name] != key[name]:
+                reason = (
+                    f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
+                )
+                raise InvalidFieldError(spec.name, name, reason)
+        check_row_size(spec, {**start, **row})
+        return start
+
+    def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
+        """See `StructuredTable.compare_and_swap`."""
+        tx = self._tx
+        tx.require_writable()
+        spec = self.binding.write_spec
+        checked = check_key(spec, key)
+        wanted = check_changes(spec, {field: expected})[field]
+        change = check_changes(spec, {field: value})[field]
+        check_row_size(spec, {**dict(zip(spec.primary_key, checked, strict=True)), field: change})
+        outcome = compare_and_swap(tx, self, checked, field, wanted, change)
+        if outcome.found and not outcome.changed and outcome.report is not None:
+            raise FieldSizeLimitError(spec.name, "row", int(str(outcome.report)), MAX_ROW_SIZE)
+        self._seen.clear()
+        return outcome.changed or (not outcome.found and wanted is None)
+
+    def increment(self, key: Key, field: str, amount: int = 1) -> None:
+        """See `StructuredTable.increment`."""
+        tx = self._tx
+        tx.require_writable()
+        spec = self.binding.spec
+        checked = check_key(spec, key)
+        self._require_integer(field)
+        step = int(str(check_value(spec.name, spec.field(field), amount)))
+        outcome = increment(tx, self, checked, field, step)
+        if outcome.found and not outcome.changed:
+            bits = spec.field(field).type.integer_bits
+            raise InvalidFieldError(spec.name, field, f"{outcome.report} incremented by {step} overflows {bits} bits")
+        self._seen.clear()
+
+    def _require_integer(self, field: object) -> None:
+        spec = self.binding.spec
+        if not isinstance(field, str) or field not in spec:
+            known = ", ".join(spec.field_names)
+            raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {known}")
+        kind = spec.field(field).type
+        if field in spec.primary_key:
+            raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
+        if not kind.integer_bits:
+            reason = f"is of type {kind.value}; only integer fields can be incremented"
+            raise InvalidFieldError(spec.name, field, reason)
+
+    def delete(self, key: Key) -> None:
+        """See `StructuredTable.delete`."""
+        self._tx.require_writable()
+        checked = self.binding.key(key)
+        self._seen[tuple(self.binding.key_pieces(checked))] = _ABSENT
+        self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), binding.key_pieces(checked)))
+
+    # Writing many rows
+
+    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """See `StructuredTable.upsert_many`."""
+        self._tx.require_writable()
+        given = list(rows)
+        self._seen.clear()
+        upsert_batch(self._tx, self, given)
+
+    def delete_all(self, range: Range, where: Filter | None = None) -> int:
+        """See `StructuredTable.delete_all`."""
+        self._tx.require_writable()
+        request = self._request((range,), where)
+        self._seen.clear()
+        return delete_matching(self._tx, self, request)
+
+    def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
+        """See `StructuredTable.update_all`."""
+        self._tx.require_writable()
+        checked = check_changes(self.binding.write_spec, changes)
+        request = self._request((range,), where)
+        self._seen.clear()
+        return update_matching(self._tx, self, request, checked)
+
+
+def read_call(binding: TableBinding, key: tuple[Value, ...], shape: RowShape) -> Call:
+    """Return the call that reads the fields of one row outside its key."""
+    values = shape.columns[len(key) :]
+    return Call(statements.lookup(binding, values), binding.key_pieces(key))
+
+
+def decode_row(values: tuple[object, ...], key: tuple[Value, ...], shape: RowShape) -> Row:
+    """Return the row of a key, and of the values that `read_call` asked for."""
+    return Row(shape, key + values if len(shape.columns) > len(key) else key)  # type: ignore[arg-type]
+
+
+def multi_read_call(binding: TableBinding, keys: list[tuple[Value, ...]], shape: RowShape) -> Call:
+    """Return the call that reads rows of many keys, in key order and each once."""
+    distinct = list(dict.fromkeys(keys))
+    return Call(statements.lookup_many(binding, shape.columns), key_arrays(binding, distinct))
+
+
+def key_arrays(binding: TableBinding, keys: list[tuple[Value, ...]]) -> list[bytes]:
+    """Return keys as arrays in binary, one for each field of the key."""
+    columns = zip(*keys, strict=True)
+    return [
+        array(binding.oids[field.name], [encode_value(field, value) for value in column])
+        for field, column in zip(binding.key_fields, columns, strict=True)
+    ]
+
+
+def made_rows(values: list[tuple[object, ...]], shape: RowShape) -> list[Row]:
+    """Return rows of all columns of a shape."""
+    kind, new = shape.row_type, object.__new__
+    rows: list[Row] = []
+    for one in values:
+        row = new(kind)
+        row._values = one  # type: ignore[assignment]
+        rows.append(row)
+    return rows
+
+
+def _row_call(
+    binding: TableBinding,
+    statement: Callable[[TableBinding, tuple[str, ...]], statements.RowStatement],
+    names: tuple[str, ...],
+    row: dict[str, Value],
+) -> Call:
+    return statement(binding, names).call(binding.encoder(tuple(row)).pieces(row))

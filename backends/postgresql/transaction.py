@@ -1,0 +1,366 @@
+"""`PostgreSQLTransaction`: one connection from the first operation to the end, with as few round trips as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import NoReturn
+
+from psycopg import pq
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Isolation,
+    StorageUnavailableError,
+    StructableError,
+    Transaction,
+    TransactionClosedError,
+    TransactionConflictError,
+    UnsupportedOperationError,
+)
+
+from .binding import TableBinding
+from .catalog import Catalog
+from .failures import STALE, ConnectionLostError, ServerError, translated
+from .outcome import was_committed
+from .pool import SessionPool
+from .session import Call, Session, Statement
+from .snapshots import is_visible
+from .table import PostgreSQLTable
+
+__all__ = ["PostgreSQLTransaction", "Work"]
+
+_ATTEMPTS = 5
+_BEGIN = {
+    (isolation, read_only): Call(
+        Statement(f"begin isolation level {level} {'read only' if read_only else 'read write'}")
+    )
+    for isolation, level in ((Isolation.SNAPSHOT, "repeatable read"), (Isolation.SERIALIZABLE, "serializable"))
+    for read_only in (False, True)
+}
+_SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
+# The transaction's number is what its outcome can be looked up by, should the connection break during the commit.
+_NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
+COMMIT = Call(Statement("commit"))
+ROLLBACK = Call(Statement("rollback"))
+
+
+class Work:
+    """A statement on a table that is yet to be run.
+
+    Parameters
+    ----------
+    table : PostgreSQLTable
+        The table.
+    build : callable
+        Makes the call for a version of the table.
+    """
+
+    __slots__ = ("build", "call", "table")
+
+    def __init__(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call]) -> None:
+        self.table = table
+        self.build = build
+        self.call = build(table.binding)
+
+
+class PostgreSQLTransaction(Transaction):
+    """A transaction of the server's. It takes a connection with its first operation, and a snapshot with it.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where connections come from.
+    catalog : Catalog
+        The tables.
+    isolation : Isolation
+        The level.
+    read_only : bool
+        Refuse writes.
+    """
+
+    def __init__(self, pool: SessionPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._begin = _BEGIN[isolation, read_only]
+        self._read_only = read_only
+        self._session: Session | None = None
+        self._begun = False
+        self._answered = False
+        self._number: int | None = None
+        self._snapshot = ""
+        self._tables: dict[str, PostgreSQLTable] = {}
+        self._pending: list[Work] = []
+        # A transaction that is not usable has ended, unless it holds the failure after which it is yet to be left.
+        self._failure: StructableError | None = None
+        self.usable = True
+
+    # What tables need
+
+    def table(self, name: str) -> PostgreSQLTable:
+        """Return a table inside this transaction; the same object each time."""
+        if not self.usable:
+            self.refuse()
+        table = self._tables.get(name) if isinstance(name, str) else None
+        if table is None:
+            table = PostgreSQLTable(self, self._bound(name))
+            self._tables[name] = table
+        return table
+
+    def _bound(self, name: str) -> TableBinding:
+        binding = self._catalog.known(name) if isinstance(name, str) else None
+        if binding is None:
+            binding = self._catalog.lookup(self._rows, name)
+        elif self._begun and not is_visible(binding.version.changed_by, self._snapshot):
+            self.fail(_changed(name))
+        return binding
+
+    def _rows(self, call: Call) -> list[tuple[object, ...]]:
+        """Run a statement that belongs to no table."""
+        return self.rows_of(self._exchange(call, None))
+
+    @property
+    def session(self) -> Session:
+        """The connection, once an operation was run."""
+        assert self._session is not None
+        return self._session
+
+    def rows_of(self, result: pq.abc.PGresult) -> list[tuple[object, ...]]:
+        """Return the rows of a result as tuples of values."""
+        return self.session.rows(result)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writes are refused."""
+        return self._read_only
+
+    def ask(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call]) -> pq.abc.PGresult:
+        """Run a statement now, and what was deferred before it, in one round trip."""
+        return self._exchange(None, Work(table, build))
+
+    def defer(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call]) -> None:
+        """Run a statement with whatever comes next, the commit at the latest: nobody waits for its result."""
+        self._pending.append(Work(table, build))
+        if len(self._pending) >= _MOST_PENDING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Begin the transaction, if that is yet to be done, and run what was deferred."""
+        if self._pending or not self._begun:
+            self._exchange(None, None)
+
+    def run(self, body: Callable[[Session], None], what: str) -> None:
+        """Let `body` use the connection inside the transaction, after what was deferred."""
+        self.flush()
+        self._answered = True
+        try:
+            body(self.session)
+        except (ServerError, ConnectionLostError) as error:
+            self.fail(self._explained(error, what))
+
+    def require_usable(self) -> None:
+        """Raise unless operations may go on."""
+        if not self.usable:
+            self.refuse()
+
+    def require_writable(self) -> None:
+        """Raise unless writes may go on."""
+        if not self.usable:
+            self.refuse()
+        if self._read_only:
+            raise UnsupportedOperationError("the transaction is read-only; begin one with read_only=False to write")
+
+    def refuse(self) -> NoReturn:
+        """Raise why the transaction cannot be used any more."""
+        if self._failure is not None:
+            raise self._failure
+        raise TransactionClosedError("the transaction has ended; begin a new one")
+
+    def fail(self, error: StructableError) -> NoReturn:
+        """Raise an error after which the transaction can only be left."""
+        if self.usable:
+            self._end(rollback=True)
+            self._failure = error
+        raise error
+
+    # Round trips
+
+    def _exchange(self, call: Call | None, work: Work | None) -> pq.abc.PGresult:
+        if not self.usable:
+            self.refuse()
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                result = self._attempt(call if work is None else work.call)
+            except _NewerTableError as newer:
+                if self._answered or attempt == _ATTEMPTS:
+                    self.fail(_changed(newer.name))
+            except (ServerError, ConnectionLostError) as error:
+                stale = isinstance(error, ServerError) and error.state in STALE
+                if not stale or self._answered or attempt == _ATTEMPTS:
+                    self.fail(self._explained(error, "the transaction"))
+            else:
+                self._pending.clear()
+                self._answered = self._answered or call is not None or work is not None
+                return result
+            self._restart(work)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _attempt(self, last: Call | None) -> pq.abc.PGresult:
+        session = self._session
+        if session is None:
+            session = self._session = self._pool.acquire()
+        calls = [work.call for work in self._pending]
+        if last is not None:
+            calls.append(last)
+        if self._begun:
+            return session.pipeline(calls)[-1] if len(calls) > 1 else session.run(calls[0])
+        identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT
+        results = session.pipeline([self._begin, identify, *calls])
+        number, snapshot = results[1].get_value(0, 0), results[1].get_value(0, 1)
+        self._number = None if number is None else int(number)
+        self._snapshot = (snapshot or b"").decode()
+        self._begun = True
+        for name, table in self._tables.items():
+            if not is_visible(table.binding.version.changed_by, self._snapshot):
+                raise _NewerTableError(name)
+        return results[-1]
+
+    def _restart(self, work: Work | None) -> None:
+        """Begin again, with the tables as they are now: nobody has seen anything of this transaction yet."""
+        self._release(rollback=True)
+        self._begun = False
+        try:
+            for name, table in self._tables.items():
+                self._catalog.forget(name)
+                with self._pool.session() as session:
+                    table.binding = self._catalog.lookup(
+                        lambda call, session=session: session.rows(session.run(call)),
+                        name,  # type: ignore[misc]
+                    )
+            for one in [*self._pending, *([] if work is None else [work])]:
+                one.call = one.build(one.table.binding)
+        except (ServerError, ConnectionLostError) as error:
+            self.fail(translated(error, "reading the catalog"))
+        except StructableError as error:
+            self.fail(error)
+
+    def _explained(self, error: Exception, what: str) -> StructableError:
+        if isinstance(error, ServerError) and error.state in STALE:
+            names = list(self._tables)
+            # Where the catalog has another version by now, that is the reason.
+            try:
+                with self._pool.session() as session:
+                    for name in names:
+                        known = self._tables[name].binding.version
+                        if self._catalog.find(lambda call: session.rows(session.run(call)), name) != known:
+                            self._catalog.forget(name)
+                            return _changed(name)
+            except (ServerError, ConnectionLostError, StructableError):
+                return translated(error, what)
+        return translated(error, what)
+
+    # The end
+
+    @property
+    def closed(self) -> bool:
+        """Whether the transaction has ended."""
+        return not self.usable and self._failure is None
+
+    def commit(self) -> None:
+        """Make all writes visible; see `Transaction.commit`."""
+        if not self.usable:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+            self.refuse()
+        if self._pending and not self._begun:
+            # The commit is a round trip of its own: the transaction's number has to be known before.
+            self.flush()
+        if not self._begun:
+            self._end(rollback=False)
+            return
+        session = self.session
+        try:
+            result = session.pipeline([*(work.call for work in self._pending), COMMIT])[-1]
+            if result.command_status != b"COMMIT":
+                raise ServerError("40000", "the server rolled the transaction back")
+        except ConnectionLostError as error:
+            self._resolve(session, error)
+        except ServerError as error:
+            self.fail(self._explained(error, "the commit"))
+        except BaseException:
+            self._end(rollback=False)
+            raise
+        self._end(rollback=False)
+
+    def _resolve(self, session: Session, error: ConnectionLostError) -> None:
+        """Find out what became of the commit, where the connection broke."""
+        process = session.process
+        self._release(rollback=False)
+        if self._number is None:
+            self.fail(
+                StorageUnavailableError(f"the connection was lost during the commit, which wrote nothing: {error}")
+            )
+        committed = was_committed(self._pool, self._number, process)
+        if committed is None:
+            self.fail(
+                CommitOutcomeUnknownError(
+                    f"the connection was lost during the commit of transaction {self._number}, and the server could "
+                    f"not be asked about it: {error}"
+                )
+            )
+        if not committed:
+            self.fail(
+                StorageUnavailableError(f"the connection was lost before the commit; nothing was written: {error}")
+            )
+
+    def rollback(self) -> None:
+        """Drop all writes; see `Transaction.rollback`."""
+        self._failure = None
+        if self.usable:
+            self._end(rollback=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.rollback()
+        elif self.usable or self._failure is not None:
+            self.commit()
+
+    def _end(self, *, rollback: bool) -> None:
+        self.usable = False
+        self._tables = {}
+        self._pending = []
+        self._release(rollback=rollback)
+
+    def _release(self, *, rollback: bool) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            if rollback and not session.closed and not session.usable:
+                session.pipeline((ROLLBACK,))
+        except (ServerError, ConnectionLostError):
+            session.close()
+        finally:
+            self._pool.release(session)
+
+    def __del__(self) -> None:
+        if getattr(self, "usable", False):
+            self._end(rollback=True)
+
+
+_MOST_PENDING = 256
+
+
+class _NewerTableError(Exception):
+    """A table was looked up after the transaction's snapshot was taken, and has changed in between."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _changed(name: str) -> TransactionConflictError:
+    return TransactionConflictError(f"table {name!r} was changed or dropped since the transaction's snapshot")

@@ -1,0 +1,128 @@
+"""How field types are stored: PostgreSQL's type, and a value in the binary form that the server sends and takes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from psycopg.types.numeric import DecimalBinaryDumper
+from sqlalchemy import types as sql
+from sqlalchemy.dialects import postgresql
+
+from structable.spi import Field, FieldType
+
+__all__ = [
+    "DATE_ORIGIN",
+    "PACKED",
+    "TIMESTAMP_NTZ_ORIGIN",
+    "TIMESTAMP_ORIGIN",
+    "StoredType",
+    "array",
+    "encode_value",
+    "numeric",
+    "stored_type",
+]
+
+DATE_ORIGIN = dt.date(2000, 1, 1).toordinal()
+TIMESTAMP_ORIGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+TIMESTAMP_NTZ_ORIGIN = dt.datetime(2000, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredType:
+    """PostgreSQL's type of a field.
+
+    Parameters
+    ----------
+    name : str
+        As SQL has it, without collation.
+    core : TypeEngine
+        SQLAlchemy's type.
+    oid, array_oid : int
+        The numbers of the type and of its arrays, which are fixed.
+    """
+
+    name: str
+    core: sql.TypeEngine[Any]
+    oid: int
+    array_oid: int
+
+
+_TYPES = {
+    FieldType.BOOLEAN: StoredType("boolean", sql.Boolean(), 16, 1000),
+    FieldType.BYTE: StoredType("smallint", sql.SmallInteger(), 21, 1005),
+    FieldType.SHORT: StoredType("smallint", sql.SmallInteger(), 21, 1005),
+    FieldType.INT: StoredType("integer", sql.Integer(), 23, 1007),
+    FieldType.LONG: StoredType("bigint", sql.BigInteger(), 20, 1016),
+    FieldType.FLOAT: StoredType("real", sql.REAL(), 700, 1021),
+    FieldType.DOUBLE: StoredType("double precision", sql.DOUBLE_PRECISION(), 701, 1022),
+    FieldType.STRING: StoredType("text", sql.Text(collation="C"), 25, 1009),
+    FieldType.BYTES: StoredType("bytea", postgresql.BYTEA(), 17, 1001),
+    FieldType.DATE: StoredType("date", sql.Date(), 1082, 1182),
+    FieldType.TIMESTAMP: StoredType("timestamp with time zone", sql.TIMESTAMP(timezone=True), 1184, 1185),
+    FieldType.TIMESTAMP_NTZ: StoredType("timestamp without time zone", sql.TIMESTAMP(), 1114, 1115),
+}
+
+
+def stored_type(field: Field) -> StoredType:
+    """Return the type that a field is stored as. Source: DESIGN.md section 2."""
+    if field.type is FieldType.DECIMAL:
+        core = sql.Numeric(field.precision, field.scale)
+        return StoredType(f"numeric({field.precision},{field.scale})", core, 1700, 1231)
+    return _TYPES[field.type]
+
+
+PACKED = {
+    FieldType.BYTE: "h",
+    FieldType.SHORT: "h",
+    FieldType.INT: "i",
+    FieldType.LONG: "q",
+    FieldType.FLOAT: "f",
+    FieldType.DOUBLE: "d",
+    FieldType.DATE: "i",
+    FieldType.TIMESTAMP: "q",
+    FieldType.TIMESTAMP_NTZ: "q",
+}
+"""The `struct` formats of the numbers that values of fixed width become; big-endian."""
+
+numeric: Callable[[Decimal], bytes] = lambda value: bytes(_DECIMALS.dump(value) or b"")  # noqa: E731
+"""Encodes a decimal."""
+_DECIMALS = DecimalBinaryDumper(Decimal)
+
+_ENCODERS: dict[FieldType, Callable[[Any], bytes]] = {
+    FieldType.BOOLEAN: lambda value: b"\x01" if value else b"\x00",
+    FieldType.STRING: str.encode,
+    FieldType.BYTES: bytes,
+    FieldType.DECIMAL: numeric,
+    FieldType.DATE: lambda value: struct.pack(">i", value.toordinal() - DATE_ORIGIN),
+    FieldType.TIMESTAMP: lambda value: struct.pack(">q", (value - TIMESTAMP_ORIGIN) // _MICROSECOND),
+    FieldType.TIMESTAMP_NTZ: lambda value: struct.pack(">q", (value - TIMESTAMP_NTZ_ORIGIN) // _MICROSECOND),
+    **{
+        kind: struct.Struct(f">{PACKED[kind]}").pack
+        for kind in (FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG, FieldType.FLOAT, FieldType.DOUBLE)
+    },
+}
+
+
+def encode_value(field: Field, value: object) -> bytes | None:
+    """Return the binary form of a checked value; None for null."""
+    return None if value is None else _ENCODERS[field.type](value)
+
+
+_LENGTH = struct.Struct(">i")
+_NULL = _LENGTH.pack(-1)
+_ARRAY = struct.Struct(">iiIii")
+
+
+def array(oid: int, pieces: Sequence[bytes | None]) -> bytes:
+    """Return the binary form of an array of values in binary form."""
+    if not pieces:
+        return struct.pack(">iiI", 0, 0, oid)
+    pack = _LENGTH.pack
+    body = b"".join([_NULL if piece is None else pack(len(piece)) + piece for piece in pieces])
+    return _ARRAY.pack(1, None in pieces, oid, len(pieces), 1) + body
