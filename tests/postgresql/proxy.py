@@ -92,7 +92,7 @@ class Trap:
         return self._sprung.is_set()
 
     def spring(self) -> None:
-        """Say that the message came and the connection is cut; the proxy does."""
+        """Say that the message came; the proxy does, just before it cuts the connection."""
         self._sprung.set()
 
     def wait(self) -> None:
@@ -289,8 +289,8 @@ class _Link:
                     continue
                 if trap.cut is Cut.AFTER:
                     self._lose_answers(raw)
+                trap.spring()  # before the client can notice anything
                 self.cut()
-                trap.spring()
                 return
 
     def _lose_answers(self, raw: bytes) -> None:
