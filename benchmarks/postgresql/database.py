@@ -15,10 +15,21 @@ from benchmarks.rows import TABLE, Row, make_rows, specification
 from benchmarks.stores import batches
 from structable.spi import Storage, connect
 from structable.spi.arrow import arrow_schema
-from tests.postgresql.server import Server
+from tests.postgresql.server import Server, find_binaries
 from tests.postgresql.shared import URL_VARIABLE, Schema, fresh_schema
 
-__all__ = ["AREA", "COLUMNS", "KEY", "UPSERT", "Connection", "Database", "arrow_batches", "database", "values"]
+__all__ = [
+    "AREA",
+    "COLUMNS",
+    "KEY",
+    "UPSERT",
+    "Connection",
+    "Database",
+    "arrow_batches",
+    "available",
+    "database",
+    "values",
+]
 
 AREA = "postgresql"
 COLUMNS = specification().field_names
@@ -128,6 +139,11 @@ class Database:
         found = raw.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema.name]).fetchall()
         for (name,) in found:
             raw.execute(f'VACUUM (ANALYZE) "{schema.name}"."{name}"'.encode())
+
+
+def available() -> bool:
+    """Return whether there is a server, or one can be started."""
+    return bool(os.environ.get(URL_VARIABLE)) or find_binaries() is not None
 
 
 @contextmanager

@@ -22,6 +22,7 @@ __all__ = [
     "postgresql_server",
     "postgresql_url",
     "start_postgresql",
+    "unavailable",
 ]
 
 
@@ -41,7 +42,7 @@ def postgresql_conninfo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         try:
             conninfo = stack.enter_context(shared_server(folder))
         except NoServerError as error:
-            _unavailable(str(error))
+            unavailable(str(error))
         yield conninfo
 
 
@@ -62,7 +63,7 @@ def postgresql_url(postgresql_schema: Schema) -> str:
 def start_postgresql() -> Iterator[StartServer]:
     """Start servers that only the test uses, and may stop, restart and kill; they end with it."""
     if find_binaries() is None:
-        _unavailable(
+        unavailable(
             f"a server to stop and kill needs PostgreSQL's binaries, version {MINIMUM} or later, on this machine"
         )
     with ExitStack() as stack:
@@ -79,7 +80,8 @@ def postgresql_server(start_postgresql: StartServer) -> Server:
     return start_postgresql()
 
 
-def _unavailable(reason: str) -> NoReturn:
+def unavailable(reason: str) -> NoReturn:
+    """Skip the test, or fail it where all stores must be tested."""
     if os.environ.get("STRUCTABLE_REQUIRE_ALL_BACKENDS") == "1":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -98,9 +98,15 @@ def fresh_schema(conninfo: str) -> Iterator[Schema]:
         If a transaction still uses it then; its connection is ended first.
     """
     schema = Schema(conninfo, f"test_{uuid.uuid4().hex[:20]}")
-    yield schema
+    try:
+        yield schema
+    finally:
+        _drop(schema)
+
+
+def _drop(schema: Schema) -> None:
     drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name))
-    with psycopg.connect(conninfo, autocommit=True) as connection:
+    with psycopg.connect(schema.conninfo, autocommit=True) as connection:
         connection.execute(f"SET lock_timeout = {int(PATIENCE * 1000)}; SET client_min_messages = warning")
         try:
             connection.execute(drop)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgresql.fixtures import StartServer
+from tests.postgresql.fixtures import StartServer, unavailable
 from tests.postgresql.server import ROLE, Server, ServerFailedError
 from tests.postgresql.shared import (
     URL_VARIABLE,
@@ -91,6 +91,15 @@ signal.pause()
         message = f"set {URL_VARIABLE}=.*Debian: postgresql.*pip install testcontainers"
         with pytest.raises(NoServerError, match=message), shared_server(tmp_path):
             pass
+
+
+def test_missing_server_skips_the_test_unless_all_stores_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STRUCTABLE_REQUIRE_ALL_BACKENDS", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no server"):
+        unavailable("no server")
+    monkeypatch.setenv("STRUCTABLE_REQUIRE_ALL_BACKENDS", "1")
+    with pytest.raises(pytest.fail.Exception, match="no server"):
+        unavailable("no server")
 
 
 def test_url_of_a_schema_keeps_the_parameters_of_the_database() -> None:
