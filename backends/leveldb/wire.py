@@ -10,10 +10,13 @@ snapshot begins with the first request that refers to it, which has the flag `BE
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
+import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
 
 from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
 
@@ -39,6 +42,11 @@ _LENGTH = struct.Struct("<I")
 _RECEIVE = 1 << 16
 _LARGEST = 1 << 31
 
+_POLLED = 50e-6
+_MOST_UNPOLLED = 256
+_polling = threading.Lock()
+"""Held by the thread that polls. A process forked meanwhile never polls, which does no harm."""
+
 
 class ConnectionLostError(Exception):
     """The other side is gone.
@@ -63,6 +71,10 @@ class TimedOutError(Exception):
 class Channel:
     """One connection, used by one thread at a time.
 
+    To wake a thread that sleeps on another core takes longer than most requests. So whoever waits for a frame polls for
+    it first, for 50 us, and gives its core away to whoever wants it before each look. Only one thread of a process polls
+    at a time, and a connection where that was in vain does so less and less often, down to one wait in 256.
+
     Parameters
     ----------
     connection : socket.socket
@@ -71,7 +83,7 @@ class Channel:
         How long to wait for the other side to send or take something; 0 for ever.
     """
 
-    __slots__ = ("_buffer", "_receive", "_send", "connection")
+    __slots__ = ("_buffer", "_in_vain", "_receive", "_send", "_unpolled", "connection")
 
     def __init__(self, connection: socket.socket, *, receive_seconds: float, send_seconds: float) -> None:
         # The kernel's own time-outs: Python's would ask the kernel before each call whether it would block.
@@ -81,6 +93,8 @@ class Channel:
         self._send = connection.send
         self._receive = connection.recv
         self._buffer = b""
+        self._in_vain = 1
+        self._unpolled = 0
 
     def send(self, message: int, body: bytes = b"") -> None:
         """Send a frame.
@@ -135,13 +149,40 @@ class Channel:
 
     def _read(self, size: int = _RECEIVE) -> bytes:
         try:
-            data = self._receive(size)
+            data = self._poll(size) or self._receive(size)
         except BlockingIOError:
             raise TimedOutError from None
         except OSError as error:
             raise ConnectionLostError(str(error)) from None
         if not data:
             raise ConnectionLostError("the connection was closed")
+        return data
+
+    def _poll(self, size: int) -> bytes:
+        """Return what comes soon, or nothing."""
+        if self._unpolled:
+            self._unpolled -= 1
+            return b""
+        if not _polling.acquire(False):
+            return b""
+        data = b""
+        end = perf_counter() + _POLLED
+        try:
+            while perf_counter() < end:
+                os.sched_yield()
+                try:
+                    data = self._receive(size, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    continue
+                break
+        finally:
+            _polling.release()
+        # Late is in vain, too: somebody else wants the core, or the interpreter, for longer.
+        if perf_counter() < end:
+            self._in_vain = 1
+        else:
+            self._unpolled = self._in_vain
+            self._in_vain = min(2 * self._in_vain, _MOST_UNPOLLED)
         return data
 
     def stop_receiving(self) -> None:
