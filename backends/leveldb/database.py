@@ -305,6 +305,11 @@ class LocalSnapshot(EngineSnapshot):
         self.node = node
         self.epoch = epoch
 
+    @classmethod
+    def unread(cls, node: CommitNode, epoch: int) -> LocalSnapshot:
+        """Return a snapshot that can be committed, and not read."""
+        return cls(_ENDED, _NO_GATE, node, epoch)
+
     @border
     def get(self, key: bytes) -> bytes | None:
         if self._gate.shut:
@@ -346,6 +351,7 @@ class _Ended:
 
 
 _ENDED = _Ended()
+_NO_GATE = Gate()
 
 
 @border

@@ -242,15 +242,20 @@ class ServedConnection:
         return snapshot
 
     def _commit(self, frame: bytes) -> None:
-        number, flags, _, sequence = wire.COMMIT_HEAD.unpack_from(frame, 1)
+        number, flags, epoch, sequence = wire.COMMIT_HEAD.unpack_from(frame, 1)
         changes = wire.unpack_changes(frame, 1 + wire.COMMIT_HEAD.size)
-        session = self._session
+        store = self._store
         snapshot: LocalSnapshot | None = None
-        if not flags & wire.UNCHECKED:
+        if flags & (wire.BEGIN | wire.READ_ONLY) == wire.BEGIN:
+            # Nothing was read, and this very commit begins the snapshot: nobody will look at the state.
+            snapshot = store.begin_unread()
+            if snapshot.epoch != epoch:
+                raise _EpochChangedError
+        elif not flags & wire.UNCHECKED:
             snapshot = self._snapshot(frame)
-            session.snapshots.pop(number, None)
+            del self._session.snapshots[number]
         try:
-            self._store.commit(snapshot, changes, bool(flags & wire.SYNC), {self._marker_key: marker_value(sequence)})
+            store.commit(snapshot, changes, bool(flags & wire.SYNC), {self._marker_key: marker_value(sequence)})
         finally:
             if snapshot is not None:
                 snapshot.close()

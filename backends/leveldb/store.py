@@ -126,6 +126,12 @@ class LocalStore:
                 return self.begin(read_only)
         return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
 
+    def begin_unread(self) -> LocalSnapshot:
+        """Return a snapshot for a commit that nothing is read for: it cannot be read, and costs LevelDB nothing."""
+        # The node before the epoch: a schema change that this epoch does not show comes after it in any case.
+        node = self._tail
+        return LocalSnapshot.unread(node, self.epoch)
+
     def _wait_for_database(self) -> Database:
         with self._committer.exclusive():
             return self._sound_database()

@@ -21,6 +21,7 @@ from structable.spi.errors import (
     CommitOutcomeUnknownError,
     InvalidFieldError,
     StorageUnavailableError,
+    TransactionClosedError,
     TransactionConflictError,
 )
 
@@ -134,6 +135,37 @@ say(engine.epoch)
     assert client.get(key("s")) == b"1"
     client.close()
     other.close()
+
+
+def test_commit_that_read_nothing_takes_no_snapshot(folder: Path, run: Run) -> None:
+    """It begins with its commit: nothing can come between, but a schema change that the client does not know of."""
+    process = run(
+        """
+import structable.backends.leveldb.store as store
+begun = []
+original = store.LocalStore.begin
+store.LocalStore.begin = lambda self, read_only: begun.append(read_only) or original(self, read_only)
+engine = open_engine(folder)
+begun.clear()
+say("ready")
+hear()
+say(len(begun))
+"""
+    )
+    assert process.hear() == "ready"
+    client = open_engine(folder)
+    snapshot, unaware = client.begin(False), client.begin(False)
+    put(client, "a", b"1")
+    client.commit(snapshot, WriteSet({key("a"): b"2"}))
+    client.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
+    with pytest.raises(TransactionConflictError, match="schema"):
+        client.commit(unaware, WriteSet({key("a"): b"3"}))
+    process.say()
+    assert process.hear() == "0"
+    with pytest.raises(TransactionClosedError, match="reading only"):
+        client.commit(client.begin(True), WriteSet({key("a"): b"4"}))
+    assert client.get(key("a")) == b"2"
+    client.close()
 
 
 def test_get_on_its_way_during_a_schema_change_is_told(client: LevelDBEngine) -> None:
