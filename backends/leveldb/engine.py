@@ -74,7 +74,7 @@ class LevelDBEngine(Engine):
         vars(self).update(get=route.get, begin=route.begin)
 
     @property
-    def epoch(self) -> int:  # type: ignore[override]
+    def epoch(self) -> int:
         """The number of the newest schema change in any process."""
         return self._epoch[0]
 

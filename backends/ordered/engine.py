@@ -159,15 +159,20 @@ class SplitPlan:
 class Engine(ABC):
     """A flat ordered map with snapshots and atomic, optimistically checked commits. Safe to share between threads."""
 
-    epoch: int
-    """Number of the newest schema change. An attribute or a cheap property: it must be up to date, in every process,
-    before the commit that changed the schema returns in any of them, so that `begin` needs no round trip to know it."""
-
     merge: Callable[[bytes | None, Sequence[Increment]], bytes]
     """Applies increments to a row's value; set by the layer above. Raises `InvalidFieldError` on overflow."""
 
     procedures: dict[str, Callable[[bytes], bytes]]
     """What `delegate` runs; set by the layer above."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """Number of the newest schema change, cheap to read.
+
+        It is up to date, in every process, before the commit that changed the schema returns in any of them, so that
+        `begin` needs no round trip to know it.
+        """
 
     def start(self) -> None:
         """Begin service; the layer above calls it once `merge` and `procedures` are set, before anything else.
