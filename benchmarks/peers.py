@@ -83,8 +83,8 @@ def on_one_core() -> Iterator[None]:
 def bare_exchange(folder: Path) -> Iterator[Callable[[int, int], None]]:
     """Give a function that sends a frame of one size to another Python process and waits for one of another size.
 
-    It takes five to ten times as long where the two sleep and wake on different cores, and the scheduler puts them there
-    or not as it likes. So the other process stays on one core, and who calls the function goes there with `on_one_core`.
+    It takes ten times as long where the two sleep and wake on different cores, and the scheduler puts them there or not
+    as it likes. So the other process stays on one core, and who calls the function goes there with `on_one_core`.
     """
     path = str(folder / "bare")
     with (

@@ -72,8 +72,8 @@ class Channel:
     """One connection, used by one thread at a time.
 
     To wake a thread that sleeps on another core takes longer than most requests. So whoever waits for a frame polls for
-    it first, for 50 us, and gives its core away to whoever wants it before each look. Only one thread of a process polls
-    at a time, and a connection where that was in vain does so less and less often, down to one wait in 256.
+    it first, for 50 us, and gives its core away to whoever wants it before each look. Only one thread of a process
+    polls at a time, and a connection where that was in vain does so less and less often, down to one wait in 256.
 
     Parameters
     ----------

@@ -150,6 +150,7 @@ begun.clear()
 say("ready")
 hear()
 say(len(begun))
+hear()
 """
     )
     assert process.hear() == "ready"

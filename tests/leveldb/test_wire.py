@@ -19,7 +19,7 @@ class Waiting:
     def __init__(self, channel: Channel) -> None:
         self.looks: list[int] = []
         self.waits = 0
-        channel._receive = self.receive  # type: ignore[assignment]
+        channel._receive = self.receive
 
     def receive(self, size: int, flags: int = 0) -> bytes:
         if flags & socket.MSG_DONTWAIT:
@@ -66,7 +66,7 @@ def test_frame_that_is_there_is_found_by_polling(ends: tuple[Channel, Channel]) 
         flags.append(how)
         return receive(size, how)
 
-    here._receive = watched  # type: ignore[assignment]
+    here._receive = watched
     assert here.receive() == bytes([wire.DONE])
     assert flags == [socket.MSG_DONTWAIT]
 
