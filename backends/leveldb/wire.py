@@ -43,6 +43,7 @@ _RECEIVE = 1 << 16
 _LARGEST = 1 << 31
 
 _POLLED = 50e-6
+_TOO_LATE = 1e-3
 _MOST_UNPOLLED = 256
 _polling = threading.Lock()
 """Held by the thread that polls. A process forked meanwhile never polls, which does no harm."""
@@ -177,12 +178,14 @@ class Channel:
                 break
         finally:
             _polling.release()
-        # Late is in vain, too: somebody else wants the core, or the interpreter, for longer.
-        if perf_counter() < end:
+        # Late is in vain, too. Who gets the core back after a millisecond has given it to somebody who computes, and
+        # would have been preferred to him if woken.
+        late = perf_counter() - end
+        if late < 0:
             self._in_vain = 1
         else:
-            self._unpolled = self._in_vain
-            self._in_vain = min(2 * self._in_vain, _MOST_UNPOLLED)
+            self._unpolled = self._in_vain if late < _TOO_LATE else _MOST_UNPOLLED
+            self._in_vain = min(2 * self._unpolled, _MOST_UNPOLLED)
         return data
 
     def stop_receiving(self) -> None:

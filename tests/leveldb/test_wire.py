@@ -90,3 +90,23 @@ def test_one_thread_polls_at_a_time(ends: tuple[Channel, Channel]) -> None:
     assert not waiting.looks
     ends[0].receive()
     assert waiting.looks
+
+
+def test_core_that_others_compute_on_is_not_given_away_again(
+    ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who polls gives it away, and comes back milliseconds later; who sleeps is woken at once."""
+    now = 0.0
+    monkeypatch.setattr(wire, "perf_counter", lambda: now)
+    waiting = Waiting(ends[0])
+
+    def look(size: int, flags: int = 0) -> bytes:
+        nonlocal now
+        if flags:
+            now += 0.003
+        return waiting.receive(size, flags)
+
+    ends[0]._receive = look
+    for _ in range(300):
+        ends[0].receive()
+    assert waiting.looks == [0, 257]
