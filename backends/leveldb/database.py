@@ -310,6 +310,11 @@ class LocalSnapshot(EngineSnapshot):
         """Return a snapshot that can be committed, and not read."""
         return cls(_ENDED, _NO_GATE, node, epoch)
 
+    def hand_over(self) -> tuple[RawSnapshot, Gate]:
+        """Return plyvel's snapshot, which is somebody else's from now on, and the database's gate."""
+        raw, self._raw = self._raw, _ENDED
+        return raw, self._gate
+
     @border
     def get(self, key: bytes) -> bytes | None:
         if self._gate.shut:

@@ -39,6 +39,10 @@ Changes = Mapping[bytes, bytes | None]
 class StoreHooks(Protocol):
     """What the store needs from above."""
 
+    @property
+    def shared(self) -> memoryview[int]:
+        """The cells of `open_shared`."""
+
     def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Apply increments to a row."""
 

@@ -26,7 +26,9 @@ from .database import (
 from .format import EPOCH_KEY
 from .history import BulkNode, CommitNode, check_conflicts, node_of
 from .keeper import Changes, DatabaseKeeper, StoreHooks
+from .late import LateSnapshot
 from .log import sync_logs
+from .recent import PlaceLostError, RecentCommits
 
 __all__ = ["LocalStore", "StoreHooks"]
 
@@ -47,6 +49,7 @@ class LocalStore(DatabaseKeeper):
     def __init__(self, path: Path, options: DatabaseOptions, hooks: StoreHooks) -> None:
         super().__init__(path, options, hooks)
         self._tail = CommitNode()
+        self._recent: RecentCommits | None = None
         self.get = self._access.get
         """Returns the newest value of a key. It stays the same function for the life of the store."""
 
@@ -71,11 +74,42 @@ class LocalStore(DatabaseKeeper):
                 return self.begin(read_only)
         return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
 
-    def begin_unread(self) -> LocalSnapshot:
-        """Return a snapshot for a commit that nothing is read for: it cannot be read, and costs LevelDB nothing."""
-        # The node before the epoch: a schema change that this epoch does not show comes after it in any case.
-        node = self._tail
-        return LocalSnapshot.unread(node, self.epoch)
+    # Reading, for clients
+
+    def count_commits(self) -> None:
+        """Number commits from now on, in shared memory, for clients to note; by one thread at a time."""
+        if self._recent is None:
+            self._recent = RecentCommits(self._hooks.shared, self._tail)
+
+    def _place(self, number: int) -> CommitNode:
+        node = None if self._recent is None else self._recent.find(number)
+        if node is None:
+            raise PlaceLostError("the transaction began too many commits ago, or under an owner that has ended")
+        return node
+
+    def begin_unread(self, number: int) -> LocalSnapshot:
+        """Return the snapshot of a client that noted a number, for a commit: it cannot be read, and costs nothing.
+
+        Raises
+        ------
+        PlaceLostError
+            If the commit of that number is not known.
+        """
+        return LocalSnapshot.unread(self._place(number), self.epoch)
+
+    def begin_late(self, number: int) -> LocalSnapshot:
+        """Return the snapshot of a client that noted a number, to be read; it may wait for a commit.
+
+        Raises
+        ------
+        PlaceLostError
+            If the commit of that number is not known. The snapshot's reads raise it, too: see `LateSnapshot`.
+        """
+        place = self._place(number)
+        # Nobody is writing now: every commit that the snapshot shows is in the history.
+        with self._committer.exclusive():
+            snapshot, last = self.begin(False), self._tail
+            return LateSnapshot(snapshot, place, last)
 
     # Committing
 
@@ -142,9 +176,11 @@ class LocalStore(DatabaseKeeper):
         except WriteFailedError as failure:
             raise self._failed(failure, parts) from failure
         except BaseException:
-            tail.next = self._tail = step  # interrupted, and perhaps after the write
+            self._append(step, step, self._epoch)  # interrupted, and perhaps after the write
             raise
         tail.next = self._tail = step
+        if self._recent is not None:
+            self._recent.append(step)
 
     def _write_group(self, group: list[Pending]) -> None:
         try:
@@ -204,12 +240,16 @@ class LocalStore(DatabaseKeeper):
             raise
         self._append(first, last, epoch)
 
-    def _append(self, first: CommitNode | None, last: CommitNode, epoch: int) -> None:
-        if epoch != self._epoch:
+    def _append(self, first: CommitNode | None, last: CommitNode, epoch: int | None) -> None:
+        if epoch is not None and epoch != self._epoch:
             self._hooks.epoch_changed(epoch)
         self._tail.next = first
         self._tail = last
         self._epoch = epoch
+        recent, node = self._recent, first
+        while recent is not None and node is not None:
+            recent.append(node)
+            node = node.next
 
     def _merged(
         self, database: Database, values: dict[bytes, bytes | None], changes: WriteSet

@@ -4,8 +4,9 @@ A frame is its length (four bytes, little-endian, of what follows), one byte tha
 Clients ask, the owner answers each request with one frame, in order; while a request takes long, `KEEP_ALIVE` frames
 may come before the answer. `RELEASE` and `SCAN_END` are not answered.
 
-A reference to a snapshot is `REFERENCE`: the number that the client gave it, flags, and the client's schema epoch. The
-snapshot begins with the first request that refers to it, which has the flag `BEGIN`.
+A reference to a snapshot is `REFERENCE`: the number that the client gave it, flags, the client's schema epoch, and the
+number of the newest commit when its transaction began. The owner takes the snapshot with the first request that refers
+to it, which has the flag `BEGIN`; `PINNED` says that the transaction had written before, so that this is too late.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
 
 __all__ = ["Channel", "ConnectionLostError", "TimedOutError"]
 
-VERSION = 1
+VERSION = 2
 
 # Requests
 HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
 COMMIT, LOOK_UP, DELEGATE, CHECKPOINT, GOODBYE = range(9, 14)
 # Answers
-VALUE, ABSENT, VALUES, PAIRS, LAST_PAIRS, DONE, EPOCH, ERROR, KEEP_ALIVE = range(65, 74)
+VALUE, ABSENT, VALUES, PAIRS, LAST_PAIRS, DONE, EPOCH, ERROR, KEEP_ALIVE, LOST = range(65, 75)
 
-BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE = 1, 2, 4, 8, 16
+BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE, PINNED = 1, 2, 4, 8, 16, 32
 """Flags."""
 
-REFERENCE = struct.Struct("<IBQ")
-COMMIT_HEAD = struct.Struct("<IBQQ")
+REFERENCE = struct.Struct("<IBQQ")
+COMMIT_HEAD = struct.Struct("<IBQQQ")
 HELLO_BODY = struct.Struct("<H16sI")
 LOOK_UP_BODY = struct.Struct("<16sIQ")
 

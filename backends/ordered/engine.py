@@ -98,6 +98,14 @@ class EngineSnapshot(ABC):
     epoch: int
     """The engine's schema epoch in this state."""
 
+    def pin(self) -> None:
+        """Take note that the transaction has its first write, if nothing was read before.
+
+        An engine that puts the snapshot off to the first read needs to know: the state read must not be younger than
+        this. Whoever commits without it reads nothing after the first write.
+        """
+        return None
+
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""

@@ -21,22 +21,12 @@ from structable.spi.errors import (
     CommitOutcomeUnknownError,
     InvalidFieldError,
     StorageUnavailableError,
-    TransactionClosedError,
     TransactionConflictError,
 )
 
 from .support import SERVE, SPACE, Process, key, make_engine, open_engine, put, read_all, wait_for
 
 Run = Callable[[str], Process]
-
-
-@pytest.fixture
-def client(folder: Path, run: Run) -> LevelDBEngine:
-    """An engine whose database another process owns."""
-    assert run(SERVE).hear() == "ready"
-    engine = open_engine(folder)
-    assert isinstance(engine._route, Client)
-    return engine
 
 
 def test_client_reads_and_writes_as_the_owner_does(client: LevelDBEngine) -> None:
@@ -137,42 +127,10 @@ say(engine.epoch)
     other.close()
 
 
-def test_commit_that_read_nothing_takes_no_snapshot(folder: Path, run: Run) -> None:
-    """It begins with its commit: nothing can come between, but a schema change that the client does not know of."""
-    process = run(
-        """
-import structable.backends.leveldb.store as store
-begun = []
-original = store.LocalStore.begin
-store.LocalStore.begin = lambda self, read_only: begun.append(read_only) or original(self, read_only)
-engine = open_engine(folder)
-begun.clear()
-say("ready")
-hear()
-say(len(begun))
-hear()
-"""
-    )
-    assert process.hear() == "ready"
-    client = open_engine(folder)
-    snapshot, unaware = client.begin(False), client.begin(False)
-    put(client, "a", b"1")
-    client.commit(snapshot, WriteSet({key("a"): b"2"}))
-    client.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
-    with pytest.raises(TransactionConflictError, match="schema"):
-        client.commit(unaware, WriteSet({key("a"): b"3"}))
-    process.say()
-    assert process.hear() == "0"
-    with pytest.raises(TransactionClosedError, match="reading only"):
-        client.commit(client.begin(True), WriteSet({key("a"): b"4"}))
-    assert client.get(key("a")) == b"2"
-    client.close()
-
-
 def test_get_on_its_way_during_a_schema_change_is_told(client: LevelDBEngine) -> None:
     route = client._route
     assert isinstance(route, Client)
-    route._epoch = memoryview(bytearray(8)).cast("Q")
+    route._shared = memoryview(bytearray(16)).cast("Q")
     client.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
     with pytest.raises(SchemaChangedError):
         client.get(key("s"))
