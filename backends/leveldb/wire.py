@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 
-from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
+from structable.backends.ordered.engine import SPACE_BYTES, Increment, ReadSet, WriteSet
 
 __all__ = ["Channel", "ConnectionLostError", "TimedOutError"]
 
@@ -283,14 +283,23 @@ def unpack_map(body: bytes, place: int) -> tuple[dict[bytes, bytes | None], int]
 
 _WRITES, _DERIVED, _INCREMENTS, _READS, _SPACES, _CHANGED = 1, 2, 4, 8, 16, 32
 
-
-_ONLY_WRITES = b"\x01"
+_ROWS_OF_ONE_TABLE = 64
+_ONE_ROW = struct.Struct(f"<B{SPACE_BYTES}sIii")
+_ROWS_PLACE = 1 + SPACE_BYTES
 
 
 def pack_changes(changes: WriteSet) -> bytes:
     """Return a write set in its encoded form."""
-    if not (changes.derived or changes.increments or changes.spaces or changes.changed_spaces or changes.reads):
-        return _ONLY_WRITES + pack_map(changes.writes)
+    if len(changes.spaces) == 1 and not (
+        changes.derived or changes.increments or changes.changed_spaces or changes.reads
+    ):
+        # What most transactions write has a form of its own, for it is read in a third of the time.
+        [space], writes = changes.spaces, changes.writes
+        if len(writes) == 1:
+            [(key, value)] = writes.items()
+            head = _ONE_ROW.pack(_ROWS_OF_ONE_TABLE, space, 1, len(key), -1 if value is None else len(value))
+            return b"%b%b%b" % (head, key, value or b"")
+        return b"%c%b%b" % (_ROWS_OF_ONE_TABLE, space, pack_map(writes))
     flags = 0
     parts: list[bytes] = [b""]
     if changes.writes:
@@ -325,13 +334,13 @@ def unpack_changes(body: bytes, place: int) -> WriteSet:
         If there is none.
     """
     flags = body[place]
+    if flags == _ROWS_OF_ONE_TABLE:
+        writes, end = unpack_map(body, place + _ROWS_PLACE)
+        _require_end(body, end)
+        space = body[place + 1 : place + _ROWS_PLACE]
+        return WriteSet(writes, {}, {}, None, {space}, set())  # the defaults take longer
     place += 1
-    if flags == _WRITES:
-        writes, place = unpack_map(body, place)
-        changes = WriteSet(writes, {}, {}, None, set(), set())  # the defaults take longer
-        flags = 0
-    else:
-        changes = WriteSet()
+    changes = WriteSet()
     if flags & _WRITES:
         changes.writes, place = unpack_map(body, place)
     if flags & _DERIVED:
@@ -348,9 +357,13 @@ def unpack_changes(body: bytes, place: int) -> WriteSet:
     if flags & _CHANGED:
         spaces, place = unpack_present(body, place)
         changes.changed_spaces = set(spaces)
+    _require_end(body, place)
+    return changes
+
+
+def _require_end(body: bytes, place: int) -> None:
     if place != len(body):
         raise ValueError(f"{len(body) - place} bytes behind a write set")
-    return changes
 
 
 def _pack_increments(increments: Mapping[bytes, Iterable[Increment]]) -> bytes:

@@ -9,8 +9,31 @@ import pytest
 
 from structable.backends.leveldb import wire
 from structable.backends.leveldb.wire import Channel, ConnectionLostError, TimedOutError
+from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
 
 FRAME = b"\x01\x00\x00\x00%c" % wire.DONE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        WriteSet(),
+        WriteSet({b"key": b"value"}),
+        WriteSet({b"key": b"value"}, spaces={b"abcd"}),
+        WriteSet({b"key": None}, spaces={b"abcd"}),
+        WriteSet({b"key": b"value", b"gone": None}, spaces={b"abcd"}),
+        WriteSet(spaces={b"abcd"}),
+        WriteSet({b"key": b"value"}, spaces={b"abcd", b"efgh"}),
+        WriteSet({b"key": b"value"}, spaces={b"abcd"}, reads=ReadSet()),
+        WriteSet({b"key": b"value"}, spaces={b"abcd"}, derived={b"entry": b"\x00"}),
+        WriteSet(increments={b"key": (Increment(b"schema", "n", -1),)}, spaces={b"abcd"}, changed_spaces={b"abcd"}),
+    ],
+)
+def test_write_set_travels_whole(changes: WriteSet) -> None:
+    body = wire.pack_changes(changes)
+    assert wire.unpack_changes(b"head" + body, 4) == changes
+    with pytest.raises(ValueError, match="1 bytes behind"):
+        wire.unpack_changes(body + b"x", 0)
 
 
 class Waiting:
