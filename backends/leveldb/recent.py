@@ -12,7 +12,7 @@ from .history import CommitNode
 __all__ = ["PlaceLostError", "RecentCommits"]
 
 _MOST = 1 << 16
-"""Commits and keys together: some 10 MB."""
+"""Commits and keys together: some 15 MB."""
 
 
 class PlaceLostError(TransactionConflictError):
@@ -44,11 +44,13 @@ class RecentCommits:
 
     def append(self, node: CommitNode) -> None:
         """Add the newest commit, which is in the history and not acknowledged yet; for the thread that commits."""
-        nodes = self._nodes
-        self._newest = number = self._newest + 1
-        nodes[number] = node
+        # An interruption between any two lines leaves what the next commit can go on with.
+        number = self._newest + 1
+        self._nodes[number] = node
         self._size += node.size
+        self._newest = number
         while self._size > _MOST and self._oldest < number:
-            self._size -= nodes.pop(self._oldest).size
+            oldest = self._nodes.pop(self._oldest, None)
             self._oldest += 1
+            self._size -= oldest.size if oldest is not None else 0
         self._shared[1] = number
