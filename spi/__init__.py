@@ -1,9 +1,15 @@
 """structable's contract: one structured table, any store.
 
 Services and jobs import from here and from nowhere else; a backend implements `Backend`, `Storage`, `Transaction`,
-`TableAdmin` and `StructuredTable`. Read in this order: `fields`, `specification`, `table`, `storage`, `bulk`.
+`TableAdmin` and `StructuredTable`, with the help of what stands last in `__all__`. Read in this order: `fields`,
+`specification`, `table`, `storage`, `bulk`.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue
 from .bulk import ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
 from .documents import specification_from_document, specification_to_document
@@ -26,17 +32,38 @@ from .errors import (
     TransactionError,
     UnsupportedOperationError,
 )
+from .evaluation import compile_filter
 from .fields import Field, FieldType
-from .filters import Column, Filter, col
+from .filters import Column, Filter, bind_filter, col
 from .loader import InstalledBackend, connect, installed_backends
-from .ranges import Range
-from .rows import Row
+from .ranges import Range, check_range
+from .rows import Row, RowShape
+from .runner import retry
 from .scans import RowIterator, ScanExplanation
+from .schema_change import SchemaChange, plan_schema_change
 from .specification import TableSpecification
 from .storage import Isolation, Storage, TableAdmin, Transaction, Transactional
 from .table import StructuredTable
 from .urls import StorageUrl, mask_url
-from .values import Key, Value
+from .values import (
+    MAX_KEY_AND_INDEX_SIZE,
+    MAX_KEY_SIZE,
+    MAX_ROW_SIZE,
+    Key,
+    Value,
+    check_changes,
+    check_columns,
+    check_index_sizes,
+    check_key,
+    check_limit,
+    check_row,
+    check_row_size,
+    check_value,
+    value_size,
+)
+
+if TYPE_CHECKING:
+    from .arrow import arrow_schema, arrow_type, conform_batch, rows_to_batches
 
 __all__ = [
     "COMMON_OPTIONS",
@@ -91,4 +118,40 @@ __all__ = [
     "mask_url",
     "specification_from_document",
     "specification_to_document",
+    # For authors of backends: the rules that every store shares.
+    "MAX_KEY_AND_INDEX_SIZE",
+    "MAX_KEY_SIZE",
+    "MAX_ROW_SIZE",
+    "AutoCommitTable",
+    "RowShape",
+    "SchemaChange",
+    "arrow_schema",
+    "arrow_type",
+    "bind_filter",
+    "check_changes",
+    "check_columns",
+    "check_index_sizes",
+    "check_key",
+    "check_limit",
+    "check_range",
+    "check_row",
+    "check_row_size",
+    "check_value",
+    "compile_filter",
+    "conform_batch",
+    "plan_schema_change",
+    "retry",
+    "rows_to_batches",
+    "value_size",
 ]
+
+_ARROW = ("arrow_schema", "arrow_type", "conform_batch", "rows_to_batches")
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when asked for: Arrow is no dependency of the core.
+    if name in _ARROW:
+        from . import arrow
+
+        return getattr(arrow, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

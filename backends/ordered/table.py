@@ -25,7 +25,7 @@ from structable.spi.evaluation import equal
 from structable.spi.values import check_changes, check_key, check_row
 
 from .binding import TableBinding
-from .engine import Increment, SchemaChangedError, WriteSet
+from .engine import EngineSnapshot, Increment, SchemaChangedError, WriteSet
 from .lookup import values_of
 from .planning import ScanRequest, explain, plan, scan_request
 from .scanning import ScanRows, count_pairs, matching_rows
@@ -51,14 +51,16 @@ class OrderedTable(StructuredTable):
         The transaction.
     binding : TableBinding
         The table, as of the transaction's snapshot.
+    snapshot : EngineSnapshot
+        The state that the transaction reads.
     """
 
     __slots__ = ("_originals", "_snapshot", "_tx", "binding", "increments", "writes")
 
-    def __init__(self, transaction: OrderedTransaction, binding: TableBinding) -> None:
+    def __init__(self, transaction: OrderedTransaction, binding: TableBinding, snapshot: EngineSnapshot) -> None:
         self._tx = transaction
         self.binding = binding
-        self._snapshot = transaction.snapshot
+        self._snapshot = snapshot
         self.writes: dict[bytes, bytes | None] = {}
         self.increments: dict[bytes, tuple[Increment, ...]] = {}
         # Rows of the snapshot that were read: what is read is often written next, and the commit needs them to find

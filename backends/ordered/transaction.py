@@ -40,47 +40,41 @@ class OrderedTransaction(Transaction):
         Refuse writes.
     """
 
-    __slots__ = (
-        "_catalog",
-        "_engine",
-        "_failure",
-        "_snapshot",
-        "_tables",
-        "read_only",
-        "reads",
-        "usable",
-        "writable",
-    )
+    # Of the class until they differ: a transaction is made for each point operation, and every assignment shows.
+    usable = True
+    """Whether operations may go on; with `writable` what each of them asks first."""
+    _failure: StructableError | None = None
+    """Of a transaction that is not usable and has not ended either: what it is yet to be left with."""
+    _snapshot: EngineSnapshot | None = None
+    reads: ReadSet | None = None
 
     def __init__(self, engine: Engine, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
         self._engine = engine
         self._catalog = catalog
-        self._snapshot: EngineSnapshot | None = None
         self._tables: dict[str, OrderedTable] = {}
-        # A transaction that is not usable has ended, unless it holds the failure after which it is yet to be left.
-        self._failure: StructableError | None = None
-        self.read_only = read_only
+        self.writable = not read_only
         # Commits are made in the order of their validation, and a snapshot is a prefix of that order: without writes
         # there is nothing that reads could contradict.
-        self.reads = ReadSet() if isolation is _SERIALIZABLE and not read_only else None
-        # What every operation asks first, as plain attributes.
-        self.usable = True
-        self.writable = not read_only
+        if isolation is _SERIALIZABLE and not read_only:
+            self.reads = ReadSet()
 
     def table(self, name: str) -> OrderedTable:
         """Return a table inside this transaction; the same object each time."""
         if not self.usable:
             self.refuse()
-        table = self._tables.get(name) if isinstance(name, str) else None
+        tables = self._tables
+        table = tables.get(name) if isinstance(name, str) else None
         if table is None:
-            table = self._tables[name] = OrderedTable(self, self._bound(name))
+            binding = self._bound(name)
+            assert self._snapshot is not None
+            table = tables[name] = OrderedTable(self, binding, self._snapshot)
         return table
 
     def _bound(self, name: str) -> TableBinding:
         try:
             while True:
                 try:
-                    return self._catalog.table(self.snapshot, name)
+                    return self._catalog.table(self._snapshot or self.snapshot, name)
                 except SchemaChangedError:
                     if self._tables:
                         raise
@@ -94,7 +88,7 @@ class OrderedTransaction(Transaction):
         """The state that the transaction reads, taken when it is first needed."""
         snapshot = self._snapshot
         if snapshot is None:
-            snapshot = self._snapshot = self._engine.begin(self.read_only)
+            snapshot = self._snapshot = self._engine.begin(not self.writable)
         return snapshot
 
     @property
@@ -138,7 +132,7 @@ class OrderedTransaction(Transaction):
 
     def _commit_writes(self) -> None:
         try:
-            changes = WriteSet(reads=self.reads)
+            changes = WriteSet({}, {}, {}, self.reads, set(), set())  # the defaults take longer
             for table in self._tables.values():
                 table.collect(changes)
             if self.reads is not None:
@@ -165,7 +159,10 @@ class OrderedTransaction(Transaction):
     def _end(self) -> None:
         self.usable = self.writable = False
         self._tables = {}
-        self._release()
+        snapshot = self._snapshot
+        if snapshot is not None:
+            self._snapshot = None
+            snapshot.close()
 
     def _release(self) -> None:
         snapshot, self._snapshot = self._snapshot, None

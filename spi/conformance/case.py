@@ -12,7 +12,7 @@ import pytest
 from structable.spi import Isolation, Storage, StructuredTable, TableSpecification, Transaction, connect
 
 from .capabilities import Capabilities, meaning
-from .interleaving import Session
+from .interleaving import PATIENCE, Session
 
 __all__ = ["AUTO_COMMIT", "ONE_TRANSACTION", "Begin", "ConformanceCase", "OpenSession", "OpenTable"]
 
@@ -50,12 +50,16 @@ class ConformanceCase:
         How many steps each example of the state machine takes.
     stress_rounds : int
         How often each thread or process of a concurrency test repeats its transaction.
+    patience : float
+        Seconds after which a step that is not done counts as waiting for another transaction: longer than any read or
+        write of the store takes that waits for nobody.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities()
     max_examples: ClassVar[int] = 60
     max_steps: ClassVar[int] = 40
     stress_rounds: ClassVar[int] = 60
+    patience: ClassVar[float] = PATIENCE
 
     @pytest.fixture
     def storage_url(self) -> str:
@@ -95,7 +99,7 @@ class ConformanceCase:
         sessions: list[Session] = []
 
         def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> Session:
-            sessions.append(Session(storage, isolation))
+            sessions.append(Session(storage, isolation, self.patience))
             return sessions[-1]
 
         yield open_session

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -55,11 +55,14 @@ class Write:
         What it does, for people.
     on_model, on_table : callable
         Do it.
+    keys : iterable of tuple
+        The rows that it names, whether or not it writes them.
     """
 
     text: str
     on_model: Callable[[ModelTransaction], object]
     on_table: Callable[[StructuredTable], object]
+    keys: Iterable[tuple[Value, ...]] = ()
 
 
 def random_specification(chance: random.Random, name: str) -> TableSpecification:
@@ -143,7 +146,12 @@ def random_write(chance: random.Random, model: ModelTransaction) -> Write:
 
 def _of_a_row(name: str, chance: random.Random, model: ModelTransaction) -> Write:
     row = random_row(chance, model.spec)
-    return Write(f"{name}({row})", lambda one: getattr(one, name)(row), lambda table: getattr(table, name)(row))
+    return Write(
+        f"{name}({row})",
+        lambda one: getattr(one, name)(row),
+        lambda table: getattr(table, name)(row),
+        [model.key_of(row)],
+    )
 
 
 def _upsert_many(chance: random.Random, model: ModelTransaction) -> Write:
@@ -155,13 +163,21 @@ def _update(chance: random.Random, model: ModelTransaction) -> Write:
     row = random_row(chance, model.spec)
     default = None if chance.random() < 0.5 else random_changes(chance, model.spec)
     return Write(
-        f"update({row}, {default})", lambda one: one.update(row, default), lambda table: table.update(row, default)
+        f"update({row}, {default})",
+        lambda one: one.update(row, default),
+        lambda table: table.update(row, default),
+        [model.key_of(row)],
     )
 
 
 def _delete(chance: random.Random, model: ModelTransaction) -> Write:
     key = random_key(chance, model.spec)
-    return Write(f"delete({key})", lambda one: one.delete(one.kept_key(key)), lambda table: table.delete(key))
+    return Write(
+        f"delete({key})",
+        lambda one: one.delete(one.kept_key(key)),
+        lambda table: table.delete(key),
+        [model.kept_key(key)],
+    )
 
 
 def _compare_and_swap(chance: random.Random, model: ModelTransaction) -> Write:
@@ -174,6 +190,7 @@ def _compare_and_swap(chance: random.Random, model: ModelTransaction) -> Write:
         f"compare_and_swap({key}, {field.name!r}, {expected!r}, {value!r})",
         lambda one: one.compare_and_swap(one.kept_key(key), field.name, expected, value),
         lambda table: table.compare_and_swap(key, field.name, expected, value),
+        [model.kept_key(key)],
     )
 
 
@@ -186,6 +203,7 @@ def _increment(chance: random.Random, model: ModelTransaction) -> Write:
         f"increment({key}, 'n', {amount})",
         lambda one: one.increment(one.kept_key(key), "n", amount),
         lambda table: table.increment(key, "n", amount),
+        [model.kept_key(key)],
     )
 
 

@@ -18,7 +18,7 @@ __all__ = ["PATIENCE", "Session", "Step"]
 Result = TypeVar("Result")
 
 PATIENCE = 0.25
-"""Seconds after which a step counts as waiting for another transaction."""
+"""Seconds after which a step counts as waiting for another transaction, where the suite is not told otherwise."""
 _LONGEST = 60.0
 """Seconds after which a waiting step fails the test: nobody is left to wait for."""
 
@@ -54,9 +54,12 @@ class Session:
         Where it runs.
     isolation : Isolation
         Its isolation level.
+    patience : float
+        Seconds after which a step counts as waiting.
     """
 
-    def __init__(self, storage: Storage, isolation: Isolation = Isolation.SNAPSHOT) -> None:
+    def __init__(self, storage: Storage, isolation: Isolation = Isolation.SNAPSHOT, patience: float = PATIENCE) -> None:
+        self._patience = patience
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="session")
         self.conflict: TransactionConflictError | None = None
         self.transaction: Transaction = self._thread.submit(storage.transaction, isolation).result(_LONGEST)
@@ -68,7 +71,7 @@ class Session:
         """
         future = self._thread.submit(self._run, action)
         try:
-            future.result(PATIENCE)
+            future.result(self._patience)
         except FutureTimeoutError:
             if future.done():
                 raise  # the action's own

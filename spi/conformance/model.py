@@ -187,6 +187,11 @@ class ModelTransaction:
         else:
             self._put(key, changed)
 
+    def try_in_vain(self, keys: Iterable[Key]) -> None:
+        """Note rows of a write that the snapshot refuses: whether that is said, or a conflict of theirs, is open."""
+        for key in keys:
+            self.kinds.setdefault(key, Kind.NOTHING)
+
     def upsert(self, row: Mapping[str, Value]) -> None:
         """Insert or merge."""
         key = self.key_of(row)

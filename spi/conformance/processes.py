@@ -29,6 +29,7 @@ from structable.spi import (
 from .bank import check_books, open_bank
 from .case import ConformanceCase, OpenSession
 from .clients import Client
+from .concurrency import insist
 from .samples import ITEMS, NOTED, item, keys, plain
 from .worker import BLIND_WRITES
 
@@ -79,7 +80,7 @@ class ProcessCases(ConformanceCase):
         storage.admin.create(ITEMS)
         clients = [start("count", "items", self.stress_rounds) for _ in range(2)]
         for _ in range(self.stress_rounds):
-            storage.table("items").increment((1,), "n")
+            insist(lambda: storage.table("items").increment((1,), "n"))
         for client in clients:
             assert client.rest() == [self.stress_rounds]
         assert storage.table("items").read((1,)) == item(1, n=3 * self.stress_rounds)

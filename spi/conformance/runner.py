@@ -12,6 +12,7 @@ import pytest
 from structable.spi import connect
 
 from .capabilities import Capabilities
+from .masking import Masking, secrets_of
 
 __all__ = ["PLACEHOLDER", "run"]
 
@@ -42,7 +43,7 @@ def fresh_url(pattern: str) -> str:
 
 
 def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilities | None = None) -> int:
-    """Run the suite with pytest, each test on a store of its own.
+    """Run the suite with pytest, each test on a store of its own; failures show the URL with its password masked.
 
     Parameters
     ----------
@@ -87,4 +88,4 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
         program.write_text(_PROGRAM.format(shown=ascii(shown)[1:-1], capabilities=capabilities, pattern=url))
         arguments = ["-p", "no:cacheprovider", "--rootdir", folder, "--import-mode=importlib", *extra_pytest_args]
         pytest.register_assert_rewrite("structable.spi.conformance")
-        return int(pytest.main([str(program), *arguments]))
+        return int(pytest.main([str(program), *arguments], plugins=[Masking(secrets_of(url))]))

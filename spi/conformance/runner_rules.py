@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from structable.spi import (
 )
 
 from .case import ConformanceCase
+from .concurrency import insist
 from .samples import ITEMS, item, keys, plain
 
 __all__ = ["RunnerRules"]
@@ -144,8 +146,8 @@ class RunnerRules(ConformanceCase):
         def change(name: str) -> None:
             try:
                 for number in range(changes):
-                    counted.upsert({"id": 1, name: number})
-                    counted.increment((1,), "n")
+                    insist(partial(counted.upsert, {"id": 1, name: number}))
+                    insist(partial(counted.increment, (1,), "n"))
             except BaseException as error:
                 errors.append(error)
 

@@ -229,11 +229,13 @@ def test_a_full_disk_behind_a_file(process: Command, database: str, format_: str
 def test_interruption_leaves_no_traceback_and_no_file(database: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
-    running = subprocess.Popen(
-        [sys.executable, "-m", "structable.cli", "import", database, "runs", str(pipe)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command = [sys.executable, "-m", "structable.cli", "import", database, "runs", str(pipe)]
+    # Whoever runs in a shell's background ignores interrupts, and so would the child.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
     # Opened for both, it needs no reader yet, and the reader sees no end.
     with running, open(os.open(pipe, os.O_RDWR), "wb", buffering=0) as stream:
         stream.write(b"app,started,attempt\n")

@@ -4,7 +4,8 @@
 # ruff: noqa: ANN401
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import structable.spi.loader as loader
@@ -17,10 +18,12 @@ from structable.spi import (
     RecordExistsError,
     Storage,
     StorageUrl,
+    StructableError,
     TransactionConflictError,
     col,
     connect,
 )
+from structable.spi.autocommit import AutoCommitTable
 from structable.spi.filters import And, Comparison, Filter, Not, Operator, Or
 
 PREFIX = "planted-"
@@ -76,6 +79,7 @@ class PlantedTransaction(Passing):
 class PlantedStorage(Passing):
     """A storage that does what it should."""
 
+    given: StorageUrl
     table_class: type[PlantedTable] = PlantedTable
     transaction_class: type[PlantedTransaction] = PlantedTransaction
 
@@ -304,8 +308,224 @@ class ForgetfulJobs(PlantedStorage):
         self.inner.commit_write(again, list(staged))
 
 
+class Leaks(PlantedStorage):
+    """An error repeats the secrets of the URL."""
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
+        raise OSError(f"the server refuses {self.given.password} and {dict(self.given.parameters)}")
+
+
+class RefusableTransaction(PlantedTransaction):
+    """A transaction that may meet a conflict before its commit, and can then only be left."""
+
+    conflict: TransactionConflictError | None = None
+
+    def refuse(self, reason: str) -> None:
+        """End it by a conflict."""
+        self.conflict = TransactionConflictError(reason)
+        self.rollback()
+        raise self.conflict
+
+    def commit(self) -> None:
+        if self.conflict is not None:
+            raise self.conflict
+        self.inner.commit()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        if error is None and self.conflict is not None:
+            raise self.conflict
+        return super().__exit__(kind, error, traceback)
+
+
+class WritesWait(PlantedStorage):
+    """No bug: a write waits until no other open transaction has written the row, as in a database with locks.
+
+    It is refused at once if the row was written since the snapshot, or after a second in which nothing was unlocked.
+    """
+
+    class transaction_class(RefusableTransaction):
+        def __init__(self, inner: Any, storage: Any) -> None:
+            super().__init__(inner, storage)
+            self.since = LOCKS.commits
+
+        def table(self, name: str) -> Any:
+            return LockingTable(self.inner.table(name), self.storage, self)
+
+        def commit(self) -> None:
+            try:
+                super().commit()
+            except BaseException:
+                LOCKS.release(self)
+                raise
+            LOCKS.release(self, written=True)
+
+        def rollback(self) -> None:
+            self.inner.rollback()
+            LOCKS.release(self)
+
+    def table(self, name: str) -> Any:
+        planted: Any = self
+        return AutoCommitTable(planted, name)
+
+
+class Locks:
+    """Which transaction has written which row, and which commit wrote it last."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.held: dict[tuple[Any, ...], Any] = {}
+        self.written: dict[tuple[Any, ...], int] = {}
+        self.commits = 0
+
+    def release(self, transaction: Any, *, written: bool = False) -> None:
+        """Unlock all that a transaction has locked."""
+        with self.condition:
+            rows = [row for row, holder in self.held.items() if holder is transaction]
+            self.commits += written
+            for row in rows:
+                del self.held[row]
+                if written:
+                    self.written[row] = self.commits
+            self.condition.notify_all()
+
+
+LOCKS = Locks()
+
+
+class LockingTable(PlantedTable):
+    """A table that locks rows before it writes them."""
+
+    def __init__(self, inner: Any, storage: Any, transaction: Any) -> None:
+        super().__init__(inner, storage)
+        self.transaction = transaction
+
+    def lock(self, rows: list[Any]) -> list[Any]:
+        """Lock rows, and return those that this transaction had not locked before."""
+        fresh = []
+        for row in rows:
+
+            def mine(row: Any = row) -> bool:
+                return LOCKS.held.get(row) in (None, self.transaction)
+
+            with LOCKS.condition:
+                unlocked = LOCKS.condition.wait_for(mine, 1.0)
+                newer = LOCKS.written.get(row, 0) > self.transaction.since
+                if unlocked and not newer and row not in LOCKS.held:
+                    LOCKS.held[row] = self.transaction
+                    fresh.append(row)
+            if newer or not unlocked:
+                self.transaction.refuse("written since the snapshot" if newer else "deadlock")
+        return fresh
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name not in LOCKING:
+            return method
+
+        def locking(*args: Any, **options: Any) -> Any:
+            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
+            try:
+                keys = LOCKING[name](self.inner, *args)
+                rows = list({(id(self.storage), self.inner.specification.name, key): None for key in keys})
+            except (StructableError, KeyError, TypeError):
+                rows = []  # the table itself says what is wrong
+            fresh = self.lock(rows)
+            try:
+                return method(*args, **options)
+            except StructableError:
+                with LOCKS.condition:  # what had no effect holds no lock
+                    for row in fresh:
+                        LOCKS.held.pop(row, None)
+                    LOCKS.condition.notify_all()
+                raise
+
+        return locking
+
+
+class RefusesAnywhere(PlantedStorage):
+    """No bug: a SERIALIZABLE transaction is refused at its next step, a read or a write, once another has written."""
+
+    commits = 0
+
+    class transaction_class(RefusableTransaction):
+        serializable = False
+        writes = False
+
+        def __init__(self, inner: Any, storage: Any) -> None:
+            super().__init__(inner, storage)
+            self.since = storage.commits
+
+        def step(self) -> None:
+            """Refuse to go on after another one's commit."""
+            if self.serializable and self.storage.commits != self.since and not self.closed:
+                self.refuse("another transaction committed")
+
+        def table(self, name: str) -> Any:
+            self.step()
+            return RefusingTable(self.inner.table(name), self.storage, self)
+
+        def commit(self) -> None:
+            self.step()
+            super().commit()
+            if self.serializable and self.writes:
+                self.storage.commits += 1
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
+        made = super().transaction(isolation, read_only)
+        made.serializable = isolation is Isolation.SERIALIZABLE
+        return made
+
+
+class RefusingTable(PlantedTable):
+    """A table on which every call is a step of its transaction."""
+
+    def __init__(self, inner: Any, storage: Any, transaction: Any) -> None:
+        super().__init__(inner, storage)
+        self.transaction = transaction
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name == "specification":
+            return method
+
+        def stepping(*args: Any, **options: Any) -> Any:
+            self.transaction.step()
+            self.transaction.writes |= name in LOCKING
+            return method(*args, **options)
+
+        return stepping
+
+
+def key_of(table: Any, row: Any) -> Any:
+    """Return the key of a row, or a key given as a mapping."""
+    return tuple(row[name] for name in table.specification.primary_key) if isinstance(row, Mapping) else row
+
+
+def keys_found(table: Any, range_: Any, *rest: Any) -> list[Any]:
+    """Return the keys that a write by a range touches, wherever its conditions stand among the arguments."""
+    where = rest[-1] if rest and isinstance(rest[-1], Filter) else None
+    return [row.key for row in table.scan(range_, where=where)]
+
+
+LOCKING: dict[str, Callable[..., list[Any]]] = {
+    "upsert": lambda table, row, *_: [key_of(table, row)],
+    "replace": lambda table, row, *_: [key_of(table, row)],
+    "insert": lambda table, row, *_: [key_of(table, row)],
+    "update": lambda table, row, *_: [key_of(table, row)],
+    "upsert_many": lambda table, rows, *_: [key_of(table, row) for row in rows],
+    "compare_and_swap": lambda table, key, *_: [key_of(table, key)],
+    "increment": lambda table, key, *_: [key_of(table, key)],
+    "delete": lambda table, key, *_: [key_of(table, key)] if table.read(key) else [],
+    "delete_all": keys_found,
+    "update_all": keys_found,
+}
+
+
 BUGS: dict[str, type[PlantedStorage]] = {
     "nothing": PlantedStorage,
+    "writes-wait": WritesWait,
+    "refuses-anywhere": RefusesAnywhere,
+    "leaks": Leaks,
     "lost-updates": LostUpdates,
     "no-serializable": NoSerializable,
     "reads-latest": ReadsLatest,
@@ -325,13 +545,16 @@ BUGS: dict[str, type[PlantedStorage]] = {
 
 class PlantedBackend(Backend):
     description: ClassVar[str] = "memory with a bug"
-    options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
+    options: ClassVar[Sequence[Option]] = (*COMMON_OPTIONS, Option("api_token", "", "a secret"))
 
     def __init__(self, scheme: str) -> None:
+        self.scheme = scheme  # type: ignore[misc] # one class for all bugs
         self.bug = BUGS[scheme.removeprefix(PREFIX)]
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        planted: Any = self.bug(connect(f"memory://{url.hosts}", **options))
+        common = {name: value for name, value in options.items() if name != "api_token"}
+        planted: Any = self.bug(connect(f"memory://{url.hosts}", **common))
+        planted.given = url
         return planted  # type: ignore[no-any-return]
 
 

@@ -19,13 +19,20 @@ class Planted(BackendConformance):
     capabilities = Capabilities(multi_process=False, durable_after_kill=False, writes_never_wait=True)
     bug = "nothing"
 
+    @classmethod
+    def planted(cls, bug: str) -> type["Planted"]:
+        """Return the suite for a store with a bug."""
+        waits = Capabilities(multi_process=False, durable_after_kill=False)
+        parts = {"bug": bug, "capabilities": waits} if bug == "writes-wait" else {"bug": bug}
+        return type(f"Test_{bug}", (cls,), {**parts, "__doc__": f"Planted: {bug}."})
+
     @pytest.fixture
     def storage_url(self) -> str:
         return f"{PREFIX}{self.bug}://{uuid.uuid4().hex}"
 
 
 for name in BUGS:
-    globals()[f"Test_{name}"] = type(f"Test_{name}", (Planted,), {"bug": name, "__doc__": f"Planted: {name}."})
+    globals()[f"Test_{name}"] = Planted.planted(name)
 
 
 class TestWithoutHook(BackendConformance):

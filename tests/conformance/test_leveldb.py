@@ -1,10 +1,16 @@
-"""The LevelDB store keeps the contract, with several processes on one database."""
+"""The LevelDB store keeps the contract, with several processes on one database, whoever owns it."""
 
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from structable.spi.conformance import BackendConformance, Capabilities
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 class TestLevelDB(BackendConformance):
@@ -13,3 +19,35 @@ class TestLevelDB(BackendConformance):
     @pytest.fixture
     def storage_url(self, tmp_path: Path) -> str:
         return f"leveldb://{tmp_path}/store"
+
+
+@pytest.fixture(scope="module")
+def owner() -> Iterator[subprocess.Popen[str]]:
+    """Start one process that opens all databases of the tests that ask for it."""
+    command = [sys.executable, "-m", "tests.conformance.owner"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+class TestLevelDBOfAnotherProcess(BackendConformance):
+    """Another process has opened the database before and holds it: every connection of a test is a client's."""
+
+    capabilities = Capabilities(writes_never_wait=True)
+
+    @pytest.fixture
+    def storage_url(self, tmp_path: Path, owner: subprocess.Popen[str]) -> Iterator[str]:
+        url = f"leveldb://{tmp_path}/store"
+        assert self.tell(owner, url) == "held"
+        assert json.loads((tmp_path / "store" / "owner").read_text())["process"] == owner.pid
+        yield url
+        assert json.loads((tmp_path / "store" / "owner").read_text())["process"] == owner.pid
+        assert self.tell(owner, url) == "closed"
+
+    def tell(self, owner: subprocess.Popen[str], url: str) -> str:
+        """Let the process open or close a database."""
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        owner.stdin.write(f"{url}\n")
+        owner.stdin.flush()
+        return owner.stdout.readline().strip()

@@ -1,0 +1,62 @@
+"""`Masking`: keeps the secrets of a URL out of what pytest shows, wherever a failing test or a driver repeats them."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, unquote
+
+import pytest
+
+from structable.spi import StorageUrl, mask_url
+
+__all__ = ["Masking", "secrets_of"]
+
+_MASK = "***"
+
+
+def secrets_of(url: str) -> tuple[str, ...]:
+    """Return what `mask_url` hides of a URL: as it is written, decoded, and as `repr` shows either; longest first."""
+    credentials = url.partition("://")[2].rpartition("@")[0]
+    found = {credentials.partition(":")[2], StorageUrl.parse(url).password or ""}
+    for part in url.partition("?")[2].split("&"):
+        if mask_url(f"x://?{part}") != f"x://?{part}":
+            found |= {part.partition("=")[2], *(value for _, value in parse_qsl(part))}
+    found |= {unquote(secret) for secret in found}
+    found |= {repr(secret)[1:-1] for secret in found}
+    return tuple(sorted(found - {""}, key=len, reverse=True))
+
+
+class Masking:
+    """A pytest plugin that masks secrets in reports before anything else sees them.
+
+    Parameters
+    ----------
+    secrets : tuple of str
+        What is not to be shown; what contains another one comes first.
+    """
+
+    def __init__(self, secrets: tuple[str, ...]) -> None:
+        self._secrets = secrets
+
+    def _masked(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, _MASK)
+        return text
+
+    def _mask(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        report.sections = [(self._masked(name), self._masked(content)) for name, content in report.sections]
+        shown = report.longrepr
+        if isinstance(shown, tuple):  # of a skipped test: path, line and reason
+            path, line, reason = shown
+            report.longrepr = (self._masked(path), line, self._masked(reason))
+        elif shown is not None and (text := str(shown)) != (masked := self._masked(text)):
+            report.longrepr = masked
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Mask the report of a test, of this process or of a worker."""
+        self._mask(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Mask what went wrong before the tests."""
+        self._mask(report)
