@@ -12,17 +12,9 @@ from structable.spi.errors import (
     TransactionClosedError,
 )
 
+from .border import border
 from .committer import Pending
-from .database import (
-    PLYVEL_ERRORS,
-    Database,
-    DatabaseOptions,
-    LocalSnapshot,
-    RawSnapshot,
-    WriteFailedError,
-    border,
-    translated,
-)
+from .database import PLYVEL_ERRORS, Database, DatabaseOptions, LocalSnapshot, RawSnapshot, WriteFailedError, translated
 from .format import EPOCH_KEY
 from .history import BulkNode, CommitNode, check_conflicts, node_of
 from .keeper import Changes, DatabaseKeeper, StoreHooks
