@@ -78,6 +78,8 @@ class Session:
         self._connection = connection
         self._pg = connection.pgconn
         self._wait = connection.wait
+        self.released = 0.0
+        """When it was last given back to the pool, by the monotonic clock."""
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)

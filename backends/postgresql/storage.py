@@ -196,11 +196,11 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         if binding is None:
             return super().read(key, names)
         shape = binding.shape_of(names)
-        checked = binding.key(key)
+        checked, pieces = binding.encoded_key(key)
         pool = self._pool
         session = pool.acquire()
         try:
-            result = session.run(read_call(binding, checked, shape))
+            result = session.run(read_call(binding, pieces, shape))
             if not result.ntuples:
                 return None
             return decode_row(session.rows(result)[0], checked, shape)
