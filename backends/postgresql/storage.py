@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ from .connecting import Connecting
 from .failures import STALE, ConnectionLostError, ServerError, translated
 from .pool import SessionPool
 from .scanning import ScanRows
+from .split_reading import SplitReader, SplitState
+from .splits import plan_table_scan
 from .table import decode_row, read_call
 from .transaction import PostgreSQLTransaction
 
@@ -79,6 +82,7 @@ class PostgreSQLStorage(Storage):
         self._pool = SessionPool(connecting.open, pool_size, pool_timeout)
         self._catalog = Catalog(schema)
         self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
+        self._splits = SplitReader(connecting, self._pool)
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         try:
             with self._pool.session() as session:
@@ -133,11 +137,17 @@ class PostgreSQLStorage(Storage):
         splits: int = 1,
     ) -> ScanPlan:
         """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
-        raise NotImplementedError
+        self._require_open()
+        plan = plan_table_scan(self._pool, self._catalog, table, range, where, columns, splits)
+        self._plans.add(plan.hold)
+        return plan
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         """Yield the batches of a split; see `Storage.read_split`."""
-        raise NotImplementedError
+        split.require_open()
+        self._require_open()
+        # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
+        return _while_held(split, self._splits.read(SplitState(*pickle.loads(split.state))))
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Begin a write job; see `Storage.begin_write`."""
@@ -218,3 +228,11 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
 
 
 _RETRIED = (StorageUnavailableError,)
+
+
+def _while_held(split: ScanSplit, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield batches as long as the plan's snapshot is held, which the reference to the split does, too."""
+    for batch in batches:
+        split.require_open()
+        yield batch
+    split.require_open()
