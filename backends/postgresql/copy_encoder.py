@@ -45,11 +45,17 @@ class CopyEncoder:
         The table, with the indexes that writes have to fit.
     names : tuple of str
         The columns of the batches, in their order; all of the key among them.
+
+    Attributes
+    ----------
+    largest : int
+        The size of the largest row so far, in bytes.
     """
 
     def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
         self._spec = spec
         self._fields = [spec.field(name) for name in names]
+        self.largest = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         """Yield the rows of a batch as COPY takes them, in portions.
@@ -102,7 +108,9 @@ class CopyEncoder:
         """Refuse rows as the table would; the row itself is told by what checks rows."""
         by_name = {field.name: column for field, column in zip(self._fields, columns, strict=True)}
         key = np.sum([by_name[name].sizes for name in self._spec.primary_key], axis=0)
-        bad = (key > MAX_KEY_SIZE) | (np.sum([column.sizes for column in columns], axis=0) > MAX_ROW_SIZE)
+        total = np.sum([column.sizes for column in columns], axis=0)
+        self.largest = max(self.largest, int(total.max()))
+        bad = (key > MAX_KEY_SIZE) | (total > MAX_ROW_SIZE)
         for name in set(self._spec.indexes) & by_name.keys():
             sizes = by_name[name].sizes
             bad |= (sizes > MAX_KEY_SIZE) | (key + sizes > MAX_KEY_AND_INDEX_SIZE)

@@ -249,7 +249,12 @@ class Session:
             raise
         except Exception as error:
             failure = error
-        ended = wait(generators.copy_end(pg, None if failure is None else b"the rows could not be produced"))
+        try:
+            ended = wait(generators.copy_end(pg, None if failure is None else b"the rows could not be produced"))
+        except psycopg.Error as error:
+            # The server's answer to a COPY that was given up: it was cancelled, as it was asked to be.
+            if failure is None or error.sqlstate != "57014":
+                raise
         if failure is not None:
             raise failure
         if ended.status in _FAILED:

@@ -34,6 +34,7 @@ from .binding import TableBinding
 from .catalog import Catalog, prepare
 from .connecting import Connecting
 from .failures import STALE, ConnectionLostError, ServerError, translated
+from .jobs import WriteJobs
 from .pool import SessionPool
 from .scanning import ScanRows
 from .split_reading import SplitReader, SplitState
@@ -82,6 +83,7 @@ class PostgreSQLStorage(Storage):
         self._pool = SessionPool(connecting.open, pool_size, pool_timeout)
         self._catalog = Catalog(schema)
         self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
+        self._jobs = WriteJobs(self._pool, self._catalog, ddl_timeout)
         self._splits = SplitReader(connecting, self._pool)
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         try:
@@ -151,19 +153,23 @@ class PostgreSQLStorage(Storage):
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Begin a write job; see `Storage.begin_write`."""
-        raise NotImplementedError
+        self._require_open()
+        return self._jobs.begin(table, mode, job_id)
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Stage the rows of one attempt of a partition; see `Storage.stage`."""
-        raise NotImplementedError
+        self._require_open()
+        return self._jobs.stage(job, partition, attempt, batches)
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
         """Commit a write job; see `Storage.commit_write`."""
-        raise NotImplementedError
+        self._require_open()
+        self._jobs.commit(job, staged)
 
     def abort_write(self, job: WriteJob) -> None:
         """Abort a write job; see `Storage.abort_write`."""
-        raise NotImplementedError
+        self._require_open()
+        self._jobs.abort(job)
 
     def close(self) -> None:
         """End what is open and free the store; idempotent."""
