@@ -1,21 +1,25 @@
-# Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, and Java by apt.
+# Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, and Java and PostgreSQL's
+# server by apt.
 BIN := .venv/bin
 WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format venv java clean
+.PHONY: help demo test bench lint format postgresql venv java clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: venv java ## the main job: flights into LevelDB, services and Spark on them, a chart
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: venv java ## every test; narrow it with ARGS="tests/test_docs.py -k readme"
+	@tools/postgresql server
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 bench: venv java ## measure each speed promise against its raw floor
+	@tools/postgresql server
+	@tools/postgresql jdbc
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 lint: venv ## style, types, and the arrows between the folders
@@ -27,6 +31,10 @@ lint: venv ## style, types, and the arrows between the folders
 format: venv ## let ruff correct what it can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+postgresql: venv ## a PostgreSQL server to try things on, until Ctrl-C
+	@tools/postgresql server
+	@$(BIN)/python -m tests.postgresql.server
 
 venv: ## .venv with structable, editable, and the pinned versions of constraints.txt
 	@tools/setup

@@ -6,14 +6,11 @@ nothing, and hands Spark a single row with the count. So it leaves out the way o
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -22,6 +19,7 @@ from structable.spark_bridge import register
 
 from .measuring import Contender, Measurement, Scale, compare
 from .rows import TABLE
+from .sessions import consume, spark_session
 from .stores import load, open_raw, url_of
 
 __all__ = ["measure"]
@@ -32,7 +30,7 @@ AREA = "spark"
 def measure(folder: Path, scale: Scale) -> list[Measurement]:
     """Measure Spark."""
     load(folder, scale.many_rows)
-    with _session(folder) as spark:
+    with spark_session(folder) as spark:
         register(spark)
         spark.dataSource.register(IterateOnly)
 
@@ -50,7 +48,7 @@ def measure(folder: Path, scale: Scale) -> list[Measurement]:
 
         def scan() -> float:
             begin = perf_counter()
-            (found,) = _consume(table()).collect()
+            (found,) = consume(table()).collect()
             seconds = perf_counter() - begin
             assert found["rows"] == scale.many_rows
             return seconds / scale.many_rows
@@ -73,42 +71,6 @@ def measure(folder: Path, scale: Scale) -> list[Measurement]:
             ],
             max(scale.rounds - 2, 2),
         )
-
-
-@contextmanager
-def _session(folder: Path) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # The workers import the floor's data source from here.
-    root = str(Path(__file__).resolve().parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("structable benchmarks")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def _consume(rows: DataFrame) -> DataFrame:
-    return rows.agg(
-        f.count("*").alias("rows"),
-        f.max("host"),
-        f.max("started"),
-        f.max("status"),
-        f.max("path"),
-        f.sum(f.col("bytes") % 1000),
-        f.sum("attempts"),
-        f.sum("cost"),
-        f.sum(f.col("done").cast("int")),
-    )
 
 
 class IterateOnly(DataSource):

@@ -9,6 +9,15 @@ from importlib.metadata import version
 import pytest
 from hypothesis import settings
 
+# Several folders test on PostgreSQL, and pytest finds a fixture only in a conftest above.
+from tests.postgresql.fixtures import (  # noqa: F401
+    postgresql_conninfo,
+    postgresql_schema,
+    postgresql_server,
+    postgresql_url,
+    start_postgresql,
+)
+
 # The suite's assertions explain themselves like those of a test module.
 pytest.register_assert_rewrite("structable.spi.conformance")
 
@@ -24,7 +33,16 @@ if "CI" not in os.environ:
 
 def pytest_report_header() -> list[str]:
     """Name the versions that a failure may depend on."""
-    names = ("hypothesis", "numpy", "plyvel", "pyarrow", "pyspark")
+    names = (
+        "adbc-driver-postgresql",
+        "hypothesis",
+        "numpy",
+        "plyvel",
+        "psycopg",
+        "pyarrow",
+        "pyspark",
+        "sqlalchemy",
+    )
     try:
         java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[0]
     except (OSError, subprocess.CalledProcessError):

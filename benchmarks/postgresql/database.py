@@ -1,0 +1,161 @@
+"""The database of a comparison: one schema with a table made by hand, and one with structable's, of the same rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from benchmarks.rows import TABLE, Row, make_rows, specification
+from benchmarks.stores import batches
+from structable.spi import Storage, connect
+from structable.spi.arrow import arrow_schema
+from tests.postgresql.server import Server, find_binaries
+from tests.postgresql.shared import URL_VARIABLE, Schema, fresh_schema
+
+__all__ = [
+    "AREA",
+    "COLUMNS",
+    "KEY",
+    "UPSERT",
+    "Connection",
+    "Database",
+    "arrow_batches",
+    "available",
+    "database",
+    "values",
+]
+
+AREA = "postgresql"
+COLUMNS = specification().field_names
+KEY = specification().primary_key
+_BATCH = 10_000
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_TABLE = """
+CREATE TABLE {name} (
+    host text COLLATE "C" NOT NULL, started bigint NOT NULL, status text COLLATE "C", path text COLLATE "C",
+    bytes bigint, attempts integer, cost double precision, done boolean, PRIMARY KEY (host, started)
+)
+"""
+
+UPSERT = "ON CONFLICT (host, started) DO UPDATE SET " + ", ".join(
+    f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY
+)
+"""The end of an INSERT that replaces what was there."""
+
+
+def values(row: Row) -> tuple[object, ...]:
+    """Return a row as psycopg takes it."""
+    return tuple(row.values())
+
+
+def arrow_batches(rows: Iterable[Row]) -> list[pa.RecordBatch]:
+    """Return rows as batches of 10,000."""
+    return pa.Table.from_pylist(list(rows), schema=arrow_schema(specification())).to_batches(max_chunksize=_BATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Both schemas.
+
+    Parameters
+    ----------
+    raw, ours : Schema
+        Where the floors' tables and structable's are.
+    pid : int or None
+        The server's first process, if it was started for the benchmark.
+    """
+
+    raw: Schema
+    ours: Schema
+    pid: int | None
+
+    @contextmanager
+    def on_separate_cores(self) -> Iterator[None]:
+        """Keep this process on one core, and what serves the connections that it opens meanwhile on the others.
+
+        Left alone, the scheduler moves both sides of a connection to one core at times, and apart at others. On one
+        core a round trip takes a fifth of what it takes apart, as it always is where the server is another machine.
+        """
+        cores = os.sched_getaffinity(0)
+        if self.pid is None or len(cores) < 2:
+            yield
+            return
+        mine = {min(cores)}
+        os.sched_setaffinity(self.pid, cores - mine)
+        os.sched_setaffinity(0, mine)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, cores)
+            os.sched_setaffinity(self.pid, cores)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Connect the floor: in auto-commit mode, for it says BEGIN and COMMIT itself."""
+        options = f"-c search_path={self.raw.name}"
+        with psycopg.connect(self.raw.conninfo, autocommit=True, options=options) as connection:
+            yield connection
+
+    @contextmanager
+    def storage(self) -> Iterator[Storage]:
+        """Connect ours."""
+        with connect(self.ours.url) as storage:
+            yield storage
+
+    def make(self, count: int) -> None:
+        """Make both tables anew, with `count` of the benchmarks' rows, and vacuum them."""
+        with self.storage() as storage, self.connection() as raw:
+            self.empty_raw(raw)
+            self.empty_ours(storage)
+            if count:
+                with raw.cursor().copy(f"COPY {TABLE} FROM STDIN".encode()) as copy:
+                    for row in make_rows(count):
+                        copy.write_row(values(row))
+                for batch in batches(make_rows(count)):
+                    storage.table(TABLE).upsert_many(batch)
+            for schema in (self.raw, self.ours):
+                self.vacuum(raw, schema)
+
+    def empty_raw(self, raw: Connection) -> None:
+        """Make the floor's table anew, empty."""
+        raw.execute(f"DROP TABLE IF EXISTS {TABLE}".encode())
+        raw.execute(_TABLE.format(name=TABLE).encode())
+
+    def empty_ours(self, storage: Storage) -> None:
+        """Make ours anew, empty."""
+        storage.admin.drop(TABLE)
+        storage.admin.create(specification())
+
+    def vacuum(self, raw: Connection, schema: Schema) -> None:
+        """Vacuum all tables of a schema, and gather statistics."""
+        found = raw.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema.name]).fetchall()
+        for (name,) in found:
+            raw.execute(f'VACUUM (ANALYZE) "{schema.name}"."{name}"'.encode())
+
+
+def available() -> bool:
+    """Return whether there is a server, or one can be started."""
+    return bool(os.environ.get(URL_VARIABLE)) or find_binaries() is not None
+
+
+@contextmanager
+def database() -> Iterator[Database]:
+    """Give a database; what is made in it, and a server started for it, is gone afterwards."""
+    with ExitStack() as stack:
+        given = os.environ.get(URL_VARIABLE)
+        server = None if given else stack.enter_context(Server.create(fsync=True))
+        conninfo = given if server is None else server.conninfo
+        assert conninfo is not None
+        raw = stack.enter_context(fresh_schema(conninfo))
+        ours = stack.enter_context(fresh_schema(conninfo))
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {raw.name}".encode())
+        yield Database(raw, ours, None if server is None else server.pid)

@@ -1,0 +1,56 @@
+"""Spark for benchmarks. One JVM serves all of a run, so that each session has what any of them needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+__all__ = ["JDBC_DRIVER", "consume", "spark_session"]
+
+JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
+"""Where Debian's libpostgresql-jdbc-java puts it."""
+
+
+@contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    """Give a session with two cores."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # The workers import the floors' data source from here.
+    root = str(Path(__file__).resolve().parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("structable benchmarks")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraClassPath", str(JDBC_DRIVER))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def consume(rows: DataFrame) -> DataFrame:
+    """Use all columns of the benchmarks' rows; the result has one row, with their number in `rows`."""
+    return rows.agg(
+        f.count("*").alias("rows"),
+        f.max("host"),
+        f.max("started"),
+        f.max("status"),
+        f.max("path"),
+        f.sum(f.col("bytes") % 1000),
+        f.sum("attempts"),
+        f.sum("cost"),
+        f.sum(f.col("done").cast("int")),
+    )

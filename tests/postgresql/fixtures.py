@@ -1,0 +1,87 @@
+"""Fixtures for all tests that need PostgreSQL; tests/conftest.py makes them known.
+
+With no server to be had, the tests are skipped with the reason, and fail where STRUCTABLE_REQUIRE_ALL_BACKENDS is 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NoReturn, Protocol
+
+import pytest
+
+from .server import MINIMUM, Server, find_binaries
+from .shared import NoServerError, Schema, fresh_schema, shared_server
+
+__all__ = [
+    "StartServer",
+    "postgresql_conninfo",
+    "postgresql_schema",
+    "postgresql_server",
+    "postgresql_url",
+    "start_postgresql",
+    "unavailable",
+]
+
+
+class StartServer(Protocol):
+    """Starts a server of the test's own."""
+
+    def __call__(self, *, fsync: bool = True, **settings: str) -> Server:
+        """Start a server with further settings of postgresql.conf, such as `max_connections="12"`."""
+
+
+@pytest.fixture(scope="session")
+def postgresql_conninfo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give libpq's URL of the database that all tests of the run share."""
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with ExitStack() as stack:
+        try:
+            conninfo = stack.enter_context(shared_server(folder))
+        except NoServerError as error:
+            unavailable(str(error))
+        yield conninfo
+
+
+@pytest.fixture
+def postgresql_schema(postgresql_conninfo: str) -> Iterator[Schema]:
+    """Give a schema that does not exist yet, dropped afterwards."""
+    with fresh_schema(postgresql_conninfo) as schema:
+        yield schema
+
+
+@pytest.fixture
+def postgresql_url(postgresql_schema: Schema) -> str:
+    """Return structable's URL of a fresh schema."""
+    return postgresql_schema.url
+
+
+@pytest.fixture
+def start_postgresql() -> Iterator[StartServer]:
+    """Start servers that only the test uses, and may stop, restart and kill; they end with it."""
+    if find_binaries() is None:
+        unavailable(
+            f"a server to stop and kill needs PostgreSQL's binaries, version {MINIMUM} or later, on this machine"
+        )
+    with ExitStack() as stack:
+
+        def start(*, fsync: bool = True, **settings: str) -> Server:
+            return stack.enter_context(Server.create(fsync=fsync, settings=settings))
+
+        yield start
+
+
+@pytest.fixture
+def postgresql_server(start_postgresql: StartServer) -> Server:
+    """Return a server of the test's own, where a commit survives a crash."""
+    return start_postgresql()
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip the test, or fail it where all stores must be tested."""
+    if os.environ.get("STRUCTABLE_REQUIRE_ALL_BACKENDS") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)

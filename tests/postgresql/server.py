@@ -1,0 +1,385 @@
+"""A PostgreSQL server from local binaries, on a free loopback port, with its data in a temporary folder.
+
+`python -m tests.postgresql.server` (`make postgresql`) runs one in the foreground, for a person.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import re
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Self
+
+__all__ = ["DATABASE", "MINIMUM", "ROLE", "Server", "ServerFailedError", "find_binaries"]
+
+MINIMUM = 14
+"""The oldest major version that structable works with."""
+
+ROLE = "app"
+"""The role of the tests: no superuser; owns the database."""
+
+DATABASE = "app"
+
+_HOST = "127.0.0.1"
+_TIMEOUT = 60  # seconds that a server gets to start or to stop
+_NO_PID = 2**22 + 1  # beyond all that Linux gives
+_ATTEMPTS = 5  # at a port that nobody took between its choice and the server's start
+
+# A crash of the machine is nothing that a test of a shared server asks for, and then a sync protects nobody.
+_UNSAFE = {"fsync": "off", "full_page_writes": "off"}
+
+_SETTINGS = {
+    "listen_addresses": _HOST,
+    "max_connections": "200",
+    "timezone": "America/Los_Angeles",  # far from UTC, so that a time that took the server's for its own would show
+    "log_line_prefix": "%m [%p] %a ",
+    "log_statement": "none",
+}
+
+
+class ServerFailedError(RuntimeError):
+    """The server did not start or stop. The message ends with the server's log."""
+
+
+def find_binaries() -> Path | None:
+    """Return the folder of the newest server binaries that are new enough, or None.
+
+    Looked for are `initdb`, `pg_ctl` and `postgres` in PATH and in Debian's /usr/lib/postgresql/VERSION/bin.
+    """
+    places = [*map(Path, os.get_exec_path()), *Path("/usr/lib/postgresql").glob("*/bin")]
+    found: dict[Path, int] = {}
+    for place in places:
+        if all(os.access(place / name, os.X_OK) for name in ("initdb", "pg_ctl", "postgres")):
+            # Links would lead initdb away from its share folder.
+            folder = (place / "postgres").resolve().parent
+            says = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
+            version = re.search(r"(\d+)", says.stdout)
+            if version is not None and int(version[1]) >= MINIMUM:
+                found[folder] = int(version[1])
+    return max(found, key=lambda folder: found[folder], default=None)
+
+
+class Server:
+    """One server: made and started by `create`, stopped and removed by `close` or on leaving its `with` block.
+
+    A process of its own watches the folder: when every process that holds the server has ended, in whatever way, it
+    stops the server and removes the folder. A server that was created elsewhere is joined by `Server(folder)`.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds all that belongs to the server.
+
+    Attributes
+    ----------
+    port : int
+        On 127.0.0.1; the same one after each start.
+    password : str
+        Of the role `ROLE` and of the superuser `postgres`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._holders = os.open(folder / "holders", os.O_RDWR)
+        try:
+            # Refused when the last holder is just removing it.
+            fcntl.flock(self._holders, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._bin = Path((folder / "binaries").read_text())
+            self.port = int((folder / "port").read_text())
+            self.password = (folder / "password").read_text()
+        except BaseException:
+            os.close(self._holders)
+            raise
+
+    @classmethod
+    def create(cls, *, fsync: bool = False, settings: Mapping[str, str] | None = None) -> Self:
+        """Make a database cluster and start it.
+
+        Parameters
+        ----------
+        fsync : bool
+            Whether what was committed survives a crash of the machine, as it does by default outside of tests.
+        settings : mapping, optional
+            Further settings of postgresql.conf.
+
+        Raises
+        ------
+        ServerFailedError
+            If there are no binaries, or the server does not start.
+        """
+        binaries = find_binaries()
+        if binaries is None:
+            raise ServerFailedError(f"no PostgreSQL server of version {MINIMUM} or later is installed")
+        folder = Path(tempfile.mkdtemp(prefix="structable-postgresql-"))
+        try:
+            (folder / "binaries").write_text(str(binaries))
+            (folder / "password").write_text(secrets.token_hex(16))
+            (folder / "port").write_text("0")
+            (folder / "holders").touch()
+            user = _server_user()
+            if user is not None:
+                for owned in (folder, *folder.iterdir()):
+                    os.chown(owned, user.pw_uid, user.pw_gid)
+            server = cls(folder)
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        try:
+            server._watch()
+            chosen = (_SETTINGS if fsync else _SETTINGS | _UNSAFE) | dict(settings or {})
+            server._initialise(chosen)
+            server._start_on_free_port()
+            server._make_role()
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def conninfo(self) -> str:
+        """The database as libpq's URL, for the role that owns it."""
+        return f"postgresql://{ROLE}:{self.password}@{_HOST}:{self.port}/{DATABASE}"
+
+    @property
+    def superuser_conninfo(self) -> str:
+        """The same for the superuser."""
+        return f"postgresql://postgres:{self.password}@{_HOST}:{self.port}/{DATABASE}"
+
+    def url(self, schema: str) -> str:
+        """Return structable's URL of a schema, which need not exist."""
+        return f"{self.conninfo}?schema={schema}"
+
+    def log(self) -> str:
+        """Return what the server has written to its log."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    @property
+    def pid(self) -> int | None:
+        """The process that everything else of the server descends from; None if it is stopped."""
+        try:
+            pid = int(self._pid_file.read_text().partition("\n")[0])
+            # After a kill the file is still there, and its number may be another process's.
+            return pid if Path(os.readlink(f"/proc/{pid}/cwd")) == self._data.resolve() else None
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            return None
+
+    def start(self) -> None:
+        """Start the stopped or killed server, and return when it accepts connections, recovered."""
+        log = self.folder / "log"
+        self._call("pg_ctl", "start", "--wait", f"--timeout={_TIMEOUT}", f"--log={log}", f"--pgdata={self._data}")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server and wait for its end; none is running: nothing happens.
+
+        Parameters
+        ----------
+        mode : str
+            "fast" ends all connections, "smart" waits until the clients do, "immediate" is a crash without a kill.
+        """
+        if self.pid is not None:
+            self._call("pg_ctl", "stop", "--wait", f"--timeout={_TIMEOUT}", f"--mode={mode}", f"--pgdata={self._data}")
+
+    def restart(self) -> None:
+        """Stop the server, which ends all connections, and start it again."""
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """Kill -9 all processes of the server at once and wait for their end, as a crash of the machine would."""
+        pid = self.pid
+        if pid is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)  # it starts no further ones meanwhile
+            _kill_and_wait([pid, *_children(pid)])
+        # Where nobody collects orphans, the number stays taken, and the next start would take it for a running server.
+        rest = self._pid_file.read_text().partition("\n")[2]
+        self._pid_file.write_text(f"{_NO_PID}\n{rest}")
+        (self.folder / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of the server; the last that does so stops it and removes its folder."""
+        if self._holders < 0:
+            return
+        holders, self._holders = self._holders, -1
+        try:
+            fcntl.flock(holders, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process uses it, or the watcher is at it
+        else:
+            if self.folder.exists():
+                try:
+                    if self.pid is None and self._pid_file.exists():
+                        self.start()  # which removes the shared memory that a killed one left
+                    self.stop("immediate")
+                finally:
+                    self.kill()
+                    shutil.rmtree(self.folder)
+        finally:
+            os.close(holders)
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self._data / "postmaster.pid"
+
+    def _initialise(self, settings: Mapping[str, str]) -> None:
+        options = ["--auth=scram-sha-256", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        self._call("initdb", *options, f"--pwfile={self.folder / 'password'}", f"--pgdata={self._data}")
+        lines = [f"{name} = '{value}'" for name, value in settings.items()]
+        lines.append(f"unix_socket_directories = '{self.folder}'")
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def _start_on_free_port(self) -> None:
+        for attempt in range(_ATTEMPTS):
+            with closing(socket.create_server((_HOST, 0))) as probe:
+                self.port = probe.getsockname()[1]
+            with (self._data / "postgresql.conf").open("a") as file:
+                file.write(f"port = {self.port}\n")
+            try:
+                self.start()
+                break
+            except ServerFailedError as error:
+                if "Address already in use" not in str(error) or attempt == _ATTEMPTS - 1:
+                    raise
+        (self.folder / "port").write_text(str(self.port))
+
+    def _make_role(self) -> None:
+        import psycopg
+
+        with psycopg.connect(self.superuser_conninfo, dbname="postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{self.password}'")
+            # Text sorts by no language's rules unless it says `COLLATE "C"`: that it must say so, a test should see.
+            languages = (
+                connection.info.server_version >= 150000
+                and connection.execute(
+                    "SELECT 1 FROM pg_collation WHERE collprovider = 'i' AND collname = 'en-x-icu'"
+                ).fetchone()
+            )
+            collation = "LOCALE_PROVIDER icu ICU_LOCALE 'en'" if languages else ""
+            connection.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE} TEMPLATE template0 {collation}")
+
+    def _call(self, program: str, *arguments: str) -> None:
+        user = _server_user()
+        log = self.folder / "log"
+        start = log.stat().st_size if log.exists() else 0
+        # In a file, for a server that inherits a pipe holds it open.
+        with tempfile.TemporaryFile("w+") as output:
+            done = subprocess.run(
+                [self._bin / program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
+                user=user and user.pw_uid,
+                group=user and user.pw_gid,
+                extra_groups=user and [],
+                umask=0o077,
+                start_new_session=True,  # Ctrl-C is for the tests, which then end the server
+                check=False,
+            )
+            output.seek(0)
+            said = output.read()
+        if done.returncode != 0:
+            logged = log.read_text(errors="replace")[start:] if log.exists() else ""
+            raise ServerFailedError(f"{program} {arguments[0]} failed:\n{said}{logged}")
+
+    def _watch(self) -> None:
+        command = [sys.executable, "-m", "tests.postgresql.server", "--watch", str(self.folder)]
+        root = Path(__file__).parent.parent.parent
+        quiet = subprocess.DEVNULL
+        subprocess.run(command, cwd=root, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, check=True)
+
+
+def _watch(folder: Path) -> None:
+    """In the background, wait until no process holds the server any more, and end it unless the last one did."""
+    if os.fork():
+        return
+    with suppress(FileNotFoundError):
+        while folder.exists():
+            holders = os.open(folder / "holders", os.O_RDWR)
+            fcntl.flock(holders, fcntl.LOCK_EX)
+            os.close(holders)
+            with suppress(BlockingIOError):  # somebody joined it just now
+                Server(folder).close()
+
+
+def _server_user() -> pwd.struct_passwd | None:
+    """Return whom the server runs as: itself refuses root. None is the user of this process."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise ServerFailedError("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # PID (NAME) STATE PARENT ..., where the name may hold anything
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _kill_and_wait(pids: Sequence[int]) -> None:
+    handles = []
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            handles.append(os.pidfd_open(pid))
+    try:
+        for handle in handles:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        for handle in handles:
+            if not select.select([handle], [], [], _TIMEOUT)[0]:
+                raise ServerFailedError("a killed process of the server did not end")
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["--watch"]:
+        _watch(Path(arguments[1]))
+        return
+    signals = [signal.SIGINT, signal.SIGTERM]
+    try:
+        with Server.create(fsync=True) as server:
+            print(
+                f"{server.url('structable')}\nsuperuser: {server.superuser_conninfo}\nCtrl-C ends and removes it.",
+                flush=True,
+            )
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+            signal.sigwait(signals)
+    except ServerFailedError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

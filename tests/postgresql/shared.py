@@ -1,0 +1,166 @@
+"""The one server that all tests of a run share: a given one, a container's, or one from local binaries."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+
+from .server import MINIMUM, Server, find_binaries
+
+__all__ = ["URL_VARIABLE", "NoServerError", "Schema", "fresh_schema", "shared_server"]
+
+URL_VARIABLE = "STRUCTABLE_TEST_POSTGRESQL_URL"
+"""Names a database to test on, `postgresql://user:password@host:port/database`. The role may make schemas in it."""
+
+_IMAGE = "postgres:16-alpine"
+PATIENCE = 10.0  # seconds that the drop of a schema waits for who uses it
+
+
+class NoServerError(Exception):
+    """There is no server, and the message says how to get one."""
+
+
+class LeakedTransactionError(AssertionError):
+    """A test left a transaction open, in this process or in one that it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A place for one test's tables.
+
+    Parameters
+    ----------
+    conninfo : str
+        The database, as libpq's URL.
+    name : str
+        Of the schema; it is not made yet, and dropped in the end.
+    """
+
+    conninfo: str = field(repr=False)
+    name: str
+
+    @property
+    def url(self) -> str:
+        """The URL that structable connects to."""
+        return f"{self.conninfo}{'&' if urlsplit(self.conninfo).query else '?'}schema={self.name}"
+
+
+@contextmanager
+def shared_server(folder: Path) -> Iterator[str]:
+    """Give libpq's URL of a database; a server that was started for it is stopped by the last that leaves.
+
+    Parameters
+    ----------
+    folder : Path
+        Where those who are to share a server find one another.
+
+    Raises
+    ------
+    NoServerError
+        If there is none.
+    """
+    given = os.environ.get(URL_VARIABLE)
+    if given:
+        yield given
+    elif _testcontainers_installed() and _docker_answers():
+        with _container() as conninfo:
+            yield conninfo
+    elif find_binaries() is not None:
+        with _joined_or_created(folder) as server:
+            yield server.conninfo
+    else:
+        raise NoServerError(
+            f"no PostgreSQL server: set {URL_VARIABLE}=postgresql://user:password@host:port/database, or install "
+            f"server binaries of version {MINIMUM} or later (Debian: postgresql), or `pip install testcontainers` "
+            "where a Docker daemon runs"
+        )
+
+
+@contextmanager
+def fresh_schema(conninfo: str) -> Iterator[Schema]:
+    """Give a schema of a unique name, and drop it and all that is in it afterwards.
+
+    Raises
+    ------
+    LeakedTransactionError
+        If a transaction still uses it then; its connection is ended first.
+    """
+    schema = Schema(conninfo, f"test_{uuid.uuid4().hex[:20]}")
+    try:
+        yield schema
+    finally:
+        _drop(schema)
+
+
+def _drop(schema: Schema) -> None:
+    drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name))
+    with psycopg.connect(schema.conninfo, autocommit=True) as connection:
+        connection.execute(f"SET lock_timeout = {int(PATIENCE * 1000)}; SET client_min_messages = warning")
+        try:
+            connection.execute(drop)
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+            users = connection.execute(_USERS, {"schema": schema.name}).fetchall()
+            connection.execute(drop)
+            what = "; ".join(f"{name or 'a connection'}, {state}: {query}" for name, state, query, _ended in users)
+            raise LeakedTransactionError(f"the test left transactions open: {what}") from error
+
+
+_USERS = """
+    SELECT application_name, state, query, pg_terminate_backend(pid, 5000)
+    FROM pg_stat_activity
+    WHERE pid <> pg_backend_pid() AND pid IN (
+        SELECT l.pid
+        FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %(schema)s
+    )
+"""
+
+
+def _joined_or_created(folder: Path) -> Server:
+    with (folder / "postgresql.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the server runs
+        place = folder / "postgresql.place"
+        with suppress(FileNotFoundError, BlockingIOError):
+            return Server(Path(place.read_text()))
+        server = Server.create()
+        place.write_text(str(server.folder))
+        return server
+
+
+def _docker_answers() -> bool:
+    docker = shutil.which("docker")
+    if docker is None:
+        return False
+    try:
+        asked = subprocess.run(
+            [docker, "version", "--format", "{{.Server.Version}}"], capture_output=True, timeout=20, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return asked.returncode == 0
+
+
+def _testcontainers_installed() -> bool:
+    return importlib.util.find_spec("testcontainers") is not None
+
+
+@contextmanager
+def _container() -> Iterator[str]:
+    """Run a container for this process alone: testcontainers ends it with the process that started it."""
+    from testcontainers.postgres import PostgresContainer
+
+    container = PostgresContainer(_IMAGE, driver=None).with_command("-c fsync=off -c max_connections=200")
+    with container:
+        yield container.get_connection_url()
