@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +37,7 @@ _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}\Z")
 _GONE = frozenset({"22023", "55000", "42704"})
 _BATCH_BYTES = 1 << 20
 _FETCHED_ROWS = 5_000
+_MOST_IDLE = 4
 _BEGIN = "begin isolation level repeatable read read only"
 # Rows come as they lie: splits beside one another have no use for it, and a scan does not begin in the middle.
 _SETTINGS = {"synchronize_seqscans": "off"}
@@ -76,7 +79,9 @@ class SplitReader:
         self._connecting = connecting
         self._pool = pool
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._database: Any = None
+        self._idle: deque[Any] = deque()
 
     def read(self, state: SplitState) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed.
@@ -132,44 +137,100 @@ class SplitReader:
         import adbc_driver_manager as adbc
         import pyarrow as pa
 
-        try:
-            connection = adbc.AdbcConnection(self._opened())
-        except adbc.Error as error:
-            raise StorageUnavailableError(f"cannot connect to {self._connecting.shown}: {_said(error)}") from error
+        connection = self._begun(state)
+        done = False
         try:
             with adbc.AdbcStatement(connection) as statement:
-                importing = True
                 try:
-                    _execute(adbc, connection, _settings({**self._connecting.settings, **_SETTINGS}))
-                    _execute(adbc, connection, f"{_BEGIN}; {_import(state)}")
-                    importing = False
                     statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
                     statement.set_sql_query(state.query)
                     stream, _ = statement.execute_query()
                 except adbc.Error as error:
-                    failure = ServerError(error.sqlstate or "08006", _said(error))
-                    raise _refused(failure, state, importing=importing) from error
+                    raise _refused(_failure(error), state) from error
                 with pa.RecordBatchReader._import_from_c(stream.address) as reader:
-                    while True:
+                    while not done:
                         try:
                             batch = reader.read_next_batch()
                         except StopIteration:
-                            return
+                            done = True
                         except (pa.ArrowException, OSError) as error:
                             raise _refused(ConnectionLostError(_said(error)), state) from error
-                        if batch.num_rows:
-                            yield _conformed(state, batch, schema)
+                        else:
+                            if batch.num_rows:
+                                yield _conformed(state, batch, schema)
         finally:
-            with suppress(adbc.Error):
-                connection.close()
+            self._give_back(connection, done=done)
 
-    def _opened(self) -> Any:  # noqa: ANN401 - ADBC's database
+    def _begun(self, state: SplitState) -> Any:  # noqa: ANN401 - ADBC's connection
+        """Return a connection with a transaction of the snapshot."""
+        import adbc_driver_manager as adbc
+
+        while True:
+            try:
+                connection, new = self._idle.pop(), False
+            except IndexError:
+                connection, new = self._connected(), True
+            try:
+                _execute(connection, f"{_BEGIN}; {_import(state)}")
+            except adbc.Error as error:
+                self._close(connection)
+                failure = _failure(error)
+                if isinstance(failure, ServerError):
+                    raise _refused(failure, state, importing=True) from error
+                if new:
+                    raise _refused(failure, state) from error
+                # The server has ended it while it was idle.
+            else:
+                return connection
+
+    def _connected(self) -> Any:  # noqa: ANN401 - ADBC's connection
+        import adbc_driver_manager as adbc
         import adbc_driver_postgresql
 
-        with self._lock:
-            if self._database is None:
-                self._database = adbc_driver_postgresql.connect(self._connecting.conninfo)
-            return self._database
+        try:
+            with self._lock:
+                if self._database is None:
+                    self._database = adbc_driver_postgresql.connect(self._connecting.conninfo)
+                database = self._database
+            connection = adbc.AdbcConnection(database)
+            _execute(connection, _settings({**self._connecting.settings, **_SETTINGS}))
+        except adbc.Error as error:
+            raise StorageUnavailableError(f"cannot connect to {self._connecting.shown}: {_said(error)}") from error
+        return connection
+
+    def _give_back(self, connection: Any, *, done: bool) -> None:  # noqa: ANN401 - ADBC's connection
+        """Keep a connection for the next split, unless the server is still sending on it."""
+        import adbc_driver_manager as adbc
+
+        if done and not self._pool.closed and len(self._idle) < _MOST_IDLE:
+            try:
+                _execute(connection, "rollback")
+            except adbc.Error:
+                done = False
+            else:
+                self._idle.append(connection)
+                if self._pool.closed:  # meanwhile
+                    self.close()
+                return
+        self._close(connection)
+
+    @staticmethod
+    def _close(connection: Any) -> None:  # noqa: ANN401 - ADBC's connection
+        import adbc_driver_manager as adbc
+
+        with suppress(adbc.Error):
+            connection.close()
+
+    def close(self) -> None:
+        """End the connections that are kept; idempotent. In a forked process they are the other one's."""
+        if os.getpid() != self._process:
+            return
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                return
+            self._close(connection)
 
 
 def _has_adbc() -> bool:
@@ -185,7 +246,9 @@ def _settings(settings: dict[str, str]) -> str:
     return "select " + ", ".join(parts)
 
 
-def _execute(adbc: Any, connection: Any, text: str) -> None:  # noqa: ANN401 - ADBC's module and connection
+def _execute(connection: Any, text: str) -> None:  # noqa: ANN401 - ADBC's connection
+    import adbc_driver_manager as adbc
+
     with adbc.AdbcStatement(connection) as statement:
         statement.set_sql_query(text)
         statement.execute_update()
@@ -205,6 +268,14 @@ def _conformed(state: SplitState, batch: RecordBatch, schema: Schema) -> RecordB
             text = text.storage if isinstance(text, pa.ExtensionArray) else text
             arrays[place] = text.cast(schema.field(place).type)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _failure(error: Any) -> Exception:  # noqa: ANN401 - ADBC's error
+    """Return the server's refusal, or the loss of the connection where it said nothing."""
+    state = error.sqlstate
+    if not state or state.startswith("57P0"):
+        return ConnectionLostError(_said(error))
+    return ServerError(state, _said(error))
 
 
 def _said(error: BaseException) -> str:

@@ -176,6 +176,7 @@ class PostgreSQLStorage(Storage):
         for hold in list(self._plans):
             hold.close()
         self._pool.close()
+        self._splits.close()
 
 
 class _AutoCommitPostgreSQLTable(AutoCommitTable):
