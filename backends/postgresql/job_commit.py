@@ -157,9 +157,7 @@ class JobCommit:
                 self._refuse_lost()
         return made
 
-    def _write(
-        self, session: Session, binding: TableBinding, mode: WriteMode, publications: list[Publication]
-    ) -> None:
+    def _write(self, session: Session, binding: TableBinding, mode: WriteMode, publications: list[Publication]) -> None:
         ask = _asking(session)
         for one in publications:
             for name, query in one.outsized():

@@ -127,9 +127,7 @@ class WriteJobs:
                 raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
             finally:
                 roll_back(session)
-        staged = StagedTable(
-            name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest
-        )
+        staged = StagedTable(name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest)
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:

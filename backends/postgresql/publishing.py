@@ -46,8 +46,7 @@ class Publication:
         self._key_given = [f"s.{self._given[name]}" for name in key]
         target = binding.qualified
         self._same_key = " and ".join(
-            f"{target}.{column} = {given}"
-            for column, given in zip(self._key_columns, self._key_given, strict=True)
+            f"{target}.{column} = {given}" for column, given in zip(self._key_columns, self._key_given, strict=True)
         )
 
     def there(self) -> str:
@@ -73,7 +72,9 @@ class Publication:
         rows = f"select {values} from {self._source} s where {token}"
         if each_key_once:
             key = ", ".join(self._key_given)
-            rows = f"select distinct on ({key}) {values} from {self._source} s where {token} order by {key}, s.ctid desc"
+            rows = (
+                f"select distinct on ({key}) {values} from {self._source} s where {token} order by {key}, s.ctid desc"
+            )
         insert = f"insert into {target} ({columns}) {rows}"
         if self._mode is WriteMode.INSERT or (self._mode is WriteMode.OVERWRITE and not each_key_once):
             return insert

@@ -161,7 +161,9 @@ def rendered_query(session: Session, binding: TableBinding, request: ScanRequest
         given = list(parameters.values)
         for begin in range(0, len(given), _MOST_RENDERED):
             chunk = given[begin : begin + _MOST_RENDERED]
-            pieces = [f"quote_literal(${place}::text) || '::' || pg_typeof(${place})" for place in range(1, len(chunk) + 1)]
+            pieces = [
+                f"quote_literal(${place}::text) || '::' || pg_typeof(${place})" for place in range(1, len(chunk) + 1)
+            ]
             render = Statement(f"select {', '.join(pieces)}", [parameters.types[one] for one in chunk], prepare=False)
             results = session.pipeline((how, Call(render, [parameters.values[one] for one in chunk])))
             row = session.rows(results[1])[0]

@@ -71,9 +71,7 @@ class StagedTable:
 
     def encode(self) -> bytes:
         """Return this as JSON."""
-        return json.dumps(
-            [self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest]
-        ).encode()
+        return json.dumps([self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest]).encode()
 
     @classmethod
     def decode(cls, data: bytes, job_id: str) -> StagedTable:
