@@ -192,13 +192,13 @@ def _records(run: list[tuple[str, Numbers | int]], rows: int) -> Array:
 
 
 def _binary(offsets: Numbers, content: Numbers) -> Array:
-    data = pa.py_buffer(np.ascontiguousarray(content).view(np.uint8))
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+    data: Any = np.ascontiguousarray(content).view(np.uint8)
+    places: Any = offsets
+    return pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)])
 
 
 def _content(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Return the offsets of a binary array's values, and the bytes that they point into."""
-    _, offsets, data = cast("list[pa.Buffer | None]", array.buffers())
-    assert offsets is not None
+    _, offsets, data = cast("list[Any]", array.buffers())
     places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     return places, np.zeros(0, np.uint8) if data is None or not data.size else np.frombuffer(data, np.uint8)

@@ -25,11 +25,10 @@ from .binding import TableBinding
 from .catalog import Catalog
 from .failures import STALE, ConnectionLostError, ServerError, translated
 from .names import JOBS, qualified
-from .outcome import was_committed
 from .pool import SessionPool
 from .publishing import Publication
 from .session import Call, Session, Statement, command
-from .staging import StagedTable, staging_tables
+from .staging import StagedTable, roll_back, staging_tables
 
 __all__ = ["JobCommit"]
 
@@ -39,6 +38,12 @@ _TEXT = 25
 _REPEATED = frozenset({"40001", "40P01"})
 _DUPLICATE = "23505"
 _TWICE = "21000"
+_LOCK_NOT_AVAILABLE = "55P03"
+_SECONDS = 15.0
+# The server process may not have noticed that its client is gone. Ended, it can no longer commit.
+_TERMINATE = Statement(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (23, 25)
+)
 # What is larger lies in a table of its own beside the rows: compressed it is at most 255 times smaller, and of a row
 # there is no more than a page.
 _LARGE_ROW = 4 << 20
@@ -94,13 +99,13 @@ class JobCommit:
                     try:
                         self._attempt(session)
                     finally:
-                        _roll_back(session)
+                        roll_back(session)
                 return
             except ConnectionLostError as error:
                 raise translated(error, self._what) from error
             except ServerError as error:
                 self._consider(error, last=attempt == _ATTEMPTS)
-            time.sleep(random.uniform(0, _PAUSE * (1 << attempt)))  # noqa: S311 - back-off needs no secrecy
+            time.sleep(random.uniform(0, _PAUSE * (1 << attempt)))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _consider(self, error: ServerError, *, last: bool) -> None:
@@ -138,7 +143,7 @@ class JobCommit:
         try:
             session.pipeline((self._done, command("commit")))
         except ConnectionLostError as error:
-            self._resolve(int(number), process, error)
+            self._resolve(number, process, error)
 
     def _publications(self, session: Session, binding: TableBinding, mode: WriteMode) -> list[Publication]:
         """Return what is to be written, after a look whether it is there, and for this table."""
@@ -192,7 +197,7 @@ class JobCommit:
                 )
             )
         except ServerError as error:
-            if error.state != "55P03":
+            if error.state != _LOCK_NOT_AVAILABLE:
                 raise
             raise StorageUnavailableError(
                 f"table {binding.spec.name!r} is in use by open transactions; waited {self._lock_timeout:g} s "
@@ -246,27 +251,48 @@ class JobCommit:
             except (ServerError, ConnectionLostError) as error:
                 raise translated(error, self._what) from error
 
-    def _resolve(self, number: int, process: int, error: ConnectionLostError) -> None:
-        """Find out what became of the commit, where the connection broke."""
-        committed = was_committed(self._pool, number, process)
-        if committed is None:
+    def _resolve(self, number: str, process: int, error: ConnectionLostError) -> None:
+        """Find out what became of the commit, where the connection broke.
+
+        The job's record tells, once the transaction has ended that holds it, even after a crash of the server.
+        """
+        deadline = time.monotonic() + _SECONDS
+        pause = 0.01
+        state = None
+        while state is None and time.monotonic() < deadline:
+            try:
+                with self._pool.session() as session:
+                    try:
+                        state = self._found(session, number, process)
+                    finally:
+                        roll_back(session)
+            except ServerError as refusal:
+                if refusal.state != _LOCK_NOT_AVAILABLE:
+                    break
+            except (ConnectionLostError, StorageUnavailableError):
+                if self._pool.closed:
+                    break
+            time.sleep(pause)
+            pause = min(pause * 2, 0.5)
+        if state is None:
             raise CommitOutcomeUnknownError(
-                f"the connection was lost while {self._what} in transaction {number}, and the server could not be "
-                f"asked about it; commit_write may be called again: {error}"
+                f"the connection was lost while {self._what}, and the server could not be asked about it; "
+                f"commit_write may be called again: {error}"
             ) from error
-        if not committed:
+        if state != "committed":
             raise StorageUnavailableError(
                 f"the connection was lost before the commit while {self._what}; nothing was written: {error}"
             ) from error
 
+    def _found(self, session: Session, number: str, process: int) -> str:
+        """Return the state of the job when the lost transaction has ended, which this sees to."""
+        short = str(int(number) & 0xFFFFFFFF).encode()
+        record = Call(self._record, (self._job.job_id.encode(),))
+        terminate = Call(_TERMINATE, (process.to_bytes(4, "big"), short))
+        begin = (command("begin"), command("set local lock_timeout = 1000"))
+        rows = session.rows(session.pipeline((*begin, terminate, record))[-1])
+        return str(rows[0][0]) if rows else "gone"
+
 
 def _asking(session: Session) -> Callable[[Call], list[tuple[Any, ...]]]:
     return lambda call: session.rows(session.run(call))
-
-
-def _roll_back(session: Session) -> None:
-    if not session.closed and not session.usable:
-        try:
-            session.pipeline((command("rollback"),))
-        except (ServerError, ConnectionLostError):
-            session.close()

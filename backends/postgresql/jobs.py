@@ -24,8 +24,8 @@ from .failures import ConnectionLostError, ServerError, translated
 from .job_commit import JobCommit
 from .names import JOBS, qualified
 from .pool import SessionPool
-from .session import Call, Session, Statement, command
-from .staging import StagedTable, create_staging, drop_job_staging, staged_columns, sweep_staging
+from .session import Call, Statement, command
+from .staging import StagedTable, create_staging, drop_job_staging, roll_back, staged_columns, sweep_staging
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -163,15 +163,6 @@ class WriteJobs:
 
 
 _BEGIN = command("begin isolation level read committed read write")
-
-
-def roll_back(session: Session) -> None:
-    """End a transaction that is still open."""
-    if not session.closed and not session.usable:
-        try:
-            session.pipeline((command("rollback"),))
-        except (ServerError, ConnectionLostError):
-            session.close()
 
 
 def _check_job_id(job_id: object) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import PGDialect
 
-from structable.spi import WriteMode
+from structable.spi import Field, WriteMode
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .binding import TableBinding
@@ -19,7 +20,7 @@ __all__ = ["Publication"]
 
 _PUTS = (WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.INSERT, WriteMode.OVERWRITE)
 _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
-_DIALECT = PGDialect(paramstyle="named")
+_DIALECT = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
 
 class Publication:
@@ -146,7 +147,9 @@ class Publication:
 
     def _size(self, names: Sequence[str]) -> str:
         spec = self._binding.spec
-        given = [(spec.field(name), sa.literal_column(f"s.{self._given[name]}")) for name in names]
+        given: list[tuple[Field, sa.ColumnElement[Any]]] = [
+            (spec.field(name), sa.literal_column(f"s.{self._given[name]}")) for name in names
+        ]
         return f"({_sql(size_of(self._binding, given))})"
 
 

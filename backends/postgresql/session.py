@@ -249,14 +249,14 @@ class Session:
             raise
         except Exception as error:
             failure = error
-        try:
-            ended = wait(generators.copy_end(pg, None if failure is None else b"the rows could not be produced"))
-        except psycopg.Error as error:
-            # The server's answer to a COPY that was given up: it was cancelled, as it was asked to be.
-            if failure is None or error.sqlstate != "57014":
-                raise
         if failure is not None:
+            try:
+                wait(generators.copy_end(pg, b"the rows could not be produced"))
+            except psycopg.Error as error:
+                if error.sqlstate != "57014":  # the server's answer to a COPY that was given up
+                    raise
             raise failure
+        ended = wait(generators.copy_end(pg, None))
         if ended.status in _FAILED:
             raise self._failure(ended)
         return ended.command_tuples or 0

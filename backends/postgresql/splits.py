@@ -37,7 +37,7 @@ _FACTS = Statement(
     (_TEXT,),
 )
 # Without parameters, so that nothing in the SQL could be taken for one.
-_DIALECT = PGDialect(paramstyle="named")
+_DIALECT = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
 Literals = dict[str, str]
 """SQL for the parameters of conditions, by their names."""
@@ -59,9 +59,7 @@ def plan_table_scan(
     for attempt in range(1, _ATTEMPTS + 1):
         session = pool.acquire()
         try:
-            binding = catalog.known(table) if isinstance(table, str) else None
-            if binding is None:
-                binding = catalog.lookup(lambda call: session.rows(session.run(call)), table)
+            binding = _bound(session, catalog, table)
             names = check_columns(binding.spec, given) or binding.spec.field_names
             request = scan_request(binding, (range_,), where=where)
             states = _plan(session, binding, request, names, splits)
@@ -81,6 +79,11 @@ def plan_table_scan(
             raise
         return ScanPlan(binding.spec.name, names, states, SnapshotHold(partial(_release, pool, session)))
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _bound(session: Session, catalog: Catalog, table: str) -> TableBinding:
+    known = catalog.known(table) if isinstance(table, str) else None
+    return known or catalog.lookup(lambda call: session.rows(session.run(call)), table)
 
 
 class _NewerTableError(Exception):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from structable.spi import DataCorruptionError
 
 from .binding import TableBinding
-from .failures import ServerError
+from .failures import ConnectionLostError, ServerError
 from .names import JOBS, qualified, quoted
 from .session import Call, Session, Statement, command
 from .types import array, stored_type
@@ -21,6 +21,7 @@ __all__ = [
     "StagedTable",
     "create_staging",
     "drop_job_staging",
+    "roll_back",
     "staged_columns",
     "staging_tables",
     "sweep_staging",
@@ -172,6 +173,15 @@ def sweep_staging(session: Session, schema: str) -> None:
     found = session.pipeline((Call(opened, (_texts(jobs.values()),)),))[0]
     alive = {str(row[0]) for row in session.rows(found)}
     _drop(session, schema, [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS])
+
+
+def roll_back(session: Session) -> None:
+    """End a transaction that is still open."""
+    if not session.closed and not session.usable:
+        try:
+            session.pipeline((command("rollback"),))
+        except (ServerError, ConnectionLostError):
+            session.close()
 
 
 def _texts(values: Iterable[str]) -> bytes:

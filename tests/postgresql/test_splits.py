@@ -2,7 +2,7 @@
 
 import datetime as dt
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +24,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import arrow_schema
+from structable.spi.conformance.samples import Record
 from tests.postgresql.shared import Schema
 
 SPEC = TableSpecification(
@@ -47,6 +48,7 @@ SPEC = TableSpecification(
     ["k1", "k2"],
     ["int"],
 )
+EVERYTHING = Range.all()
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8) | st.sampled_from(
     ["'", "\\", "\\'", "$1", "%(p0)s", "%s", ":p0", "E'", "';--", "\\x41", "\n", '"', "$$", "ü", "{}", "{'a'}", "NULL"]
 )
@@ -79,7 +81,8 @@ def filters(draw: st.DrawFn, row: dict[str, Any]) -> Filter:
     ways = [field == value, field != value, field <= value, field > value, field.isin([value, draw(VALUES[name])])]
     if isinstance(value, str | bytes):
         ways += [field.startswith(value[:1]), ~field.startswith(value)]
-    return draw(st.sampled_from(ways))
+    found: Filter = draw(st.sampled_from(ways))
+    return found
 
 
 @pytest.fixture(params=["adbc", "cursor"])
@@ -96,18 +99,20 @@ def storage(postgresql_url: str) -> Iterator[Storage]:
         yield storage
 
 
-def read(storage: Storage, **arguments: Any) -> list[dict[str, Any]]:
-    with storage.plan_scan("values", **arguments) as plan:
+def read(
+    storage: Storage, *, range: Range = EVERYTHING, where: Filter | None = None, columns: list[str] | None = None
+) -> list[dict[str, Any]]:
+    with storage.plan_scan("values", range=range, where=where, columns=columns) as plan:
         return [row for split in plan.splits for batch in storage.read_split(split) for row in batch.to_pylist()]
 
 
-def shown(rows: Any) -> list[str]:
+def shown(rows: Iterable[Mapping[str, object]]) -> list[str]:
     # Values that are equal and look different, such as -0.0 and NaN, included.
     zoned = ({name: _plain(value) for name, value in dict(row).items()} for row in rows)
     return sorted(repr(sorted(row.items())) for row in zoned)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo is not None else value
 
 
@@ -126,7 +131,7 @@ def test_any_value_may_be_in_a_filter(storage: Storage, way: str, row: dict[str,
 
 
 def test_special_numbers_in_filters(storage: Storage, way: str) -> None:
-    rows = [
+    rows: list[Record] = [
         {"k1": f"{number}", "k2": b"", "double": number, "real": number}
         for number in (math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, 1.5)
     ]
@@ -138,10 +143,10 @@ def test_special_numbers_in_filters(storage: Storage, way: str) -> None:
 
 
 def test_batches_are_the_same_either_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {
+    row: Record = {
         "k1": "a", "k2": b"\0\xff", "flag": True, "tiny": -128, "short": 1, "int": 2, "long": 3, "real": 0.1,
-        "double": 0.1, "decimal": Decimal("-1.5"), "date": dt.date(1, 1, 1), "at": dt.datetime.max.replace(tzinfo=dt.UTC),
-        "at_ntz": dt.datetime.min, "ctid": "x",
+        "double": 0.1, "decimal": Decimal("-1.5"), "date": dt.date(1, 1, 1),
+        "at": dt.datetime.max.replace(tzinfo=dt.UTC), "at_ntz": dt.datetime.min, "ctid": "x",
     }  # fmt: skip
     storage.table("values").upsert_many([row, {"k1": "b", "k2": b""}])
     with storage.plan_scan("values") as plan:
@@ -179,16 +184,17 @@ def test_one_split_where_an_index_finds_the_rows(storage: Storage, postgresql_sc
     fill(storage)
     with psycopg.connect(postgresql_schema.conninfo) as connection:
         connection.execute(f'analyze "{postgresql_schema.name}"."values"'.encode())
-    for arguments, few in (
-        ({"where": col("int") == 7}, True),
-        ({"range": Range.prefix(("000007",))}, True),
-        ({"where": col("int") >= 7}, False),
-        ({"where": col("long").is_null()}, False),
+    everything = Range.all()
+    for where, range_, few in (
+        (col("int") == 7, everything, True),
+        (None, Range.prefix(("000007",)), True),
+        (col("int") >= 7, everything, False),
+        (col("long").is_null(), everything, False),
     ):
-        with storage.plan_scan("values", splits=4, **arguments) as plan:  # type: ignore[arg-type]
+        with storage.plan_scan("values", range=range_, where=where, splits=4) as plan:
             assert len(plan.splits) == (1 if few else 4)
             counts = [sum(batch.num_rows for batch in storage.read_split(split)) for split in plan.splits]
-        assert sum(counts) == storage.table("values").count(where=arguments.get("where"), ranges=[arguments["range"]] if "range" in arguments else None)  # type: ignore[arg-type]  # fmt: skip
+        assert sum(counts) == storage.table("values").count([range_], where)
         assert few or all(counts)
 
 
@@ -214,7 +220,7 @@ def test_plan_closed_while_it_is_read(storage: Storage, way: str) -> None:
 def terminate(schema: Schema, condition: str) -> int:
     with psycopg.connect(schema.conninfo, autocommit=True) as connection:
         found = connection.execute(
-            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where pid <> pg_backend_pid() "  # type: ignore[arg-type] # built here
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where pid <> pg_backend_pid() "
             f"and application_name = '{schema.name}' and {condition}"
         )
         return len(found.fetchall())

@@ -27,6 +27,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import arrow_schema, rows_to_batches
+from structable.spi.conformance.samples import Record
 from structable.spi.values import MAX_ROW_SIZE
 from tests.postgresql.proxy import Cut, Proxy, statement
 from tests.postgresql.server import Server
@@ -99,7 +100,10 @@ def test_values_that_only_arrow_holds(storage: Storage, postgresql_schema: Schem
 
 
 def test_staging_tables_end_with_their_job(storage: Storage, postgresql_schema: Schema) -> None:
-    for number, end in enumerate((storage.abort_write, lambda job: storage.commit_write(job, []))):
+    def commit(job: WriteJob) -> None:
+        storage.commit_write(job, [])
+
+    for number, end in enumerate((storage.abort_write, commit)):
         job = begin(storage, job_id=f"job {number} '\"\\")
         for partition in range(2):
             stage(storage, job, [{"id": 1}], partition)
@@ -253,9 +257,9 @@ def test_connection_lost_while_rows_are_staged(postgresql_schema: Schema, cut: C
 
 
 @pytest.mark.parametrize("job_id", ["\0", "\ud800", 7, None])
-def test_ids_that_cannot_be_kept(storage: Storage, job_id: Any) -> None:
+def test_ids_that_cannot_be_kept(storage: Storage, job_id: object) -> None:
     with pytest.raises(ValueError, match="job_id"):
-        begin(storage, job_id=job_id)
+        begin(storage, job_id=job_id)  # type: ignore[arg-type] # the mistake
 
 
 def test_state_of_another_job_is_refused(storage: Storage) -> None:
@@ -270,7 +274,9 @@ def test_state_of_another_job_is_refused(storage: Storage) -> None:
 
 def test_dates_come_back(storage: Storage) -> None:
     storage.admin.create(VALUES)
-    rows = [{"k1": "a", "k2": b"", "date": dt.date(1969, 12, 31), "at_ntz": dt.datetime(1969, 12, 31, 23, 59)}]
+    rows: list[Record] = [
+        {"k1": "a", "k2": b"", "date": dt.date(1969, 12, 31), "at_ntz": dt.datetime(1969, 12, 31, 23, 59)}
+    ]
     job = storage.begin_write("values", mode="insert", job_id="dates")
     storage.commit_write(job, [storage.stage(job, 0, 0, rows_to_batches(VALUES, rows, list(rows[0])))])
     assert storage.table("values").read(("a", b""), ["date", "at_ntz"]) == rows[0]
