@@ -35,7 +35,8 @@ __all__ = ["JobCommit"]
 _ATTEMPTS = 6
 _PAUSE = 0.02
 _TEXT = 25
-_REPEATED = frozenset({"40001", "40P01"})
+_DEADLOCK = "40P01"
+_REPEATED = frozenset({"40001", _DEADLOCK})
 _DUPLICATE = "23505"
 _TWICE = "21000"
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -47,6 +48,11 @@ _TERMINATE = Statement(
 # What is larger lies in a table of its own beside the rows: compressed it is at most 255 times smaller, and of a row
 # there is no more than a page.
 _LARGE_ROW = 4 << 20
+
+_QUEUE, _QUEUE_ALONE = (
+    Statement(f"select pg_advisory_xact_lock{how}(hashtextextended('structable job ' || $1, 0))", (_TEXT,))
+    for how in ("_shared", "")
+)
 
 
 class JobCommit:
@@ -78,6 +84,7 @@ class JobCommit:
         self._lock_timeout = lock_timeout
         self._what = f"committing the write job {job.job_id!r}"
         self._each_key_once = False
+        self._alone = False
         records = qualified(catalog.schema, JOBS)
         self._record = Statement(
             f"select state, table_name, mode, pg_current_xact_id()::text from {records} where job_id = $1 for update",
@@ -114,13 +121,16 @@ class JobCommit:
             self._refuse_existing()
         elif error.state in (_TWICE, _DUPLICATE) and not self._each_key_once:
             self._each_key_once = True
-            return
         elif error.state in STALE:
             self._catalog.forget(self._job.table)
         elif error.state not in _REPEATED:
             raise translated(error, self._what) from error
+        elif error.state == _DEADLOCK:
+            # Jobs that write the same rows, each in an order of its own: from now on one after the other.
+            self._alone = True
         if last:
-            raise TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})") from error
+            conflict = TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})")
+            raise (translated(error, self._what) if error.state in STALE else conflict) from error
 
     def _attempt(self, session: Session) -> None:
         ask = _asking(session)
@@ -168,6 +178,8 @@ class JobCommit:
             for name, query in one.outsized():
                 for value, key in ask(command(query)):
                     self._refuse_outsized(binding, name, int(str(value)), int(str(key)))
+        queue = _QUEUE_ALONE if self._alone else _QUEUE
+        session.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
         self._lock(session, binding, mode)
         if mode is WriteMode.OVERWRITE:
             # Not TRUNCATE: older snapshots go on reading these rows.
@@ -249,6 +261,8 @@ class JobCommit:
                 for key in ask(command(f"select * from ({keys}) k group by {places} having count(*) > 1 limit 1")):
                     raise RecordExistsError(table, key)
             except (ServerError, ConnectionLostError) as error:
+                if isinstance(error, ServerError) and error.state in STALE:
+                    return  # another caller may have committed the job meanwhile
                 raise translated(error, self._what) from error
 
     def _resolve(self, number: str, process: int, error: ConnectionLostError) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 
 from structable.spi import StorageUnavailableError
 
@@ -38,7 +38,11 @@ class SessionPool:
         self._open = open_session
         self._size = size
         self._timeout = timeout
-        self._places = threading.BoundedSemaphore(size)
+        # Plans and transactions that are collected give theirs back in whatever a thread is doing, in `acquire` too:
+        # a semaphore's lock would be taken twice there; this queue is made for it.
+        self._places: SimpleQueue[None] = SimpleQueue()
+        for _ in range(size):
+            self._places.put(None)
         self._idle: deque[Session] = deque()
         self._used: weakref.WeakSet[Session] = weakref.WeakSet()
         self._process = os.getpid()
@@ -59,15 +63,17 @@ class SessionPool:
         """
         if self._closed or os.getpid() != self._process:
             raise self._refusal()
-        if not self._places.acquire(blocking=False) and not self._places.acquire(timeout=self._timeout):
+        try:
+            self._places.get(timeout=self._timeout)
+        except Empty:
             raise StorageUnavailableError(
                 f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
                 "end transactions, scans and plans that are no longer needed"
-            )
+            ) from None
         try:
             session = self._take()
         except BaseException:
-            self._places.release()
+            self._places.put(None)
             raise
         self._used.add(session)
         return session
@@ -96,7 +102,7 @@ class SessionPool:
                 self._close_idle()
         else:
             session.close()
-        self._places.release()
+        self._places.put(None)
 
     @contextmanager
     def session(self) -> Iterator[Session]:

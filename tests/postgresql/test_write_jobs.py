@@ -3,6 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -280,3 +281,27 @@ def test_dates_come_back(storage: Storage) -> None:
     job = storage.begin_write("values", mode="insert", job_id="dates")
     storage.commit_write(job, [storage.stage(job, 0, 0, rows_to_batches(VALUES, rows, list(rows[0])))])
     assert storage.table("values").read(("a", b""), ["date", "at_ntz"]) == rows[0]
+
+
+def test_jobs_that_write_the_same_rows_in_other_orders(storage: Storage) -> None:
+    """Jobs committed at once may meet in a deadlock, which is theirs to get over."""
+    jobs = [begin(storage, job_id=f"{number}") for number in range(3)]
+    orders = [range(4_000), range(3_999, -1, -1), range(4_000)]
+    staged = [
+        stage(storage, job, [{"id": key, "n": number} for key in order])
+        for number, (job, order) in enumerate(zip(jobs, orders, strict=True))
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(storage.commit_write, job, [one]) for job, one in zip(jobs, staged, strict=True)]:
+            done.result()
+    assert len({row["n"] for row in storage.table("items").scan()}) == 1
+    assert storage.table("items").count() == 4_000
+
+
+def test_one_job_committed_by_several_at_once(storage: Storage) -> None:
+    job = begin(storage, "insert")
+    staged = stage(storage, job, [{"id": key} for key in range(2_000)])
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(storage.commit_write, job, [staged]) for _ in range(4)]:
+            done.result()
+    assert storage.table("items").count() == 2_000
