@@ -130,7 +130,7 @@ class ScanPlan:
 
     @property
     def splits(self) -> tuple[ScanSplit, ...]:
-        """The splits, in key order."""
+        """The splits; in key order, where the store reads each of them in key order."""
         return self._splits
 
     def close(self) -> None:

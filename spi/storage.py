@@ -281,7 +281,9 @@ class Storage(Transactional):
 
     @abstractmethod
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
-        """Yield the rows of a split, in key order, as batches with exactly the plan's columns.
+        """Yield the rows of a split as batches with exactly the plan's columns.
+
+        Their order is the store's: stores that keep their keys in order have them in key order, others as they lie.
 
         Raises
         ------

@@ -184,7 +184,7 @@ class PostgreSQLAdmin(TableAdmin):
         return result
 
 
-_DIALECT = PGDialect()
+_DIALECT = PGDialect(paramstyle="named")  # which leaves a % in a name as it is
 _LOCK_NOT_AVAILABLE = "55P03"
 
 

@@ -22,7 +22,7 @@ from .types import encode_value, stored_type
 
 __all__ = ["TableBinding", "TableVersion", "compiled"]
 
-_DIALECT = PGDialect(paramstyle="numeric_dollar")
+_DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 _MOST_KEPT = 256
 _SKIPPED_COPIES = 16
 

@@ -10,7 +10,7 @@ from structable.spi.documents import specification_from_document, specification_
 
 from .binding import TableBinding, TableVersion
 from .names import CATALOG, FORMAT, JOBS, qualified, quoted
-from .session import Call, Session, Statement, command
+from .session import Call, Session, Statement, Values, command
 
 __all__ = ["FORMAT_VERSION", "Catalog", "encode_specification", "prepare"]
 
@@ -18,7 +18,7 @@ FORMAT_VERSION = 1
 _TEXT = 25
 _COLUMNS = "id, version, specification, building, changed_by::text"
 
-Ask = Callable[[Call], list[tuple[object, ...]]]
+Ask = Callable[[Call], list[Values]]
 """Runs a statement and returns its rows."""
 
 
@@ -86,7 +86,7 @@ class Catalog:
         """Return the names of all tables, in code point order."""
         return [str(row[0]) for row in ask(Call(self._names))]
 
-    def _version(self, row: tuple[object, ...]) -> TableVersion:
+    def _version(self, row: Values) -> TableVersion:
         number, version, specification, building, changed_by = row
         try:
             spec = specification_from_document(json.loads(str(specification)))

@@ -15,7 +15,7 @@ from structable.spi import Value
 
 from . import statements
 from .binding import TableBinding, compiled
-from .session import Call
+from .session import Call, Values
 from .types import encode_value
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ class Found(NamedTuple):
     """What there is under a key: whether there is a row, and what was asked of it."""
 
     row: bool
-    values: tuple[object, ...]
+    values: Values
 
 
 def _find(
     tx: PostgreSQLTransaction,
     table: PostgreSQLTable,
-    kind: tuple[object, ...],
+    kind: Values,
     columns: Callable[[TableBinding], list[sa.ColumnElement[Any]]],
     row: Mapping[str, Value],
     parameters: Mapping[str, tuple[str, Value]],

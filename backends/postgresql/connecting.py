@@ -62,7 +62,7 @@ class Connecting:
         try:
             connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
             connection.execute(
-                "select " + ", ".join("set_config(%s, %s, false)" for _ in self.settings),  # type: ignore[arg-type]
+                "select " + ", ".join("set_config(%s, %s, false)" for _ in self.settings),
                 [part for setting in self.settings.items() for part in setting],
             )
         except psycopg.Error as error:

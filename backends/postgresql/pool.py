@@ -7,13 +7,13 @@ which a fork would lose.
 from __future__ import annotations
 
 import os
-import queue
 import select
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 
 from structable.spi import StorageUnavailableError
 
@@ -39,7 +39,9 @@ class SessionPool:
         self._open = open_session
         self._size = size
         self._timeout = timeout
-        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # Plans and transactions that are collected give theirs back in whatever a thread is doing, in `acquire` too:
+        # a semaphore's lock would be taken twice there; this queue is made for it.
+        self._places: SimpleQueue[None] = SimpleQueue()
         for _ in range(size):
             self._places.put(None)
         self._idle: deque[Session] = deque()
@@ -64,7 +66,7 @@ class SessionPool:
             raise self._refusal()
         try:
             self._places.get(timeout=self._timeout)
-        except queue.Empty:
+        except Empty:
             raise StorageUnavailableError(
                 f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
                 "end transactions, scans and plans that are no longer needed"

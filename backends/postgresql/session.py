@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import generators, pq
@@ -13,7 +13,7 @@ from psycopg.adapt import Transformer
 
 from .failures import ConnectionLostError, ServerError, server_error
 
-__all__ = ["Call", "Session", "Statement", "command"]
+__all__ = ["Call", "Session", "Statement", "Values", "command"]
 
 _MOST_PREPARED = 500
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -48,6 +48,10 @@ class Statement:
 
     def __repr__(self) -> str:
         return f"Statement({self.text.decode()!r})"
+
+
+Values = tuple[Any, ...]
+"""One row of a result: what types its values have, the statement knows."""
 
 
 class Call(NamedTuple):
@@ -129,7 +133,7 @@ class Session:
             except BaseException:
                 self._discard()
                 raise
-        result = results[-1]
+        result: pq.abc.PGresult = results[-1]
         if result.status in _FAILED:
             raise self._failure(result)
         return result
@@ -251,9 +255,14 @@ class Session:
             raise
         except Exception as error:
             failure = error
-        ended = wait(generators.copy_end(pg, None if failure is None else b"the rows could not be produced"))
         if failure is not None:
+            try:
+                wait(generators.copy_end(pg, b"the rows could not be produced"))
+            except psycopg.Error as error:
+                if error.sqlstate != "57014":  # the server's answer to a COPY that was given up
+                    raise
             raise failure
+        ended = wait(generators.copy_end(pg, None))
         if ended.status in _FAILED:
             raise self._failure(ended)
         return ended.command_tuples or 0
@@ -300,7 +309,7 @@ class Session:
             return ConnectionLostError(str(error).strip())
         return ServerError(error.sqlstate, error.diag.message_primary or str(error), error.diag.message_detail or "")
 
-    def rows(self, result: pq.abc.PGresult) -> list[tuple[object, ...]]:
+    def rows(self, result: pq.abc.PGresult) -> list[Values]:
         """Return the rows of a result as tuples of values."""
         transformer = self._transformer
         transformer.set_pgresult(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -33,8 +34,11 @@ from .binding import TableBinding
 from .catalog import Catalog, prepare
 from .connecting import Connecting
 from .failures import STALE, ConnectionLostError, ServerError, translated
+from .jobs import WriteJobs
 from .pool import SessionPool
 from .scanning import ScanRows
+from .split_reading import SplitReader, SplitState
+from .splits import plan_table_scan
 from .table import decode_row, read_call
 from .transaction import PostgreSQLTransaction
 
@@ -79,6 +83,8 @@ class PostgreSQLStorage(Storage):
         self._pool = SessionPool(connecting.open, pool_size, pool_timeout)
         self._catalog = Catalog(schema)
         self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
+        self._jobs = WriteJobs(self._pool, self._catalog, ddl_timeout)
+        self._splits = SplitReader(connecting, self._pool)
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         try:
             with self._pool.session() as session:
@@ -133,33 +139,44 @@ class PostgreSQLStorage(Storage):
         splits: int = 1,
     ) -> ScanPlan:
         """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
-        raise NotImplementedError
+        self._require_open()
+        plan = plan_table_scan(self._pool, self._catalog, table, range, where, columns, splits)
+        self._plans.add(plan.hold)
+        return plan
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         """Yield the batches of a split; see `Storage.read_split`."""
-        raise NotImplementedError
+        split.require_open()
+        self._require_open()
+        # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
+        return _while_held(split, self._splits.read(SplitState(*pickle.loads(split.state))))
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Begin a write job; see `Storage.begin_write`."""
-        raise NotImplementedError
+        self._require_open()
+        return self._jobs.begin(table, mode, job_id)
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Stage the rows of one attempt of a partition; see `Storage.stage`."""
-        raise NotImplementedError
+        self._require_open()
+        return self._jobs.stage(job, partition, attempt, batches)
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
         """Commit a write job; see `Storage.commit_write`."""
-        raise NotImplementedError
+        self._require_open()
+        self._jobs.commit(job, staged)
 
     def abort_write(self, job: WriteJob) -> None:
         """Abort a write job; see `Storage.abort_write`."""
-        raise NotImplementedError
+        self._require_open()
+        self._jobs.abort(job)
 
     def close(self) -> None:
         """End what is open and free the store; idempotent."""
         for hold in list(self._plans):
             hold.close()
         self._pool.close()
+        self._splits.close()
 
 
 class _AutoCommitPostgreSQLTable(AutoCommitTable):
@@ -218,3 +235,11 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
 
 
 _RETRIED = (StorageUnavailableError,)
+
+
+def _while_held(split: ScanSplit, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield batches as long as the plan's snapshot is held, which the reference to the split does, too."""
+    for batch in batches:
+        split.require_open()
+        yield batch
+    split.require_open()

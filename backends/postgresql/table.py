@@ -39,7 +39,7 @@ from .explaining import explain_scan
 from .queries import ScanRequest, count_statement, scan_request
 from .row_codec import Pieces
 from .scanning import ScanRows
-from .session import Call
+from .session import Call, Values
 from .types import array
 
 if TYPE_CHECKING:
@@ -391,9 +391,9 @@ def read_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
     return Call(statements.lookup(binding, shape.columns[len(key) :]), key)
 
 
-def decode_row(values: tuple[object, ...], key: tuple[Value, ...], shape: RowShape) -> Row:
+def decode_row(values: Values, key: tuple[Value, ...], shape: RowShape) -> Row:
     """Return the row of a key, and of the values that `read_call` asked for."""
-    return Row(shape, key + values if len(shape.columns) > len(key) else key)  # type: ignore[arg-type]
+    return Row(shape, key + values if len(shape.columns) > len(key) else key)
 
 
 def multi_read_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) -> Call:
@@ -403,12 +403,12 @@ def multi_read_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) 
     return Call(statements.lookup_many(binding, shape.columns), arrays)
 
 
-def made_rows(values: list[tuple[object, ...]], shape: RowShape) -> list[Row]:
+def made_rows(values: list[Values], shape: RowShape) -> list[Row]:
     """Return rows of all columns of a shape."""
     kind, new = shape.row_type, object.__new__
     rows: list[Row] = []
     for one in values:
         row = new(kind)
-        row._values = one  # type: ignore[assignment]
+        row._values = one
         rows.append(row)
     return rows

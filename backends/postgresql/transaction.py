@@ -25,7 +25,7 @@ from .failures import STALE, ConnectionLostError, ServerError, translated
 from .outcome import was_committed
 from .pool import SessionPool
 from .row_codec import Pieces
-from .session import Call, Session, Statement
+from .session import Call, Session, Statement, Values
 from .snapshots import is_visible
 from .table import PostgreSQLTable
 
@@ -125,7 +125,7 @@ class PostgreSQLTransaction(Transaction):
             self.fail(_changed(name))
         return binding
 
-    def _rows(self, call: Call) -> list[tuple[object, ...]]:
+    def _rows(self, call: Call) -> list[Values]:
         """Run a statement that belongs to no table."""
         return self.rows_of(self._exchange(call, None))
 
@@ -135,7 +135,7 @@ class PostgreSQLTransaction(Transaction):
         assert self._session is not None
         return self._session
 
-    def rows_of(self, result: pq.abc.PGresult) -> list[tuple[object, ...]]:
+    def rows_of(self, result: pq.abc.PGresult) -> list[Values]:
         """Return the rows of a result as tuples of values."""
         return self.session.rows(result)
 

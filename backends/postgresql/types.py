@@ -90,9 +90,13 @@ PACKED = {
 }
 """The `struct` formats of the numbers that values of fixed width become; big-endian."""
 
-numeric: Callable[[Decimal], bytes] = lambda value: bytes(_DECIMALS.dump(value) or b"")  # noqa: E731
-"""Encodes a decimal."""
 _DECIMALS = DecimalBinaryDumper(Decimal)
+
+
+def numeric(value: Decimal) -> bytes:
+    """Return the binary form of a decimal."""
+    return bytes(_DECIMALS.dump(value) or b"")
+
 
 _ENCODERS: dict[FieldType, Callable[[Any], bytes]] = {
     FieldType.BOOLEAN: lambda value: b"\x01" if value else b"\x00",

@@ -1,0 +1,312 @@
+"""`JobCommit`: the transaction that publishes a write job, and what became of it where that is in doubt."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    FieldSizeLimitError,
+    RecordExistsError,
+    RecordNotFoundError,
+    SchemaIncompatibleError,
+    StorageUnavailableError,
+    TransactionClosedError,
+    TransactionConflictError,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+
+from .binding import TableBinding
+from .catalog import Catalog
+from .failures import STALE, ConnectionLostError, ServerError, translated
+from .names import JOBS, qualified
+from .pool import SessionPool
+from .publishing import Publication
+from .session import Call, Session, Statement, command
+from .staging import StagedTable, roll_back, staging_tables
+
+__all__ = ["JobCommit"]
+
+_ATTEMPTS = 6
+_PAUSE = 0.02
+_TEXT = 25
+_DEADLOCK = "40P01"
+_REPEATED = frozenset({"40001", _DEADLOCK})
+_DUPLICATE = "23505"
+_TWICE = "21000"
+_LOCK_NOT_AVAILABLE = "55P03"
+_SECONDS = 15.0
+# The server process may not have noticed that its client is gone. Ended, it can no longer commit.
+_TERMINATE = Statement(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (23, 25)
+)
+# What is larger lies in a table of its own beside the rows: compressed it is at most 255 times smaller, and of a row
+# there is no more than a page.
+_LARGE_ROW = 4 << 20
+
+_QUEUE, _QUEUE_ALONE = (
+    Statement(f"select pg_advisory_xact_lock{how}(hashtextextended('structable job ' || $1, 0))", (_TEXT,))
+    for how in ("_shared", "")
+)
+
+
+class JobCommit:
+    """One commit of a job.
+
+    It runs READ COMMITTED: the job takes effect as of now, and what others change meanwhile is waited for.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where connections come from.
+    catalog : Catalog
+        The tables.
+    job : WriteJob
+        The job.
+    staged : sequence of StagedTable
+        All attempts that count.
+    lock_timeout : float
+        Seconds that an overwrite waits for open transactions that write the table.
+    """
+
+    def __init__(
+        self, pool: SessionPool, catalog: Catalog, job: WriteJob, staged: Sequence[StagedTable], lock_timeout: float
+    ) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._job = job
+        self._staged = staged
+        self._lock_timeout = lock_timeout
+        self._what = f"committing the write job {job.job_id!r}"
+        self._each_key_once = False
+        self._alone = False
+        records = qualified(catalog.schema, JOBS)
+        self._record = Statement(
+            f"select state, table_name, mode, pg_current_xact_id()::text from {records} where job_id = $1 for update",
+            (_TEXT,),
+            prepare=False,
+        )
+        self._done = Call(
+            Statement(
+                f"update {records} set state = 'committed', changed = now() where job_id = $1", (_TEXT,), prepare=False
+            ),
+            (job.job_id.encode(),),
+        )
+
+    def run(self) -> None:
+        """Publish the job, unless it was committed before; see `Storage.commit_write`."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with self._pool.session() as session:
+                    try:
+                        self._attempt(session)
+                    finally:
+                        roll_back(session)
+                return
+            except ConnectionLostError as error:
+                raise translated(error, self._what) from error
+            except ServerError as error:
+                self._consider(error, last=attempt == _ATTEMPTS)
+            time.sleep(random.uniform(0, _PAUSE * (1 << attempt)))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _consider(self, error: ServerError, *, last: bool) -> None:
+        """Raise, unless the next attempt may go better."""
+        if error.state == _DUPLICATE and self._job.mode is WriteMode.INSERT:
+            self._refuse_existing()
+        elif error.state in (_TWICE, _DUPLICATE) and not self._each_key_once:
+            self._each_key_once = True
+        elif error.state in STALE:
+            self._catalog.forget(self._job.table)
+        elif error.state not in _REPEATED:
+            raise translated(error, self._what) from error
+        elif error.state == _DEADLOCK:
+            # Jobs that write the same rows, each in an order of its own: from now on one after the other.
+            self._alone = True
+        if last:
+            conflict = TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})")
+            raise (translated(error, self._what) if error.state in STALE else conflict) from error
+
+    def _attempt(self, session: Session) -> None:
+        ask = _asking(session)
+        record = Call(self._record, (self._job.job_id.encode(),))
+        session.pipeline((command("begin isolation level read committed read write"),))
+        found = ask(record)
+        if not found:
+            raise TransactionClosedError(
+                f"there is no write job {self._job.job_id!r}: it was never begun, or ended more than 7 days ago"
+            )
+        state, table, mode, number = (str(value) for value in found[0])
+        if state == "aborted":
+            raise TransactionClosedError(f"the write job {self._job.job_id!r} was aborted and cannot be committed")
+        if state == "committed":
+            return
+        binding = self._catalog.lookup(ask, table)
+        publications = self._publications(session, binding, WriteMode(mode))
+        self._write(session, binding, WriteMode(mode), publications)
+        process = session.process
+        try:
+            session.pipeline((self._done, command("commit")))
+        except ConnectionLostError as error:
+            self._resolve(number, process, error)
+
+    def _publications(self, session: Session, binding: TableBinding, mode: WriteMode) -> list[Publication]:
+        """Return what is to be written, after a look whether it is there, and for this table."""
+        there = set(staging_tables(session, self._catalog.schema, self._job.job_id)) if self._staged else set()
+        made = []
+        for one in self._staged:
+            if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
+                problem = "its rows were staged for a table of this name that is there no longer"
+                raise SchemaIncompatibleError(binding.spec.name, [problem])
+            if one.name not in there:
+                self._refuse_lost()
+            made.append(Publication(binding, mode, one))
+        if made:
+            results = session.pipeline(command(one.there()) for one in made)
+            if not all(session.rows(result)[0][0] for result in results):
+                self._refuse_lost()
+        return made
+
+    def _write(self, session: Session, binding: TableBinding, mode: WriteMode, publications: list[Publication]) -> None:
+        ask = _asking(session)
+        for one in publications:
+            for name, query in one.outsized():
+                for value, key in ask(command(query)):
+                    self._refuse_outsized(binding, name, int(str(value)), int(str(key)))
+        queue = _QUEUE_ALONE if self._alone else _QUEUE
+        session.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
+        self._lock(session, binding, mode)
+        if mode is WriteMode.OVERWRITE:
+            # Not TRUNCATE: older snapshots go on reading these rows.
+            session.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
+        results = session.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in publications)
+        for one, staged, result in zip(publications, self._staged, results, strict=True):
+            written = result.command_tuples or 0
+            if written != (one.expected(each_key_once=self._each_key_once) or written):
+                self._refuse_lost()
+            if mode is WriteMode.UPDATE and written != staged.rows:
+                for key in ask(command(one.missing())):
+                    raise RecordNotFoundError(binding.spec.name, key)
+        if any(one.may_outgrow() for one in publications):
+            self._check_rows(session, binding, publications)
+
+    def _lock(self, session: Session, binding: TableBinding, mode: WriteMode) -> None:
+        how = "row exclusive"
+        if mode is WriteMode.OVERWRITE:
+            how = "share row exclusive"  # readers go on
+        milliseconds = max(1, round(self._lock_timeout * 1_000))
+        try:
+            session.pipeline(
+                (
+                    command(f"set local lock_timeout = {milliseconds}"),
+                    command(f"lock table {binding.qualified} in {how} mode"),
+                    command("set local lock_timeout = 0"),
+                )
+            )
+        except ServerError as error:
+            if error.state != _LOCK_NOT_AVAILABLE:
+                raise
+            raise StorageUnavailableError(
+                f"table {binding.spec.name!r} is in use by open transactions; waited {self._lock_timeout:g} s "
+                "(ddl_timeout), and nothing was written"
+            ) from error
+
+    def _check_rows(self, session: Session, binding: TableBinding, publications: list[Publication]) -> None:
+        ask = _asking(session)
+        beside = Statement(
+            "select coalesce(pg_relation_size(reltoastrelid::regclass), 0) from pg_class where oid = $1::regclass",
+            (_TEXT,),
+            prepare=False,
+        )
+        large = max(one.largest for one in self._staged) > _LARGE_ROW
+        if not large and not ask(Call(beside, (binding.qualified.encode(),)))[0][0]:
+            return
+        for one in publications:
+            if one.may_outgrow():
+                for (size,) in ask(command(one.outgrown())):
+                    raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
+
+    # Refusals
+
+    def _refuse_outsized(self, binding: TableBinding, name: str, value: int, key: int) -> NoReturn:
+        table = binding.spec.name
+        if value > MAX_KEY_SIZE:
+            raise FieldSizeLimitError(table, name, value, MAX_KEY_SIZE)
+        raise FieldSizeLimitError(table, f"primary key with {name}", key + value, MAX_KEY_AND_INDEX_SIZE)
+
+    def _refuse_lost(self) -> NoReturn:
+        raise TransactionClosedError(
+            f"rows that were staged for the write job {self._job.job_id!r} are gone: the server crashed since, or they "
+            "were dropped; abort the job and begin another"
+        )
+
+    def _refuse_existing(self) -> None:
+        """Raise with a key that keeps an insert from being done; return if there is none any more."""
+        table = self._job.table
+        with self._pool.session() as session:
+            try:
+                ask = _asking(session)
+                binding = self._catalog.lookup(ask, table)
+                publications = [Publication(binding, WriteMode.INSERT, one) for one in self._staged]
+                for one in publications:
+                    for key in ask(command(one.existing())):
+                        raise RecordExistsError(table, key)
+                keys = " union all ".join(one.all_keys() for one in publications)
+                places = ", ".join(str(place + 1) for place in range(len(binding.key_fields)))
+                for key in ask(command(f"select * from ({keys}) k group by {places} having count(*) > 1 limit 1")):
+                    raise RecordExistsError(table, key)
+            except (ServerError, ConnectionLostError) as error:
+                if isinstance(error, ServerError) and error.state in STALE:
+                    return  # another caller may have committed the job meanwhile
+                raise translated(error, self._what) from error
+
+    def _resolve(self, number: str, process: int, error: ConnectionLostError) -> None:
+        """Find out what became of the commit, where the connection broke.
+
+        The job's record tells, once the transaction has ended that holds it, even after a crash of the server.
+        """
+        deadline = time.monotonic() + _SECONDS
+        pause = 0.01
+        state = None
+        while state is None and time.monotonic() < deadline:
+            try:
+                with self._pool.session() as session:
+                    try:
+                        state = self._found(session, number, process)
+                    finally:
+                        roll_back(session)
+            except ServerError as refusal:
+                if refusal.state != _LOCK_NOT_AVAILABLE:
+                    break
+            except (ConnectionLostError, StorageUnavailableError):
+                if self._pool.closed:
+                    break
+            time.sleep(pause)
+            pause = min(pause * 2, 0.5)
+        if state is None:
+            raise CommitOutcomeUnknownError(
+                f"the connection was lost while {self._what}, and the server could not be asked about it; "
+                f"commit_write may be called again: {error}"
+            ) from error
+        if state != "committed":
+            raise StorageUnavailableError(
+                f"the connection was lost before the commit while {self._what}; nothing was written: {error}"
+            ) from error
+
+    def _found(self, session: Session, number: str, process: int) -> str:
+        """Return the state of the job when the lost transaction has ended, which this sees to."""
+        short = str(int(number) & 0xFFFFFFFF).encode()
+        record = Call(self._record, (self._job.job_id.encode(),))
+        terminate = Call(_TERMINATE, (process.to_bytes(4, "big"), short))
+        begin = (command("begin"), command("set local lock_timeout = 1000"))
+        rows = session.rows(session.pipeline((*begin, terminate, record))[-1])
+        return str(rows[0][0]) if rows else "gone"
+
+
+def _asking(session: Session) -> Callable[[Call], list[tuple[Any, ...]]]:
+    return lambda call: session.rows(session.run(call))

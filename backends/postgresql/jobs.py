@@ -1,0 +1,214 @@
+"""Write jobs: staged anywhere by COPY, published in one transaction."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from structable.spi import (
+    DataCorruptionError,
+    InvalidFieldError,
+    StagedWrite,
+    StructableError,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.documents import specification_from_document
+
+from .binding import TableBinding, TableVersion
+from .catalog import Catalog, encode_specification
+from .failures import ConnectionLostError, ServerError, translated
+from .job_commit import JobCommit
+from .names import JOBS, qualified
+from .pool import SessionPool
+from .session import Call, Statement, command
+from .staging import StagedTable, create_staging, drop_job_staging, roll_back, staged_columns, sweep_staging
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["WriteJobs"]
+
+_LONGEST_ID = 200
+_SWEEP_SECONDS = 60.0
+_TEXT = 25
+
+
+class WriteJobs:
+    """The write jobs of one storage.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where connections come from.
+    catalog : Catalog
+        The tables.
+    lock_timeout : float
+        Seconds that an overwrite waits for open transactions that write the table.
+    """
+
+    def __init__(self, pool: SessionPool, catalog: Catalog, lock_timeout: float) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._lock_timeout = lock_timeout
+        self._next_sweep = 0.0
+        records = qualified(catalog.schema, JOBS)
+        self._begin = Statement(
+            f"insert into {records} (job_id, table_name, mode, state) values ($1, $2, $3, 'open') "
+            "on conflict (job_id) do nothing",
+            (_TEXT, _TEXT, _TEXT),
+        )
+        self._owner = Statement(f"select table_name, mode from {records} where job_id = $1", (_TEXT,))
+        self._abort = Statement(
+            f"insert into {records} as job (job_id, table_name, mode, state) values ($1, $2, $3, 'aborted') "
+            "on conflict (job_id) do update set state = 'aborted', changed = now() where job.state <> 'committed' "
+            "returning true",
+            (_TEXT, _TEXT, _TEXT),
+        )
+
+    def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
+        """Record a job; see `Storage.begin_write`."""
+        try:
+            mode = WriteMode(mode)
+        except ValueError:
+            raise ValueError(f"mode is {mode!r}; allowed are {', '.join(WriteMode)}") from None
+        _check_job_id(job_id)
+        with self._pool.session() as session:
+            try:
+                binding = self._catalog.lookup(lambda call: session.rows(session.run(call)), table)
+                insert = Call(self._begin, (job_id.encode(), table.encode(), mode.encode()))
+                # Two round trips: the second has to see what another process wrote, for which the first has waited.
+                session.run(insert)
+                ((owner, owner_mode),) = session.rows(session.run(Call(self._owner, (job_id.encode(),))))
+                if (owner, owner_mode) != (table, str(mode)):
+                    whose = f"a job of mode {owner_mode} on table {owner!r}"
+                    raise ValueError(f"the job id {job_id!r} belongs to {whose}; take another")
+                now = time.monotonic()
+                if now >= self._next_sweep:
+                    # Not with each job: the records of a week of small ones are many.
+                    self._next_sweep = now + _SWEEP_SECONDS
+                    sweep_staging(session, self._catalog.schema)
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, f"beginning the write job {job_id!r}") from error
+        return WriteJob(table, mode, job_id, _encode(binding.version))
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+        """Store one attempt's rows in a table of its own; see `Storage.stage`."""
+        from .copy_encoder import CopyEncoder
+
+        binding = _bound(self._catalog.schema, job.state)
+        conformed = _conformed(job, binding, batches)
+        first = next(conformed, None)
+        if first is None:
+            return StagedWrite(job.job_id, partition, attempt, 0)
+        columns = tuple(first.schema.names)
+        encoder = CopyEncoder(binding.write_spec, columns)
+
+        def portions() -> Iterator[bytes]:
+            yield from encoder.encode(first)
+            for batch in conformed:
+                yield from encoder.encode(batch)
+
+        with self._pool.session() as session:
+            try:
+                session.pipeline((_BEGIN,))
+                name = create_staging(session, binding, job.job_id, columns)
+                # Nobody else sees the table yet, so that its rows need no mark of who wrote them.
+                text = (
+                    f"copy {qualified(self._catalog.schema, name)} ({', '.join(staged_columns(len(columns)))}) "
+                    "from stdin (format binary, freeze)"
+                )
+                rows = session.copy_in(text, portions())
+                session.pipeline((command("commit"),))
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
+            finally:
+                roll_back(session)
+        staged = StagedTable(name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest)
+        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
+
+    def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+        """Publish what was staged; see `Storage.commit_write`."""
+        attempts: dict[int, StagedWrite] = {}
+        for one in staged:
+            if one.job_id != job.job_id:
+                raise ValueError(f"partition {one.partition} was staged for the job {one.job_id!r}, not {job.job_id!r}")
+            attempts[one.partition] = one
+        tables = [StagedTable.decode(one.state, job.job_id) for one in attempts.values() if one.rows]
+        JobCommit(self._pool, self._catalog, job, tables, self._lock_timeout).run()
+        self._drop(job)
+
+    def abort(self, job: WriteJob) -> None:
+        """Abort a job; see `Storage.abort_write`."""
+        parameters = (job.job_id.encode(), job.table.encode(), job.mode.encode())
+        with self._pool.session() as session:
+            try:
+                aborted = session.run(Call(self._abort, parameters)).ntuples
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, f"aborting the write job {job.job_id!r}") from error
+        if aborted:
+            self._drop(job)
+
+    def _drop(self, job: WriteJob) -> None:
+        with self._pool.session() as session:
+            try:
+                drop_job_staging(session, self._catalog.schema, job.job_id)
+            except ConnectionLostError:
+                return  # the job has ended, as was asked; a sweep drops what is left
+            except ServerError as error:
+                raise translated(error, f"dropping what was staged for {job.job_id!r}") from error
+
+
+_BEGIN = command("begin isolation level read committed read write")
+
+
+def _check_job_id(job_id: object) -> None:
+    if not isinstance(job_id, str) or not 1 <= len(job_id) <= _LONGEST_ID:
+        raise ValueError(f"job_id is {job_id!r}; it must be a text of 1 to {_LONGEST_ID} characters")
+    if "\0" in job_id or any("\ud800" <= one <= "\udfff" for one in job_id):
+        raise ValueError(f"job_id is {job_id!r}; it must not hold NUL characters or lone surrogates")
+
+
+def _encode(table: TableVersion) -> bytes:
+    specification, building = encode_specification(table)
+    return json.dumps([table.id, table.version, specification, building, table.changed_by]).encode()
+
+
+@lru_cache(maxsize=64)
+def _bound(schema: str, state: bytes) -> TableBinding:
+    try:
+        number, version, specification, building, changed_by = json.loads(state)
+        spec = specification_from_document(json.loads(specification))
+        fields = tuple(json.loads(building))
+        return TableBinding(schema, TableVersion(int(number), int(version), spec, fields, int(changed_by)))
+    except (ValueError, TypeError, StructableError) as error:
+        raise DataCorruptionError(f"the state of a write job cannot be decoded: {error}") from error
+
+
+def _conformed(job: WriteJob, binding: TableBinding, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield batches that hold rows, all of the same columns and with the contract's types."""
+    from structable.spi.arrow import conform_batch
+
+    spec = binding.spec
+    columns: tuple[str, ...] | None = None
+    for batch in batches:
+        conformed = conform_batch(spec, batch)
+        names = tuple(conformed.schema.names)
+        if columns is None:
+            columns = names
+            for name in spec.primary_key:
+                if name not in names:
+                    raise InvalidFieldError(job.table, name, "is part of the primary key and is missing in the batches")
+            others = [name for name in names if name not in spec.primary_key]
+            if job.mode is WriteMode.DELETE and others:
+                only = f"a job of mode delete takes the key columns only: {', '.join(spec.primary_key)}"
+                raise InvalidFieldError(job.table, ", ".join(others), only)
+        elif columns != names:
+            raise InvalidFieldError(
+                spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"
+            )
+        if conformed.num_rows:
+            yield conformed

@@ -1,0 +1,205 @@
+"""Scans divided among processes: an exported snapshot, and a part of the table's pages for each split."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.base import PGDialect
+
+from structable.spi import Filter, Range, ScanPlan, SnapshotHold, StructableError, TransactionConflictError
+from structable.spi.values import check_columns
+
+from .binding import TableBinding
+from .catalog import Catalog
+from .conditions import Conditions
+from .failures import STALE, ConnectionLostError, ServerError, translated
+from .pool import SessionPool
+from .queries import ScanRequest, scan_request
+from .session import Call, Session, Statement, command
+from .snapshots import is_visible
+from .split_reading import SplitState
+
+__all__ = ["plan_table_scan", "rendered_query"]
+
+_ATTEMPTS = 5
+_LEAST_BYTES = 256 << 10
+"""What a split is worth at least."""
+_BEGIN = command("begin isolation level repeatable read read only")
+_TEXT = 25
+_FACTS = Statement(
+    "select pg_current_snapshot()::text, pg_export_snapshot(), pg_table_size($1::regclass), "
+    "pg_relation_size($1::regclass) / current_setting('block_size')::bigint",
+    (_TEXT,),
+)
+# Without parameters, so that nothing in the SQL could be taken for one.
+_DIALECT = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
+
+Literals = dict[str, str]
+"""SQL for the parameters of conditions, by their names."""
+
+
+def plan_table_scan(
+    pool: SessionPool,
+    catalog: Catalog,
+    table: str,
+    range_: Range,
+    where: Filter | None,
+    columns: Iterable[str] | None,
+    splits: int,
+) -> ScanPlan:
+    """Take a snapshot of a table and divide its scan; see `Storage.plan_scan`."""
+    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
+        raise ValueError(f"splits is {splits!r}; it must be a whole number of at least 1")
+    given = None if columns is None else list(columns)
+    for attempt in range(1, _ATTEMPTS + 1):
+        session = pool.acquire()
+        try:
+            binding = _bound(session, catalog, table)
+            names = check_columns(binding.spec, given) or binding.spec.field_names
+            request = scan_request(binding, (range_,), where=where)
+            states = _plan(session, binding, request, names, splits)
+        except BaseException as error:
+            _release(pool, session)
+            if isinstance(error, _NewerTableError) or (isinstance(error, ServerError) and error.state in STALE):
+                catalog.forget(table)
+                if attempt < _ATTEMPTS:
+                    continue
+                raise TransactionConflictError(f"table {table!r} is being changed") from error
+            if isinstance(error, ServerError | ConnectionLostError):
+                raise translated(error, f"planning a scan of table {table!r}") from error
+            if isinstance(error, StructableError) and catalog.known(table) is not None and attempt == 1:
+                # A field that is not known here may be a new one.
+                catalog.forget(table)
+                continue
+            raise
+        return ScanPlan(binding.spec.name, names, states, SnapshotHold(partial(_release, pool, session)))
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _bound(session: Session, catalog: Catalog, table: str) -> TableBinding:
+    known = catalog.known(table) if isinstance(table, str) else None
+    return known or catalog.lookup(lambda call: session.rows(session.run(call)), table)
+
+
+class _NewerTableError(Exception):
+    """The table was looked up after the snapshot was taken, and has changed in between."""
+
+
+def _release(pool: SessionPool, session: Session) -> None:
+    try:
+        if not session.closed:
+            session.pipeline((command("rollback"),))
+    except (ServerError, ConnectionLostError):
+        session.close()
+    finally:
+        pool.release(session)
+
+
+def _plan(
+    session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...], splits: int
+) -> list[bytes]:
+    results = session.pipeline(
+        (
+            _BEGIN,
+            # Before the snapshot: what it sees stays as it is until the plan is closed, also for who reads a split.
+            command(f"lock table {binding.qualified} in access share mode"),
+            Call(_FACTS, (binding.qualified.encode(),)),
+            command(f"select {binding.token}"),
+        )
+    )
+    seen, snapshot, size, pages = (str(value) for value in session.rows(results[2])[0])
+    if not is_visible(binding.version.changed_by, seen):
+        raise _NewerTableError
+    query = rendered_query(session, binding, request, names)
+    most = max(1, min(splits, int(pages), -(-int(size) // _LEAST_BYTES)))
+    if most > 1 and (request.where is not None or request.ranges != (Range(),)):
+        most = _worth_splitting(session, binding, query, most)
+    return [
+        pickle.dumps(tuple(SplitState(binding.spec, names, query + part, snapshot)))
+        for part in _parts(binding, int(pages), most)
+    ]
+
+
+def _parts(binding: TableBinding, pages: int, count: int) -> list[str]:
+    """Return the conditions of parts of the pages; the last has no end."""
+    ctid = f"{binding.qualified}.ctid"
+    bounds = [pages * place // count for place in range(count)]
+    parts = []
+    for place, begin in enumerate(bounds):
+        part = f" and {ctid} >= '({begin},0)'::tid" if count > 1 else ""
+        if place + 1 < count:
+            part += f" and {ctid} < '({bounds[place + 1]},0)'::tid"
+        parts.append(part)
+    return parts
+
+
+def _worth_splitting(session: Session, binding: TableBinding, query: str, most: int) -> int:
+    """Return the number of splits: one, where an index finds the rows in less time than a split's pages take."""
+    everything = f"select * from {binding.qualified}"
+    results = session.pipeline([command(f"explain (format json) {text}") for text in (query, everything)])
+    plans: list[dict[str, Any]] = []
+    for result in results:
+        found = session.rows(result)[0][0]
+        plans.append((json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"])
+    wanted, whole = plans
+    return 1 if wanted["Total Cost"] <= whole["Total Cost"] / most else most
+
+
+def rendered_query(session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...]) -> str:
+    """Return the SQL of a scan's rows, in no order, that ends with its conditions and has no parameters.
+
+    The server turns their values into literals: what it has quoted itself it reads back as the same value.
+    """
+    parameters = Conditions(binding)
+    _tests(parameters, binding, request)
+    literals: Literals = {}
+    if parameters.values:
+        # Instants as text do not depend on how the server likes to write them.
+        how = command("set local datestyle = 'ISO, YMD'")
+        given = list(parameters.values)
+        for begin in range(0, len(given), _MOST_RENDERED):
+            chunk = given[begin : begin + _MOST_RENDERED]
+            pieces = [
+                f"quote_literal(${place}::text) || '::' || pg_typeof(${place})" for place in range(1, len(chunk) + 1)
+            ]
+            render = Statement(f"select {', '.join(pieces)}", [parameters.types[one] for one in chunk], prepare=False)
+            results = session.pipeline((how, Call(render, [parameters.values[one] for one in chunk])))
+            row = session.rows(results[1])[0]
+            literals.update(zip(chunk, map(str, row), strict=True))
+    query = (
+        sa.select(*(binding.core.c[name] for name in names))
+        .select_from(binding.core)
+        .where(*_tests(_Rendered(binding, literals), binding, request), binding.current)
+    )
+    return str(query.compile(dialect=_DIALECT))
+
+
+_MOST_RENDERED = 1_000
+
+
+def _tests(conditions: Conditions, binding: TableBinding, request: ScanRequest) -> list[sa.ColumnElement[bool]]:
+    found = []
+    inside = conditions.ranges(request.ranges)
+    if inside is not None:
+        found.append(inside)
+    if request.where is not None:
+        found.append(conditions.filter(request.where))
+    return found
+
+
+class _Rendered(Conditions):
+    """Conditions with literals in the place of their parameters."""
+
+    def __init__(self, binding: TableBinding, literals: Literals) -> None:
+        super().__init__(binding)
+        self._literals = literals
+
+    def _parameter(self, oid: int, piece: bytes | None) -> Any:  # noqa: ANN401 - as good as a parameter
+        name = f"p{len(self.values)}"
+        self.values[name] = piece
+        return sa.literal_column(self._literals[name])

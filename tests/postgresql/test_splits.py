@@ -1,0 +1,266 @@
+"""Splits of a plan: literals that the server renders, the way without ADBC, and snapshots that are gone."""
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from structable.backends.postgresql import split_reading
+from structable.spi import (
+    Field,
+    Filter,
+    Range,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    TransactionClosedError,
+    col,
+    connect,
+)
+from structable.spi.arrow import arrow_schema
+from structable.spi.conformance.samples import Record
+from tests.postgresql.shared import Schema
+
+SPEC = TableSpecification(
+    "values",
+    [
+        Field.string("k1"),
+        Field.bytes("k2"),
+        Field.boolean("flag"),
+        Field.byte("tiny"),
+        Field.short("short"),
+        Field.int("int"),
+        Field.long("long"),
+        Field.float("real"),
+        Field.double("double"),
+        Field.decimal("decimal", 38, 10),
+        Field.date("date"),
+        Field.timestamp("at"),
+        Field.timestamp_ntz("at_ntz"),
+        Field.string("ctid"),
+    ],
+    ["k1", "k2"],
+    ["int"],
+)
+EVERYTHING = Range.all()
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8) | st.sampled_from(
+    ["'", "\\", "\\'", "$1", "%(p0)s", "%s", ":p0", "E'", "';--", "\\x41", "\n", '"', "$$", "ü", "{}", "{'a'}", "NULL"]
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "k1": TEXT,
+    "k2": st.binary(max_size=8),
+    "flag": st.booleans(),
+    "tiny": st.integers(-128, 127),
+    "short": st.integers(-(1 << 15), (1 << 15) - 1),
+    "int": st.integers(-(1 << 31), (1 << 31) - 1),
+    "long": st.integers(-(1 << 63), (1 << 63) - 1),
+    "real": st.floats(width=32),
+    "double": st.floats(),
+    "decimal": st.decimals(-(10**27), 10**27, places=10, allow_nan=False),
+    "date": st.dates(),
+    "at": st.datetimes(timezones=st.just(dt.UTC)),
+    "at_ntz": st.datetimes(),
+    "ctid": TEXT,
+}
+ROWS = st.fixed_dictionaries(
+    {name: values if name in SPEC.primary_key else st.none() | values for name, values in VALUES.items()}
+)
+
+
+@st.composite
+def filters(draw: st.DrawFn, row: dict[str, Any]) -> Filter:
+    name = draw(st.sampled_from(list(VALUES)))
+    value = row[name] if row[name] is not None and draw(st.booleans()) else draw(VALUES[name])
+    field = col(name)
+    ways = [field == value, field != value, field <= value, field > value, field.isin([value, draw(VALUES[name])])]
+    if isinstance(value, str | bytes):
+        ways += [field.startswith(value[:1]), ~field.startswith(value)]
+    found: Filter = draw(st.sampled_from(ways))
+    return found
+
+
+@pytest.fixture(params=["adbc", "cursor"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "cursor":
+        monkeypatch.setattr(split_reading, "_has_adbc", lambda: False)
+    return str(request.param)
+
+
+@pytest.fixture
+def storage(postgresql_url: str) -> Iterator[Storage]:
+    with connect(postgresql_url, ddl_timeout=0.2) as storage:
+        storage.admin.create(SPEC)
+        yield storage
+
+
+def read(
+    storage: Storage, *, range: Range = EVERYTHING, where: Filter | None = None, columns: list[str] | None = None
+) -> list[dict[str, Any]]:
+    with storage.plan_scan("values", range=range, where=where, columns=columns) as plan:
+        return [row for split in plan.splits for batch in storage.read_split(split) for row in batch.to_pylist()]
+
+
+def shown(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    # Values that are equal and look different, such as -0.0 and NaN, included.
+    zoned = ({name: _plain(value) for name, value in dict(row).items()} for row in rows)
+    return sorted(repr(sorted(row.items())) for row in zoned)
+
+
+def _plain(value: object) -> object:
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo is not None else value
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(row=ROWS, data=st.data())
+def test_any_value_may_be_in_a_filter(storage: Storage, way: str, row: dict[str, Any], data: st.DataObject) -> None:
+    """What a plan finds is what a scan finds, whose values travel as parameters."""
+    table = storage.table("values")
+    table.delete_all(Range.all())
+    table.upsert(row)
+    where = data.draw(filters(row))
+    assert shown(read(storage, where=where)) == shown(table.scan(where=where))
+    begin, end = data.draw(VALUES["k1"]), data.draw(VALUES["k2"])
+    for range_ in (Range((begin,), (row["k1"], end), end_inclusive=True), Range.at_least((row["k1"], row["k2"]))):
+        assert shown(read(storage, range=range_)) == shown(table.scan(range_))
+
+
+def test_special_numbers_in_filters(storage: Storage, way: str) -> None:
+    rows: list[Record] = [
+        {"k1": f"{number}", "k2": b"", "double": number, "real": number}
+        for number in (math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, 1.5)
+    ]
+    storage.table("values").upsert_many(rows)
+    for name in ("double", "real"):
+        for value in (math.nan, math.inf, -math.inf, -0.0, 1e-45):
+            where = col(name) == value
+            assert shown(read(storage, where=where)) == shown(storage.table("values").scan(where=where))
+
+
+def test_batches_are_the_same_either_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    row: Record = {
+        "k1": "a", "k2": b"\0\xff", "flag": True, "tiny": -128, "short": 1, "int": 2, "long": 3, "real": 0.1,
+        "double": 0.1, "decimal": Decimal("-1.5"), "date": dt.date(1, 1, 1),
+        "at": dt.datetime.max.replace(tzinfo=dt.UTC), "at_ntz": dt.datetime.min, "ctid": "x",
+    }  # fmt: skip
+    storage.table("values").upsert_many([row, {"k1": "b", "k2": b""}])
+    with storage.plan_scan("values") as plan:
+        (split,) = plan.splits
+        (first,) = storage.read_split(split)
+        monkeypatch.setattr(split_reading, "_has_adbc", lambda: False)
+        (second,) = storage.read_split(split)
+    assert first.schema == second.schema == arrow_schema(SPEC)
+    assert first.equals(second)
+    first.validate(full=True)
+
+
+def test_schema_with_any_name(postgresql_schema: Schema, way: str) -> None:
+    name = f"{postgresql_schema.name} \" %(p0)s $1 :p0 ' \\"
+    with connect(postgresql_schema.conninfo, schema=name) as storage:
+        try:
+            storage.admin.create(SPEC)
+            storage.table("values").upsert({"k1": "$1", "k2": b""})
+            assert len(read(storage, where=col("k1") == "$1")) == 1
+            job = storage.begin_write("values", mode="overwrite", job_id="j")
+            storage.commit_write(job, [])
+            assert read(storage) == []
+        finally:
+            with psycopg.connect(postgresql_schema.conninfo) as connection:
+                connection.execute(psycopg.sql.SQL("drop schema {} cascade").format(psycopg.sql.Identifier(name)))
+
+
+def fill(storage: Storage, count: int = 20_000) -> None:
+    storage.table("values").upsert_many(
+        {"k1": f"{number:06d}", "k2": b"", "int": number, "ctid": "x" * 100} for number in range(count)
+    )
+
+
+def test_one_split_where_an_index_finds_the_rows(storage: Storage, postgresql_schema: Schema) -> None:
+    fill(storage)
+    with psycopg.connect(postgresql_schema.conninfo) as connection:
+        connection.execute(f'analyze "{postgresql_schema.name}"."values"'.encode())
+    everything = Range.all()
+    for where, range_, few in (
+        (col("int") == 7, everything, True),
+        (None, Range.prefix(("000007",)), True),
+        (col("int") >= 7, everything, False),
+        (col("long").is_null(), everything, False),
+    ):
+        with storage.plan_scan("values", range=range_, where=where, splits=4) as plan:
+            assert len(plan.splits) == (1 if few else 4)
+            counts = [sum(batch.num_rows for batch in storage.read_split(split)) for split in plan.splits]
+        assert sum(counts) == storage.table("values").count([range_], where)
+        assert few or all(counts)
+
+
+def test_reading_may_stop_anywhere(storage: Storage, way: str) -> None:
+    fill(storage)
+    with storage.plan_scan("values") as plan:
+        for _ in range(6):
+            batches = storage.read_split(plan.splits[0])
+            assert next(batches).num_rows
+            batches.close()  # type: ignore[attr-defined]
+        assert sum(batch.num_rows for batch in storage.read_split(plan.splits[0])) == 20_000
+
+
+def test_plan_closed_while_it_is_read(storage: Storage, way: str) -> None:
+    fill(storage)
+    with storage.plan_scan("values") as plan:
+        batches = storage.read_split(plan.splits[0])
+        next(batches)
+    with pytest.raises(TransactionClosedError):
+        list(batches)
+
+
+def terminate(schema: Schema, condition: str) -> int:
+    with psycopg.connect(schema.conninfo, autocommit=True) as connection:
+        found = connection.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where pid <> pg_backend_pid() "
+            f"and application_name = '{schema.name}' and {condition}"
+        )
+        return len(found.fetchall())
+
+
+def test_lost_plan_is_closed_and_lost_readers_are_replaced(postgresql_schema: Schema) -> None:
+    with connect(postgresql_schema.url, application_name=postgresql_schema.name) as storage:
+        storage.admin.create(SPEC)
+        fill(storage, 10)
+        with storage.plan_scan("values") as plan:
+            assert len(list(storage.read_split(plan.splits[0]))) == 1
+            assert terminate(postgresql_schema, "query = 'rollback'")  # ADBC's, which is kept for the next split
+            assert len(list(storage.read_split(plan.splits[0]))) == 1
+            assert terminate(postgresql_schema, "state = 'idle in transaction'")
+            with pytest.raises(TransactionClosedError):
+                list(storage.read_split(plan.splits[0]))
+        assert len(read(storage)) == 10
+
+
+def test_plan_keeps_its_table(storage: Storage, way: str) -> None:
+    """A plan is a promise that its splits can be read: a drop waits for it, as for any transaction."""
+    fill(storage, 10)
+    with storage.plan_scan("values") as plan:
+        with pytest.raises(StorageUnavailableError, match="ddl_timeout"):
+            storage.admin.drop("values")
+        assert len(list(storage.read_split(plan.splits[0]))) == 1
+    storage.admin.drop("values")
+
+
+def test_plan_after_the_table_was_made_anew(storage: Storage, postgresql_url: str) -> None:
+    fill(storage, 10)
+    assert len(read(storage)) == 10
+    with connect(postgresql_url) as other:
+        other.admin.drop("values")
+        other.admin.create(TableSpecification("values", [Field.long("id"), Field.int("new")], ["id"]))
+        other.table("values").upsert({"id": 1, "new": 2})
+    assert read(storage, columns=["new"]) == [{"new": 2}]
+
+
+def test_foreign_snapshot_is_no_sql(storage: Storage) -> None:
+    state = split_reading.SplitState(SPEC, ("k1",), "select 1", "'; drop table x --")
+    with pytest.raises(ValueError, match="snapshot"):
+        list(storage._splits.read(state))  # type: ignore[attr-defined]

@@ -1,0 +1,307 @@
+"""Write jobs: staging tables from their making to their end, and commits whose answer was lost."""
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from structable.backends.postgresql.copy_encoder import CopyEncoder
+from structable.backends.postgresql.row_codec import RowEncoder
+from structable.spi import (
+    Field,
+    FieldSizeLimitError,
+    InvalidFieldError,
+    SchemaIncompatibleError,
+    StagedWrite,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    TransactionClosedError,
+    WriteJob,
+    connect,
+)
+from structable.spi.arrow import arrow_schema, rows_to_batches
+from structable.spi.conformance.samples import Record
+from structable.spi.values import MAX_ROW_SIZE
+from tests.postgresql.proxy import Cut, Proxy, statement
+from tests.postgresql.server import Server
+from tests.postgresql.shared import Schema
+from tests.postgresql.test_splits import ROWS
+from tests.postgresql.test_splits import SPEC as VALUES
+
+ITEMS = TableSpecification(
+    "items",
+    [Field.long("id"), Field.int("n"), Field.bytes("a"), Field.bytes("b"), Field.string("tag")],
+    ["id"],
+    ["tag"],
+)
+
+
+@pytest.fixture
+def storage(postgresql_url: str) -> Iterator[Storage]:
+    with connect(postgresql_url, ddl_timeout=0.2) as storage:
+        storage.admin.create(ITEMS)
+        yield storage
+
+
+def stage(storage: Storage, job: WriteJob, rows: list[dict[str, Any]], partition: int = 0) -> StagedWrite:
+    return storage.stage(job, partition, 0, rows_to_batches(ITEMS, rows, list(rows[0])))
+
+
+def begin(storage: Storage, mode: str = "upsert", job_id: str = "job") -> WriteJob:
+    return storage.begin_write("items", mode=mode, job_id=job_id)
+
+
+def staging(schema: Schema) -> list[str]:
+    with psycopg.connect(schema.conninfo) as connection:
+        found = connection.execute(
+            "select relname from pg_class where relnamespace = %s::regnamespace and relname ~ '^_stage' order by 1",
+            (schema.name,),
+        )
+        return [name for (name,) in found]
+
+
+@settings(deadline=None, max_examples=200)
+@given(rows=st.lists(ROWS, min_size=1, max_size=5), begin=st.integers(0, 4))
+def test_batches_are_encoded_as_rows_are(rows: list[dict[str, Any]], begin: int) -> None:
+    names = VALUES.field_names
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(VALUES)).slice(begin)
+    encoder = RowEncoder(VALUES, names)
+    expected = b"".join(encoder.copied(row)[1] for row in batch.to_pylist())
+    assert b"".join(CopyEncoder(VALUES, names).encode(batch)) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pa.array([2**31 - 1], pa.date32()),
+        pa.array([2**62], pa.timestamp("us", tz="UTC")),
+        pa.array([-(2**62)], pa.timestamp("us")),
+        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]),
+        pa.array(["a\0"]),
+        pa.array(["x" * 2_001]),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_values_that_only_arrow_holds(storage: Storage, postgresql_schema: Schema, wrong: "pa.Array[Any]") -> None:
+    kinds = {pa.date32(): Field.date, pa.timestamp("us", tz="UTC"): Field.timestamp, pa.string(): Field.string}
+    make = kinds.get(wrong.type, Field.timestamp_ntz)
+    storage.admin.create(TableSpecification("one", [Field.long("id"), make("v")], ["id"], ["v"]))
+    job = storage.begin_write("one", mode="upsert", job_id="job")
+    with pytest.raises(InvalidFieldError):
+        storage.stage(job, 0, 0, [pa.record_batch({"id": pa.array([1]), "v": wrong})])
+    assert staging(postgresql_schema) == []
+
+
+def test_staging_tables_end_with_their_job(storage: Storage, postgresql_schema: Schema) -> None:
+    def commit(job: WriteJob) -> None:
+        storage.commit_write(job, [])
+
+    for number, end in enumerate((storage.abort_write, commit)):
+        job = begin(storage, job_id=f"job {number} '\"\\")
+        for partition in range(2):
+            stage(storage, job, [{"id": 1}], partition)
+        names = staging(postgresql_schema)
+        assert len(names) == 2
+        assert all(len(name.encode()) <= 63 and "job" not in name for name in names)
+        assert storage.admin.list() == ["items"]
+        end(job)
+        assert staging(postgresql_schema) == []
+
+
+def test_nothing_is_left_of_rows_that_cannot_be_produced(storage: Storage, postgresql_schema: Schema) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows_to_batches(ITEMS, [{"id": 1}], ["id"])
+        raise KeyError("not ours")
+
+    with pytest.raises(KeyError, match="not ours"):
+        storage.stage(begin(storage), 0, 0, batches())
+    assert staging(postgresql_schema) == []
+    assert storage.table("items").count() == 0
+
+
+def test_staging_of_dead_jobs_is_swept(storage: Storage, postgresql_url: str, postgresql_schema: Schema) -> None:
+    alive = begin(storage, job_id="alive")
+    kept = stage(storage, alive, [{"id": 1}])
+    (name,) = staging(postgresql_schema)
+    old = f"{int(time.time()) - 3_600:08x}"
+    prefix, _, time_and_rest = name.rpartition(f"_{name.split('_')[3]}_")
+    aged = f"{prefix}_{old}_{time_and_rest}"
+    dead = f"_stage_{'0' * 16}_{old}_{'0' * 20}"
+    young = f"_stage_{'1' * 16}_{int(time.time()):08x}_{'0' * 20}"
+    with psycopg.connect(postgresql_schema.conninfo) as connection:
+        connection.execute(f"set search_path = {postgresql_schema.name}".encode())
+        connection.execute(f"alter table {name} rename to {aged}".encode())
+        for one in (dead, young, "_stage_of_somebody_else"):
+            connection.execute(f"create table {one} (i int)".encode())
+        connection.execute(
+            "insert into _structable_jobs values ('ended', 'items', 'upsert', 'committed', now() - interval '8 days'), "
+            "('forgotten', 'items', 'upsert', 'open', now() - interval '8 days'), "
+            "('recent', 'items', 'upsert', 'aborted', now() - interval '6 days')"
+        )
+        connection.execute("update _structable_jobs set changed = now() - interval '8 days' where job_id = 'alive'")
+    with connect(postgresql_url) as other:
+        begin(other, job_id="new")
+    assert sorted(staging(postgresql_schema)) == sorted([aged, young, "_stage_of_somebody_else"])
+    with psycopg.connect(postgresql_schema.conninfo) as connection:
+        jobs = connection.execute(f"select job_id from {postgresql_schema.name}._structable_jobs order by 1".encode())
+        assert [job for (job,) in jobs] == ["alive", "new", "recent"]
+    storage.commit_write(alive, [StagedWrite("alive", 0, 0, 1, kept.state.replace(name.encode(), aged.encode()))])
+    assert storage.table("items").count() == 1
+
+
+def test_rows_that_grow_over_the_limit_are_refused(storage: Storage) -> None:
+    table = storage.table("items")
+    large = MAX_ROW_SIZE // 2 + 100
+    table.upsert_many([{"id": 1, "a": bytes(large)}, {"id": 2, "n": 2}])
+    for mode in ("upsert", "update"):
+        job = begin(storage, mode, job_id=mode)
+        staged = [stage(storage, job, [{"id": 2, "b": b"x"}, {"id": 1, "b": bytes(large)}])]
+        with pytest.raises(FieldSizeLimitError) as refusal:
+            storage.commit_write(job, staged)
+        assert refusal.value.size == 2 * large + 8
+        assert [(row["id"], row["b"]) for row in table.scan()] == [(1, None), (2, None)]
+        table.upsert({"id": 1, "a": None})
+        storage.commit_write(job, staged)
+        table.replace({"id": 1, "a": bytes(large)})
+        table.replace({"id": 2, "n": 2})
+
+
+def test_table_made_anew_is_another(storage: Storage) -> None:
+    job = begin(storage)
+    staged = stage(storage, job, [{"id": 1}])
+    storage.admin.drop("items")
+    storage.admin.create(ITEMS)
+    with pytest.raises(SchemaIncompatibleError):
+        storage.commit_write(job, [staged])
+    assert storage.table("items").count() == 0
+
+
+def test_dropped_staging_is_never_an_empty_job(storage: Storage, postgresql_schema: Schema) -> None:
+    job = begin(storage)
+    staged = stage(storage, job, [{"id": 1}])
+    with psycopg.connect(postgresql_schema.conninfo) as connection:
+        connection.execute(f"drop table {postgresql_schema.name}.{staging(postgresql_schema)[0]}".encode())
+    with pytest.raises(TransactionClosedError, match="gone"):
+        storage.commit_write(job, [staged])
+
+
+def test_crashed_server_has_lost_what_was_staged(postgresql_server: Server) -> None:
+    """Staging tables are not logged: a crash empties them, and the job is refused instead of doing nothing."""
+    with connect(postgresql_server.url("s")) as storage:
+        storage.admin.create(ITEMS)
+        storage.table("items").upsert({"id": 9})
+        jobs = [begin(storage, mode, job_id=mode) for mode in ("upsert", "delete", "update", "overwrite")]
+        staged = [stage(storage, job, [{"id": 9}]) for job in jobs]
+        postgresql_server.kill()
+        postgresql_server.start()
+        for job, one in zip(jobs, staged, strict=True):
+            with pytest.raises(TransactionClosedError, match="gone"):
+                storage.commit_write(job, [one])
+        assert storage.table("items").count() == 1
+        again = begin(storage, job_id="again")
+        storage.commit_write(again, [stage(storage, again, [{"id": 1}])])
+        assert storage.table("items").count() == 2
+
+
+def test_overwrite_waits_for_writers_so_long_and_no_longer(storage: Storage, postgresql_url: str) -> None:
+    job = begin(storage, "overwrite")
+    staged = stage(storage, job, [{"id": 5}])
+    with psycopg.connect(postgresql_url.partition("?")[0]) as writer:
+        schema = postgresql_url.rpartition("=")[2]
+        writer.execute(f"insert into {schema}.items (id) values (1)".encode())
+        with pytest.raises(StorageUnavailableError, match="ddl_timeout"):
+            storage.commit_write(job, [staged])
+    assert [row["id"] for row in storage.table("items").scan()] == [1]
+    storage.commit_write(job, [staged])
+    assert [row["id"] for row in storage.table("items").scan()] == [5]
+
+
+@pytest.mark.parametrize("cut", list(Cut))
+def test_commit_whose_answer_was_lost(postgresql_schema: Schema, cut: Cut) -> None:
+    with Proxy(postgresql_schema.conninfo) as proxy, connect(proxy.url(postgresql_schema.url)) as storage:
+        storage.admin.create(ITEMS)
+        job = begin(storage)
+        staged = stage(storage, job, [{"id": 1, "n": 1}])
+        trap = proxy.trap(statement(r"^\s*commit\b"), cut)
+        if cut is Cut.BEFORE:
+            with pytest.raises(StorageUnavailableError):
+                storage.commit_write(job, [staged])
+            assert storage.table("items").count() == 0
+        else:
+            storage.commit_write(job, [staged])
+        trap.wait()
+        storage.commit_write(job, [staged])
+        assert [row["n"] for row in storage.table("items").scan()] == [1]
+        storage.table("items").delete((1,))
+        storage.commit_write(job, [staged])
+        assert storage.table("items").count() == 0
+
+
+@pytest.mark.parametrize("cut", list(Cut))
+def test_connection_lost_while_rows_are_staged(postgresql_schema: Schema, cut: Cut) -> None:
+    with Proxy(postgresql_schema.conninfo) as proxy, connect(proxy.url(postgresql_schema.url)) as storage:
+        storage.admin.create(ITEMS)
+        job = begin(storage)
+        proxy.trap(lambda message: message.kind == b"d", cut)
+        with pytest.raises(StorageUnavailableError):
+            stage(storage, job, [{"id": 1, "n": 1}])
+        storage.commit_write(job, [stage(storage, job, [{"id": 2, "n": 2}])])
+        assert [row["id"] for row in storage.table("items").scan()] == [2]
+
+
+@pytest.mark.parametrize("job_id", ["\0", "\ud800", 7, None])
+def test_ids_that_cannot_be_kept(storage: Storage, job_id: object) -> None:
+    with pytest.raises(ValueError, match="job_id"):
+        begin(storage, job_id=job_id)  # type: ignore[arg-type] # the mistake
+
+
+def test_state_of_another_job_is_refused(storage: Storage) -> None:
+    first, second = begin(storage, job_id="first"), begin(storage, job_id="second")
+    staged = stage(storage, first, [{"id": 1, "tag": "x"}])
+    forged = StagedWrite("second", 0, 0, 1, staged.state)
+    with pytest.raises(Exception, match="staging table"):
+        storage.commit_write(second, [forged])
+    with pytest.raises(ValueError, match="first"):
+        storage.commit_write(second, [staged])
+
+
+def test_dates_come_back(storage: Storage) -> None:
+    storage.admin.create(VALUES)
+    rows: list[Record] = [
+        {"k1": "a", "k2": b"", "date": dt.date(1969, 12, 31), "at_ntz": dt.datetime(1969, 12, 31, 23, 59)}
+    ]
+    job = storage.begin_write("values", mode="insert", job_id="dates")
+    storage.commit_write(job, [storage.stage(job, 0, 0, rows_to_batches(VALUES, rows, list(rows[0])))])
+    assert storage.table("values").read(("a", b""), ["date", "at_ntz"]) == rows[0]
+
+
+def test_jobs_that_write_the_same_rows_in_other_orders(storage: Storage) -> None:
+    """Jobs committed at once may meet in a deadlock, which is theirs to get over."""
+    jobs = [begin(storage, job_id=f"{number}") for number in range(3)]
+    orders = [range(4_000), range(3_999, -1, -1), range(4_000)]
+    staged = [
+        stage(storage, job, [{"id": key, "n": number} for key in order])
+        for number, (job, order) in enumerate(zip(jobs, orders, strict=True))
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(storage.commit_write, job, [one]) for job, one in zip(jobs, staged, strict=True)]:
+            done.result()
+    assert len({row["n"] for row in storage.table("items").scan()}) == 1
+    assert storage.table("items").count() == 4_000
+
+
+def test_one_job_committed_by_several_at_once(storage: Storage) -> None:
+    job = begin(storage, "insert")
+    staged = stage(storage, job, [{"id": key} for key in range(2_000)])
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(storage.commit_write, job, [staged]) for _ in range(4)]:
+            done.result()
+    assert storage.table("items").count() == 2_000
