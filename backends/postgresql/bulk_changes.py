@@ -1,8 +1,8 @@
-"""`delete_all` and `update_all`: one statement for all rows of a range."""
+"""`delete_all` and `update_all`: one statement for all rows of a range, run with the commit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -13,7 +13,7 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 from . import statements
 from .binding import TableBinding, compiled
 from .conditions import Conditions
-from .queries import ScanRequest, condition_of
+from .queries import ScanRequest, condition_of, count_statement
 from .session import Call, Statement
 
 if TYPE_CHECKING:
@@ -30,7 +30,20 @@ def delete_matching(tx: PostgreSQLTransaction, table: PostgreSQLTable, request: 
         conditions, tests = condition_of(binding, request)
         return _call(sa.delete(binding.core).where(*tests), conditions)
 
-    return tx.ask(table, build).command_tuples or 0
+    return _counted(tx, table, request, build)
+
+
+def _counted(
+    tx: PostgreSQLTransaction,
+    table: PostgreSQLTable,
+    request: ScanRequest,
+    build: Callable[[TableBinding], Call],
+) -> int:
+    """Count the rows of a scan, and defer what writes them: of the same snapshot it will find the same ones."""
+    count = int(str(tx.rows_of(tx.ask(table, lambda binding: count_statement(binding, request)))[0][0]))
+    if count:
+        tx.defer(table, build)
+    return count
 
 
 def update_matching(
@@ -52,7 +65,7 @@ def update_matching(
         assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
         return _call(sa.update(binding.core).where(*tests).values(assignments), conditions)
 
-    return tx.ask(table, build).command_tuples or 0
+    return _counted(tx, table, request, build)
 
 
 def _assigned(

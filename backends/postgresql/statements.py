@@ -32,7 +32,6 @@ __all__ = [
     "lookup",
     "lookup_many",
     "put",
-    "outcome_of",
     "oversized",
     "row_size",
     "size_of",
@@ -206,55 +205,6 @@ def batch_upsert(binding: TableBinding, names: tuple[str, ...]) -> Statement:
 
     found: Statement = binding.kept(("batch_upsert", names), make)
     return found
-
-
-def outcome_of(
-    binding: TableBinding,
-    *,
-    report: sa.ColumnElement[Any],
-    changes: Mapping[str, sa.ColumnElement[Any]] | None,
-    when: sa.ColumnElement[bool],
-    inserts: Mapping[str, sa.ColumnElement[Any]] | None,
-) -> sa.Select[Any]:
-    """Return the query that changes the row of a key, or inserts it, under conditions, and reports what it found.
-
-    Parameters
-    ----------
-    binding : TableBinding
-        The table.
-    report : ColumnElement
-        What is wanted of the row as it was.
-    changes : mapping of str to ColumnElement, optional
-        Changes of an existing row's fields.
-    when : ColumnElement
-        Whether it is changed.
-    inserts : mapping of str to ColumnElement, optional
-        The fields of a row that was absent.
-
-    Returns
-    -------
-    Select
-        One row: whether there was a row, the report of it, whether it was changed.
-    """
-    row = sa.select(report.label("report")).where(binding.key_matches, binding.current).cte("existing")
-    one = sa.select(_number(1))
-    columns: list[sa.ColumnElement[Any]] = [
-        sa.exists(one.select_from(row)),
-        sa.select(row.c.report).scalar_subquery(),
-    ]
-    written: list[sa.CTE] = []
-    if changes is not None:
-        query = sa.update(binding.core).where(binding.key_matches, when)
-        first = binding.core.c[binding.spec.primary_key[0]]
-        query = query.values({binding.core.c[name]: value for name, value in changes.items()} or {first: first})
-        changed = query.returning(_number(1)).cte("changed")
-        columns.append(sa.exists(one.select_from(changed)))
-    if inserts is not None:
-        key = [TableBinding.parameter(name) for name in binding.key_types]
-        rows = sa.select(*key, *inserts.values()).where(~sa.exists(one.select_from(row)))
-        names = [*binding.spec.primary_key, *inserts]
-        written.append(sa.insert(binding.core).from_select(names, rows).returning(_number(1)).cte("inserted"))
-    return sa.select(*columns).add_cte(*written)
 
 
 def oversized(binding: TableBinding, names: tuple[str, ...], limit: int) -> Statement:

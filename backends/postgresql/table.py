@@ -34,7 +34,7 @@ from . import statements
 from .batches import upsert_batch
 from .binding import TableBinding
 from .bulk_changes import delete_matching, update_matching
-from .conditional import Outcome, compare_and_swap, increment, insert_row, put_row
+from .conditional import find_row, find_size, find_swap, find_value
 from .explaining import explain_scan
 from .queries import ScanRequest, count_statement, scan_request
 from .row_codec import Pieces
@@ -189,7 +189,7 @@ class PostgreSQLTable(StructuredTable):
         result = self._tx.ask(self, lambda binding: count_statement(binding, request))
         return int(str(self._tx.rows_of(result)[0][0]))
 
-    # Writing one row
+    # Writing one row: sent with the next statement that is waited for, the commit at the latest
 
     def _encoded(self, row: Mapping[str, Value]) -> tuple[tuple[str, ...], Pieces]:
         """Check a row; return its fields, as statements have them, and their values in binary."""
@@ -202,34 +202,39 @@ class PostgreSQLTable(StructuredTable):
             ordered = binding.ordered(names)
         return ordered, binding.encoder(names).pieces(row)
 
+    def _write(self, names: tuple[str, ...], row: dict[str, Value], key: Pieces, size: int, *, there: bool) -> None:
+        """Defer the change of a row that is there, or of one that may be."""
+        kind = statements.change if there else statements.put
+        self._tx.defer(self, lambda binding: _row_call(binding, kind, names, row))
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        self._seen[key] = size
+
     def upsert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.upsert`."""
-        tx = self._tx
-        tx.require_writable()
+        self._tx.require_writable()
         names, pieces = self._encoded(row)
         given = dict(row)
-        size = sum(len(piece) for piece in pieces if piece is not None) + _DECIMAL_SLACK
-        width = len(self.binding.key_fields)
-        key = pieces[:width]
+        size = sum([len(piece) for piece in pieces if piece is not None]) + _DECIMAL_SLACK * len(pieces)
+        key = pieces[: len(self.binding.key_fields)]
         seen = self._seen.get(key)
-        whole = len(names) == len(self.binding.spec.fields) or self._others_are_short(names)
-        if seen is not None and seen != _ABSENT and (whole or seen + size <= MAX_ROW_SIZE):
-            self._seen[key] = max(seen, 0) + size
-            tx.defer(self, lambda binding: _row_call(binding, statements.change, names, given))
-        elif whole or seen == _ABSENT:
-            self._seen[key] = size
-            tx.defer(self, lambda binding: _row_call(binding, statements.put, names, given))
+        if len(names) == len(self.binding.spec.fields) or seen == _ABSENT or self._others_are_short(names):
+            self._write(names, given, key, size + max(seen or 0, 0), there=seen is not None and seen != _ABSENT)
+        elif seen is not None and seen + size <= MAX_ROW_SIZE:
+            self._write(names, given, key, seen + size, there=True)
         else:
             # How large the row becomes depends on what is there, and this call is the one to say that it is too large.
-            self._require_size(put_row(tx, self, names, given))
-            self._seen.pop(key, None)
+            found = self._found_size(check_row(self.binding.write_spec, given), names)
+            self._write(names, given, key, size if found is None else found, there=found is not None)
 
     def _others_are_short(self, names: tuple[str, ...]) -> bool:
         return all(field.type.width for field in self.binding.spec.fields if field.name not in names)
 
-    def _require_size(self, outcome: Outcome) -> None:
-        if outcome.found and not outcome.changed:
-            raise FieldSizeLimitError(self.binding.spec.name, "row", int(str(outcome.report)), MAX_ROW_SIZE)
+    def _found_size(self, row: Mapping[str, Value], names: tuple[str, ...]) -> int | None:
+        size = find_size(self._tx, self, row, names)
+        if size is not None and size > MAX_ROW_SIZE:
+            raise FieldSizeLimitError(self.binding.spec.name, "row", size, MAX_ROW_SIZE)
+        return size
 
     def replace(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.replace`."""
@@ -239,32 +244,36 @@ class PostgreSQLTable(StructuredTable):
 
     def insert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.insert`."""
-        tx = self._tx
-        tx.require_writable()
+        self._tx.require_writable()
         names, pieces = self._encoded(row)
         key = pieces[: len(self.binding.key_fields)]
         given = dict(row)
-        if insert_row(tx, self, names, given).found:
-            checked = check_row(self.binding.write_spec, given)
-            raise RecordExistsError(
-                self.binding.spec.name, tuple(checked[name] for name in self.binding.spec.primary_key)
-            )
-        self._seen.pop(key, None)
+        seen = self._seen.get(key)
+        if seen != _ABSENT and (seen is not None or find_row(self._tx, self, given)):
+            spec = self.binding.write_spec
+            checked = check_row(spec, given)
+            raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
+        self._write(names, given, key, sum([len(piece) for piece in pieces if piece is not None]), there=False)
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         """See `StructuredTable.update`."""
-        tx = self._tx
-        tx.require_writable()
+        self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_row(spec, row)
         start = None if default is None else self._checked_default(checked, default)
         names = self.binding.ordered(checked)
-        insert = None if start is None else {**start, **checked}
-        outcome = put_row(tx, self, names, checked, insert=insert, may_insert=start is not None)
-        if not outcome.found and start is None:
+        size = self._found_size(checked, names)
+        if size is not None:
+            self._write(names, checked, self._key_of(checked), size, there=True)
+        elif start is None:
             raise RecordNotFoundError(spec.name, tuple(checked[name] for name in spec.primary_key))
-        self._require_size(outcome)
-        self._seen.clear()
+        else:
+            merged = {**start, **checked}
+            self._write(self.binding.ordered(merged), merged, self._key_of(checked), MAX_ROW_SIZE, there=False)
+
+    def _key_of(self, row: Mapping[str, Value]) -> Pieces:
+        binding = self.binding
+        return tuple(binding.key_pieces(tuple(row[name] for name in binding.spec.primary_key)))
 
     def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
         spec = self.binding.write_spec
@@ -283,32 +292,40 @@ class PostgreSQLTable(StructuredTable):
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         """See `StructuredTable.compare_and_swap`."""
-        tx = self._tx
-        tx.require_writable()
+        self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_key(spec, key)
         wanted = check_changes(spec, {field: expected})[field]
         change = check_changes(spec, {field: value})[field]
-        check_row_size(spec, {**dict(zip(spec.primary_key, checked, strict=True)), field: change})
-        outcome = compare_and_swap(tx, self, checked, field, wanted, change)
-        if outcome.found and not outcome.changed and outcome.report is not None:
-            raise FieldSizeLimitError(spec.name, "row", int(str(outcome.report)), MAX_ROW_SIZE)
-        self._seen.clear()
-        return outcome.changed or (not outcome.found and wanted is None)
+        row = {**dict(zip(spec.primary_key, checked, strict=True)), field: change}
+        check_row_size(spec, row)
+        found = find_swap(self._tx, self, row, field, wanted)
+        if not (found.values[0] if found.row else wanted is None):
+            return False
+        size = int(str(found.values[1])) if found.row else MAX_ROW_SIZE
+        if size > MAX_ROW_SIZE:
+            raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
+        self._write(self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
+        return True
 
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
         """See `StructuredTable.increment`."""
-        tx = self._tx
-        tx.require_writable()
+        self._tx.require_writable()
         spec = self.binding.spec
         checked = check_key(spec, key)
         self._require_integer(field)
         step = int(str(check_value(spec.name, spec.field(field), amount)))
-        outcome = increment(tx, self, checked, field, step)
-        if outcome.found and not outcome.changed:
-            bits = spec.field(field).type.integer_bits
-            raise InvalidFieldError(spec.name, field, f"{outcome.report} incremented by {step} overflows {bits} bits")
-        self._seen.clear()
+        row: dict[str, Value] = dict(zip(spec.primary_key, checked, strict=True))
+        before = find_value(self._tx, self, row, field)
+        total = (before if isinstance(before, int) else 0) + step
+        bits = spec.field(field).type.integer_bits
+        if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
+            raise InvalidFieldError(spec.name, field, f"{before or 0} incremented by {step} overflows {bits} bits")
+        row[field] = total
+        self._tx.defer(
+            self, lambda binding: _row_call(binding, statements.put, binding.ordered((*spec.primary_key, field)), row)
+        )
+        self._seen.pop(self._key_of(row), None)
 
     def _require_integer(self, field: object) -> None:
         spec = self.binding.spec
