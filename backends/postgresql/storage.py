@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from structable.spi import (
     Filter,
+    InvalidFieldError,
     Isolation,
     Key,
     Range,
@@ -195,8 +196,11 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         binding = self._catalog.known(self._name)
         if binding is None:
             return super().read(key, names)
-        shape = binding.shape_of(names)
-        checked = binding.key(key)
+        try:
+            shape = binding.shape_of(names)
+            checked = binding.key(key)
+        except InvalidFieldError:
+            return super().read(key, names)  # the table may have changed
         pool = self._pool
         session = pool.acquire()
         try:

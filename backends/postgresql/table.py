@@ -37,6 +37,7 @@ from .bulk_changes import delete_matching, update_matching
 from .conditional import find_row, find_size, find_swap, find_value
 from .explaining import explain_scan
 from .queries import ScanRequest, count_statement, scan_request
+from .renewal import on_current_schema
 from .row_codec import Pieces
 from .scanning import ScanRows
 from .session import Call
@@ -67,6 +68,8 @@ class PostgreSQLTable(StructuredTable):
     def __init__(self, transaction: PostgreSQLTransaction, binding: TableBinding) -> None:
         self._tx = transaction
         self.binding = binding
+        self.verified = False
+        """Whether the server has accepted a statement of the binding's, in this transaction."""
         # Keys in binary, of rows that were read or written here: about how many bytes the row has at most, or that
         # there is none. What is known to be there is changed by a plain UPDATE, which may wait for the commit.
         self._seen: dict[Pieces, int] = {}
@@ -75,10 +78,21 @@ class PostgreSQLTable(StructuredTable):
     def specification(self) -> TableSpecification:
         """The table's schema as of the transaction's snapshot."""
         self._tx.require_usable()
+        if not self.verified:
+            self.renew()
         return self.binding.spec
+
+    def renew(self) -> bool:
+        """Have the server say whether the binding is the table's current version; tell whether there is another now."""
+        if self.verified:
+            return False
+        before = self.binding
+        self._tx.ask(self, lambda binding: Call(statements.current(binding)))
+        return self.binding is not before
 
     # Reading
 
+    @on_current_schema
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         """See `StructuredTable.read`."""
         tx = self._tx
@@ -99,6 +113,7 @@ class PostgreSQLTable(StructuredTable):
             self._seen[pieces] = size + _DECIMAL_SLACK * result.nfields + sum(len(piece or b"") for piece in pieces)
         return decode_row(tx.rows_of(result)[0], checked, binding.shape_of(names))
 
+    @on_current_schema
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
         """See `StructuredTable.multi_read`."""
         tx = self._tx
@@ -126,6 +141,7 @@ class PostgreSQLTable(StructuredTable):
             self.binding, ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
         )
 
+    @on_current_schema
     def scan(
         self,
         range: Range = _ALL,
@@ -139,6 +155,7 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.scan`."""
         return ScanRows(self._tx, self, self._request((range,), where, columns, order_by, reverse, limit))
 
+    @on_current_schema
     def multi_scan(
         self,
         ranges: Iterable[Range],
@@ -152,6 +169,7 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.multi_scan`."""
         return ScanRows(self._tx, self, self._request(ranges, where, columns, order_by, reverse, limit))
 
+    @on_current_schema
     def scan_index(
         self,
         field: str,
@@ -168,6 +186,7 @@ class PostgreSQLTable(StructuredTable):
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return ScanRows(self._tx, self, request.with_index_value(self.binding, field, value))
 
+    @on_current_schema
     def explain(
         self,
         range: Range = _ALL,
@@ -182,6 +201,7 @@ class PostgreSQLTable(StructuredTable):
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return explain_scan(self._tx, self, request)
 
+    @on_current_schema
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
         """See `StructuredTable.count`."""
         wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
@@ -210,6 +230,7 @@ class PostgreSQLTable(StructuredTable):
             self._seen.clear()
         self._seen[key] = size
 
+    @on_current_schema
     def upsert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.upsert`."""
         self._tx.require_writable()
@@ -236,12 +257,14 @@ class PostgreSQLTable(StructuredTable):
             raise FieldSizeLimitError(self.binding.spec.name, "row", size, MAX_ROW_SIZE)
         return size
 
+    @on_current_schema
     def replace(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.replace`."""
         self._tx.require_writable()
         checked = check_row(self.binding.write_spec, row)
         self.upsert({**dict.fromkeys(self.binding.spec.field_names), **checked})
 
+    @on_current_schema
     def insert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.insert`."""
         self._tx.require_writable()
@@ -255,6 +278,7 @@ class PostgreSQLTable(StructuredTable):
             raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
         self._write(names, given, key, sum([len(piece) for piece in pieces if piece is not None]), there=False)
 
+    @on_current_schema
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         """See `StructuredTable.update`."""
         self._tx.require_writable()
@@ -290,6 +314,7 @@ class PostgreSQLTable(StructuredTable):
         check_row_size(spec, {**start, **row})
         return start
 
+    @on_current_schema
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         """See `StructuredTable.compare_and_swap`."""
         self._tx.require_writable()
@@ -308,6 +333,7 @@ class PostgreSQLTable(StructuredTable):
         self._write(self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
         return True
 
+    @on_current_schema
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
         """See `StructuredTable.increment`."""
         self._tx.require_writable()
@@ -339,6 +365,7 @@ class PostgreSQLTable(StructuredTable):
             reason = f"is of type {kind.value}; only integer fields can be incremented"
             raise InvalidFieldError(spec.name, field, reason)
 
+    @on_current_schema
     def delete(self, key: Key) -> None:
         """See `StructuredTable.delete`."""
         self._tx.require_writable()
@@ -348,6 +375,7 @@ class PostgreSQLTable(StructuredTable):
 
     # Writing many rows
 
+    @on_current_schema
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """See `StructuredTable.upsert_many`."""
         self._tx.require_writable()
@@ -355,6 +383,7 @@ class PostgreSQLTable(StructuredTable):
         self._seen.clear()
         upsert_batch(self._tx, self, given)
 
+    @on_current_schema
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
         """See `StructuredTable.delete_all`."""
         self._tx.require_writable()
@@ -362,6 +391,7 @@ class PostgreSQLTable(StructuredTable):
         self._seen.clear()
         return delete_matching(self._tx, self, request)
 
+    @on_current_schema
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
         """See `StructuredTable.update_all`."""
         self._tx.require_writable()

@@ -199,8 +199,11 @@ class PostgreSQLTransaction(Transaction):
                 if not stale or self._answered or attempt == _ATTEMPTS:
                     self.fail(self._explained(error, "the transaction"))
             else:
+                for one in self._pending if work is None else [*self._pending, work]:
+                    one.table.verified = True
+                # From here on a restart would lose something: an answer that was given, or writes that were sent.
+                self._answered = self._answered or bool(self._pending) or call is not None or work is not None
                 self._pending.clear()
-                self._answered = self._answered or call is not None or work is not None
                 return result
             self._restart(work)
         raise AssertionError("unreachable: the last attempt returns or raises")
