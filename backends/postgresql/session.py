@@ -77,6 +77,7 @@ class Session:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
         self._pg = connection.pgconn
+        self._process = self._pg.backend_pid  # which a closed connection no longer tells
         self._wait = connection.wait
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
@@ -90,7 +91,7 @@ class Session:
     @property
     def process(self) -> int:
         """The server's process that serves this connection."""
-        return self._pg.backend_pid
+        return self._process
 
     @property
     def usable(self) -> bool:
