@@ -169,10 +169,11 @@ class AdminWork:
         locks = [] if lock is None else [command(f"lock table {lock.table} in {lock.mode} mode")]
         number = self.session.pipeline([*_BEGIN, wait, _NUMBER, *locks])[3]
         result = body()
+        sent = time.monotonic()
         try:
             self.session.pipeline((_COMMIT,))
         except ConnectionLostError as error:
-            committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.session.process)
+            committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.session, sent)
             if committed is None:
                 raise CommitOutcomeUnknownError(
                     f"the connection was lost while table {self.table!r} was changed, and the server could not be "

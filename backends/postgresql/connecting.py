@@ -61,15 +61,16 @@ class Connecting:
             raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
         try:
             connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
-            connection.execute(
-                "select " + ", ".join("set_config(%s, %s, false)" for _ in self.settings),  # type: ignore[arg-type]
+            found = connection.execute(
+                "select array(select pid from pg_stat_activity where datid is null and usesysid is null), "
+                + ", ".join("set_config(%s, %s, false)" for _ in self.settings),  # type: ignore[arg-type]
                 [part for setting in self.settings.items() for part in setting],
-            )
+            ).fetchone()
         except psycopg.Error as error:
             connection.close()
             reason = " ".join(str(error).split())
             raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
-        return Session(connection)
+        return Session(connection, frozenset(found[0] if found else ()))
 
 
 class _UtcLoader(Loader):

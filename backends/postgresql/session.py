@@ -72,9 +72,12 @@ class Session:
     ----------
     connection : psycopg.Connection
         In autocommit mode.
+    server : frozenset of int
+        Processes that a server has from its start, or its recovery from a crash, to its end.
     """
 
-    def __init__(self, connection: psycopg.Connection) -> None:
+    def __init__(self, connection: psycopg.Connection, server: frozenset[int]) -> None:
+        self.server = server
         self._connection = connection
         self._pg = connection.pgconn
         self._process = self._pg.backend_pid  # which a closed connection no longer tells

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn
@@ -283,12 +284,13 @@ class PostgreSQLTransaction(Transaction):
             self._end(rollback=False)
             return
         session = self.session
+        sent = time.monotonic()
         try:
             result = session.pipeline([*(work.call for work in self._pending), COMMIT])[-1]
             if result.command_status != b"COMMIT":
                 raise ServerError("40000", "the server rolled the transaction back")
         except ConnectionLostError as error:
-            self._resolve(session, error)
+            self._resolve(session, sent, error)
         except ServerError as error:
             self.fail(self._explained(error, "the commit"))
         except BaseException:
@@ -296,15 +298,14 @@ class PostgreSQLTransaction(Transaction):
             raise
         self._end(rollback=False)
 
-    def _resolve(self, session: Session, error: ConnectionLostError) -> None:
+    def _resolve(self, session: Session, sent: float, error: ConnectionLostError) -> None:
         """Find out what became of the commit, where the connection broke."""
-        process = session.process
         self._release(rollback=False)
         if self._number is None:
             self.fail(
                 StorageUnavailableError(f"the connection was lost during the commit, which wrote nothing: {error}")
             )
-        committed = was_committed(self._pool, self._number, process)
+        committed = was_committed(self._pool, self._number, session, sent)
         if committed is None:
             self.fail(
                 CommitOutcomeUnknownError(

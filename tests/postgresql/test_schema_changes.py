@@ -154,9 +154,7 @@ def test_reads_during_widenings_are_never_empty(storage: Storage, other: Storage
         storage.admin.drop("t")
 
 
-def test_statement_that_waits_for_the_rewrite(
-    storage: Storage, other: Storage, direct: psycopg.Connection
-) -> None:
+def test_statement_that_waits_for_the_rewrite(storage: Storage, other: Storage, direct: psycopg.Connection) -> None:
     """A read that waited for the lock of a widening reads the new table; so does a transaction that it began with."""
     storage.admin.create(table())
     storage.table("t").upsert({"k": "a", "v": 1})
