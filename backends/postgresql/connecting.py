@@ -21,6 +21,7 @@ __all__ = ["Connecting"]
 
 _LONG = struct.Struct(">q")
 _TIMESTAMPTZ = 1184
+_OLDEST = 140_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,13 @@ class Connecting:
         except psycopg.Error as error:
             reason = " ".join(str(error).split())
             raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+        version = connection.info.server_version
+        if version < _OLDEST:
+            connection.close()
+            raise StorageUnavailableError(
+                f"cannot use {self.shown}: it is PostgreSQL {version // 10_000}.{version % 10_000}, "
+                f"and structable needs {_OLDEST // 10_000} or later"
+            )
         try:
             connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
             found = connection.execute(

@@ -23,6 +23,7 @@ from structable.spi import (
 from .binding import TableBinding
 from .catalog import Catalog
 from .failures import STALE, ConnectionLostError, ServerError, translated
+from .inspection import require_intact
 from .outcome import was_committed
 from .pool import SessionPool
 from .session import Call, Session, Statement
@@ -249,18 +250,24 @@ class PostgreSQLTransaction(Transaction):
             self.fail(error)
 
     def _explained(self, error: Exception, what: str) -> StructableError:
-        if isinstance(error, ServerError) and error.state in STALE:
-            names = list(self._tables)
-            # Where the catalog has another version by now, that is the reason.
-            try:
-                with self._pool.session() as session:
-                    for name in names:
-                        known = self._tables[name].binding.version
-                        if self._catalog.find(lambda call: session.rows(session.run(call)), name) != known:
-                            self._catalog.forget(name)
-                            return _changed(name)
-            except (ServerError, ConnectionLostError, StructableError):
-                return translated(error, what)
+        if not isinstance(error, ServerError) or error.state not in STALE:
+            return translated(error, what)
+        # Where the catalog has another version by now, that is the reason; else somebody else changed the table.
+        try:
+            with self._pool.session() as session:
+                for name, table in self._tables.items():
+                    known = table.binding.version
+                    if self._catalog.find(lambda call: session.rows(session.run(call)), name) != known:
+                        self._catalog.forget(name)
+                        return _changed(name)
+                for table in self._tables.values():
+                    require_intact(
+                        lambda call: session.rows(session.run(call)), table.binding.schema, table.binding.version
+                    )
+        except StructableError as found:
+            return found
+        except (ServerError, ConnectionLostError):
+            return translated(error, what)
         return translated(error, what)
 
     # The end

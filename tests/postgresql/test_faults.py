@@ -135,9 +135,8 @@ def test_auto_commit_view_goes_on(storage: Storage, direct: Storage, proxy: Prox
         lambda: storage.table("t").count(),
         lambda: list(storage.table("t").scan()),
         lambda: storage.table("t").upsert({"k": 1, "n": 5}),
-        lambda: storage.admin.list(),
     ]
-    for call in calls[:4]:
+    for call in calls:
         trap = proxy.trap(ANYTHING, cut)
         call()
         trap.wait()
@@ -300,5 +299,5 @@ def test_server_ends_under_load(postgresql_server: Server, how: str) -> None:
         for worker, (sure, unknown) in enumerate(results):
             row = storage.table("t").read((worker,))
             assert row is not None
-            assert sure <= row["n"] <= sure + unknown, (worker, sure, unknown, row)
+            assert sure <= int(str(row["n"])) <= sure + unknown, (worker, sure, unknown, row)
         assert sum(sure for sure, _ in results) > 0
