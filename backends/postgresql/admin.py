@@ -187,7 +187,7 @@ class PostgreSQLAdmin(TableAdmin):
             self._catalog.forget(table)
 
 
-_DIALECT = PGDialect(paramstyle="numeric_dollar")  # others double each % of a name
+_DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # others double each % of a name
 _THERE_ALREADY = ("42P07", "42710")
 
 

@@ -24,7 +24,7 @@ def on_current_schema(
     """Make an operation that refuses its arguments look whether the table has changed, and try again if it has."""
 
     @wraps(operation)
-    def run(table: PostgreSQLTable, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def run(table: PostgreSQLTable, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if kwargs or len(args) != 1 or args[0].__class__ not in _PLAIN:
             # What can be consumed once only is kept for the second time.
             args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)  # type: ignore[assignment]

@@ -92,7 +92,7 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
         prepared = _prepare(work, schema, table, change, found)
         _build(work, schema, prepared, change, found, checked=set(table.building))
         _finish(work, schema, prepared, change, require_intact(work.ask, schema, prepared))
-    except StructableError:
+    except (StructableError, ServerError):
         with suppress(ServerError, ConnectionLostError, StorageUnavailableError):
             # Where somebody is in the way here too, the next call takes over.
             _undo(work, schema, table, prepared, change)

@@ -19,7 +19,6 @@ from structable.spi import (
     StorageUnavailableError,
     TableNotFoundError,
     TableSpecification,
-    UnsupportedOperationError,
     connect,
 )
 
@@ -187,14 +186,15 @@ def test_server_that_refuses(postgresql_server: Server) -> None:
         assert len(list(storage.table("t").scan_index("s", "a"))) == 1
         assert storage.run(lambda tx: tx.table("t").count(), read_only=True) == 1
         assert storage.admin.get_specification("t").indexes == ("s", "n")
-        for write in (
+        writes: list[Callable[[], None]] = [
             lambda: storage.table("t").upsert({"k": 2}),
             lambda: storage.admin.create(TableSpecification("u", [Field.int("k")], ["k"])),
             lambda: storage.admin.create_or_update(WIDER),
             lambda: storage.admin.drop("t"),
-        ):  # fmt: skip
+        ]
+        for write in writes:  # fmt: skip
             began = time.monotonic()
-            with pytest.raises((StorageUnavailableError, UnsupportedOperationError), match="lacks a right"):
+            with pytest.raises(StorageUnavailableError, match="lacks a right"):
                 write()
             assert time.monotonic() - began < 5
         assert storage.table("t").count() == 1
