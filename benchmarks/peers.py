@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from structable.spi import connect
 
-__all__ = ["bare_exchange", "owner"]
+__all__ = ["bare_exchange", "on_one_core", "owner"]
 
 _SPAWN = multiprocessing.get_context("spawn")
 _STARTED = 60.0
@@ -54,7 +55,8 @@ def owner(url: str) -> Iterator[None]:
         yield
 
 
-def _answer(pipe: Connection, path: str) -> None:
+def _answer(pipe: Connection, path: str, core: int) -> None:
+    os.sched_setaffinity(0, {core})
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         listener.listen(1)
@@ -67,10 +69,28 @@ def _answer(pipe: Connection, path: str) -> None:
 
 
 @contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keep this thread on the core of the process that answers `bare_exchange`."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextmanager
 def bare_exchange(folder: Path) -> Iterator[Callable[[int, int], None]]:
-    """Give a function that sends a frame of one size to another Python process and waits for one of another size."""
+    """Give a function that sends a frame of one size to another Python process and waits for one of another size.
+
+    It takes ten times as long where the two sleep and wake on different cores, and the scheduler puts them there or not
+    as it likes. So the other process stays on one core, and who calls the function goes there with `on_one_core`.
+    """
     path = str(folder / "bare")
-    with _process(_answer, path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+    with (
+        _process(_answer, path, min(os.sched_getaffinity(0))),
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
+    ):
         client.connect(path)
 
         def exchange(request: int, answer: int) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from structable.spi.errors import StorageUnavailableError
 
-from .database import PLYVEL_ERRORS, Database, RawSnapshot, border, translated, wait_until_outside
+from .border import border, wait_until_outside
+from .database import PLYVEL_ERRORS, Database, RawSnapshot, translated
 
 __all__ = ["READERS_LEAVE", "Access"]
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import socket
+import time
 from collections import deque
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -27,6 +28,8 @@ from .wire import Channel, ConnectionLostError, TimedOutError
 
 __all__ = ["Client"]
 
+_EARLY_SECONDS = 5.0
+
 
 class Home(Protocol):
     """What a client needs of its place."""
@@ -42,8 +45,8 @@ class Client(Route):
     ----------
     home : Home
         The place.
-    epoch : memoryview
-        Where the owner publishes the schema epoch.
+    shared : memoryview
+        The cells of `open_shared`.
     path : str
         The owner's socket.
     process : int
@@ -57,10 +60,10 @@ class Client(Route):
         If nobody answers there.
     """
 
-    def __init__(self, home: Home, epoch: memoryview[int], path: str, process: int, seconds: float) -> None:
+    def __init__(self, home: Home, shared: memoryview[int], path: str, process: int, seconds: float) -> None:
         self.id = os.urandom(16)
         self._home = home
-        self._epoch = epoch
+        self._shared = shared
         self._path = path
         self._process = process
         self._seconds = seconds
@@ -69,6 +72,7 @@ class Client(Route):
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._dropped = False
+        self._early_until = 0.0
         self.get = self._get
         # Idle for ever: snapshots belong to all connections together, and last as long as one of them does.
         self._anchor = self._connect()
@@ -178,6 +182,10 @@ class Client(Route):
         """Raise what an answer says that is not the one hoped for."""
         if frame[0] == wire.EPOCH:
             raise TransactionConflictError("the schema was changed since the transaction began")
+        if frame[0] == wire.LOST:
+            # Whoever tries again would perhaps be as late: for some time the owner takes snapshots at once.
+            self._early_until = time.monotonic() + _EARLY_SECONDS
+            raise TransactionConflictError(frame[1:].decode())
         if frame[0] == wire.ERROR:
             raise unpack_error(frame[1:])
         raise ConnectionLostError(f"unexpected answer {frame[0]}")
@@ -186,7 +194,7 @@ class Client(Route):
 
     def _get(self, key: bytes) -> bytes | None:
         try:
-            frame = self.ask(wire.GET, self._epoch[0].to_bytes(8, "little") + key)
+            frame = self.ask(wire.GET, self._shared[0].to_bytes(8, "little") + key)
         except ConnectionLostError:
             return self._home.failover(self).get(key)
         message = frame[0]
@@ -199,15 +207,23 @@ class Client(Route):
         return self.refuse(frame)
 
     def begin(self, read_only: bool) -> EngineSnapshot:
-        return RemoteSnapshot(self, next(self._snapshots), self._epoch[0], wire.READ_ONLY if read_only else 0)
+        shared = self._shared
+        place = shared[1]  # before the epoch, so that a schema change between the two conflicts
+        snapshot = RemoteSnapshot(self, next(self._snapshots), place, shared[0], wire.READ_ONLY if read_only else 0)
+        if self._early_until and not read_only:
+            if time.monotonic() < self._early_until:
+                snapshot.get(b"")  # no key is empty
+            else:
+                self._early_until = 0.0
+        return snapshot
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
         flags = wire.SYNC if sync else 0
-        number = epoch = 0
+        number = epoch = place = 0
         if snapshot is None:
             flags |= wire.UNCHECKED
         elif isinstance(snapshot, RemoteSnapshot) and snapshot.client is self:
-            number, epoch = snapshot.number, snapshot.epoch
+            number, epoch, place = snapshot.number, snapshot.epoch, snapshot.place
             flags |= snapshot.end()
         else:
             raise TransactionConflictError(OWNER_ENDED)
@@ -217,7 +233,7 @@ class Client(Route):
             connection = self.take()
             connection.sequence += 1
             frame = connection.call(
-                wire.COMMIT, wire.COMMIT_HEAD.pack(number, flags, epoch, connection.sequence) + body
+                wire.COMMIT, wire.COMMIT_HEAD.pack(number, flags, epoch, place, connection.sequence) + body
             )
         except TimedOutError:
             self.discard(connection)

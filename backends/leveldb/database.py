@@ -1,23 +1,12 @@
-"""The typed border to plyvel: a LevelDB database that can be closed under its readers, with structable's errors.
-
-plyvel crashes the process if a database is closed while another thread is inside one of its calls, for these release
-the interpreter lock. So the functions that call it are marked with `border`, look at a flag that says whether they
-still may, and `Database.close` raises the flag and waits until no thread's stack holds one of them. Whoever has looked
-is on some stack until the call is over, so this is safe, and it costs a reader nothing but the look.
-"""
+"""The typed surface of plyvel: a LevelDB database that can be closed under its readers, with structable's errors."""
 
 from __future__ import annotations
 
 import ctypes
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import CO_GENERATOR
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 import plyvel
 
@@ -29,6 +18,7 @@ from structable.spi.errors import (
     TransactionClosedError,
 )
 
+from .border import border, wait_until_outside
 from .history import CommitNode
 
 __all__ = [
@@ -40,12 +30,8 @@ __all__ = [
     "LocalSnapshot",
     "RawSnapshot",
     "WriteFailedError",
-    "border",
-    "wait_until_outside",
 ]
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 Changes = Mapping[bytes, bytes | None]
 
 FIRST_KEY = b"\x00\x00\x00\x00\x00"
@@ -55,8 +41,6 @@ LAST_KEY = b"\xff\xff\xff\xff\xff"
 plyvel takes an iterator that has become invalid for one that is at its end, and does not ask whether a damaged block
 was the reason. With keys around every interval, an iterator ends at a valid key, where plyvel does ask.
 """
-
-_BORDER: set[CodeType] = set()
 
 
 class DatabaseLockedError(StorageUnavailableError):
@@ -89,48 +73,6 @@ class RawIterator(Protocol):
     def __iter__(self) -> Iterator[Pair]: ...
     def close(self) -> None:
         """Free it."""
-
-
-def border(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Mark a function that calls plyvel."""
-    assert isinstance(function, FunctionType)
-    _BORDER.add(function.__code__)
-    return function
-
-
-def wait_until_outside(seconds: float, *, generators: bool = True) -> bool:
-    """Wait until every call of plyvel that another thread is in now has ended; False if one takes longer.
-
-    Parameters
-    ----------
-    seconds : float
-        How long to wait.
-    generators : bool
-        Whether running scans count: they read snapshots, so that only the end of a database concerns them.
-    """
-    deadline = time.monotonic() + seconds
-    waited_for = _frames_inside(generators)
-    pause = 0.00005
-    while waited_for:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-        pause = min(pause * 2, 0.01)
-        waited_for &= _frames_inside(generators)
-    return True
-
-
-def _frames_inside(generators: bool) -> set[FrameType]:
-    me = threading.get_ident()
-    inside: set[FrameType] = set()
-    for thread, top in sys._current_frames().items():
-        frame: FrameType | None = top if thread != me else None
-        while frame is not None:
-            code = frame.f_code
-            if code in _BORDER and (generators or not code.co_flags & CO_GENERATOR):
-                inside.add(frame)
-            frame = frame.f_back
-    return inside
 
 
 class Gate:
@@ -305,6 +247,16 @@ class LocalSnapshot(EngineSnapshot):
         self.node = node
         self.epoch = epoch
 
+    @classmethod
+    def unread(cls, node: CommitNode, epoch: int) -> LocalSnapshot:
+        """Return a snapshot that can be committed, and not read."""
+        return cls(_ENDED, _NO_GATE, node, epoch)
+
+    def hand_over(self) -> tuple[RawSnapshot, Gate]:
+        """Return plyvel's snapshot, which is somebody else's from now on, and the database's gate."""
+        raw, self._raw = self._raw, _ENDED
+        return raw, self._gate
+
     @border
     def get(self, key: bytes) -> bytes | None:
         if self._gate.shut:
@@ -346,6 +298,7 @@ class _Ended:
 
 
 _ENDED = _Ended()
+_NO_GATE = Gate()
 
 
 @border

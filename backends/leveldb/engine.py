@@ -17,12 +17,12 @@ from structable.backends.ordered.engine import (
 from structable.spi.errors import StorageUnavailableError
 
 from .database import CLOSED
-from .epoch import no_epoch
 from .folder import Folder
 from .place import INHERITED, Place
 from .route import NoRoute, Route
 from .runs import Runs
 from .settings import Settings
+from .shared import no_shared
 from .splits import plan_splits, read_split
 
 __all__ = ["LevelDBEngine"]
@@ -43,7 +43,7 @@ class LevelDBEngine(Engine):
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        self._epoch = no_epoch()
+        self._shared = no_shared()
         self.merge = _no_merge
         self.procedures: dict[str, Callable[[bytes], bytes]] = {}
         self._settings = settings
@@ -66,17 +66,17 @@ class LevelDBEngine(Engine):
         self._folder.prepare()
         self._place = Place.join(self._folder, self._settings, self)
 
-    def bind(self, route: Route, epoch: memoryview[int]) -> None:
+    def bind(self, route: Route, shared: memoryview[int]) -> None:
         """Go this way from now on."""
-        self._epoch = epoch
+        self._shared = shared
         self._route = route
         # Instance attributes, for the sake of one call less on each read.
         vars(self).update(get=route.get, begin=route.begin)
 
     @property
-    def epoch(self) -> int:  # type: ignore[override]
+    def epoch(self) -> int:
         """The number of the newest schema change in any process."""
-        return self._epoch[0]
+        return self._shared[0]
 
     def get(self, key: bytes) -> bytes | None:
         return self._route.get(key)
@@ -120,7 +120,7 @@ class LevelDBEngine(Engine):
             return
         self._closed = True
         place, self._place = self._place, None
-        self.bind(NoRoute(CLOSED), self._epoch)
+        self.bind(NoRoute(CLOSED), self._shared)
         if place is not None:
             place.leave(self)
 
@@ -128,7 +128,7 @@ class LevelDBEngine(Engine):
         """End, in a forked process."""
         self._closed = True
         self._place = None
-        self.bind(NoRoute(INHERITED), self._epoch)
+        self.bind(NoRoute(INHERITED), self._shared)
 
 
 def _no_merge(value: bytes | None, increments: Sequence[Increment]) -> bytes:

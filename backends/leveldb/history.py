@@ -14,7 +14,7 @@ from collections.abc import Iterable, Set
 from structable.backends.ordered.engine import ReadSet, WriteSet
 from structable.spi.errors import TransactionConflictError
 
-__all__ = ["BulkNode", "CommitNode", "check_conflicts", "node_of"]
+__all__ = ["BulkNode", "CommitNode", "Summary", "check_conflicts", "node_of"]
 
 _NOTHING: frozenset[bytes] = frozenset()
 _SORT_IN_PLACE_FROM = 1 << 16
@@ -34,6 +34,15 @@ class CommitNode:
     def __init__(self, written: frozenset[bytes] = _NOTHING) -> None:
         self.next: CommitNode | None = None
         self.written = written
+
+    @property
+    def size(self) -> int:
+        """About how much memory it takes, as a number of keys."""
+        return 1 + len(self.written)
+
+    def touched(self) -> Iterable[bytes]:
+        """Return the keys that `touched_any` knows one by one."""
+        return self.written
 
     def wrote_any(self, changes: WriteSet) -> bool:
         """Tell whether a write or an increment of `changes` meets one of this commit that it conflicts with."""
@@ -59,6 +68,13 @@ class _WideNode(CommitNode):
         self.derived = frozenset(changes.derived)
         self.changed_spaces = frozenset(changes.changed_spaces)
 
+    @property
+    def size(self) -> int:
+        return 1 + len(self.written) + len(self.incremented) + len(self.derived)
+
+    def touched(self) -> Iterable[bytes]:
+        return self.written | self.incremented | self.derived
+
     def wrote_any(self, changes: WriteSet) -> bool:
         return super().wrote_any(changes) or not self.incremented.isdisjoint(changes.writes)
 
@@ -79,6 +95,10 @@ class BulkNode(CommitNode):
         self._hashes = array("q")
         self._low: bytes | None = None
         self._high = b""
+
+    @property
+    def size(self) -> int:
+        return 1 + len(self._hashes) // 8
 
     def note(self, keys: Iterable[bytes]) -> None:
         """Add keys."""
@@ -114,6 +134,33 @@ class BulkNode(CommitNode):
             if place < len(hashes) and hashes[place] == wanted:
                 return True
         return False
+
+
+class Summary:
+    """What some consecutive commits have changed together.
+
+    Parameters
+    ----------
+    place : CommitNode
+        The commit before them.
+    last : CommitNode
+        The last of them.
+    """
+
+    def __init__(self, place: CommitNode, last: CommitNode) -> None:
+        self._keys: set[bytes] = set()
+        self._bulks: list[BulkNode] = []
+        node: CommitNode | None = place
+        while node is not last and node is not None:
+            node = node.next
+            if isinstance(node, BulkNode):
+                self._bulks.append(node)
+            elif node is not None:
+                self._keys.update(node.touched())
+
+    def touched_any(self, reads: ReadSet) -> bool:
+        """Tell whether one of them changed something that was read."""
+        return _meets(self._keys, reads) or any(bulk.touched_any(reads) for bulk in self._bulks)
 
 
 def node_of(changes: WriteSet) -> CommitNode:

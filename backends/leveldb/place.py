@@ -14,12 +14,12 @@ from structable.spi.errors import StorageUnavailableError
 
 from .client import Client
 from .database import CLOSED, DatabaseLockedError
-from .epoch import no_epoch, open_epoch
 from .folder import Folder
 from .markers import sweep_markers
 from .route import LocalRoute, NoRoute, Procedures, Route
 from .server import Server
 from .settings import Settings
+from .shared import no_shared, open_shared
 from .splits import sweep_plans
 from .store import LocalStore
 from .wire import ConnectionLostError, TimedOutError
@@ -39,7 +39,7 @@ class Participant(Protocol):
     merge: Callable[[bytes | None, Sequence[Increment]], bytes]
     procedures: Procedures
 
-    def bind(self, route: Route, epoch: memoryview[int]) -> None:
+    def bind(self, route: Route, shared: memoryview[int]) -> None:
         """Go this way from now on."""
 
     def abandon(self) -> None:
@@ -60,7 +60,7 @@ class Place:
         self._lock = threading.RLock()
         self._route: Route = NoRoute("the database was not opened yet")
         self._server: Server | None = None
-        self._epoch = no_epoch()
+        self.shared = no_shared()
 
     # Joining and leaving
 
@@ -83,7 +83,7 @@ class Place:
                 if isinstance(place._route, NoRoute):
                     place._elect()
                 else:
-                    participant.bind(place._route, place._epoch)
+                    participant.bind(place._route, place.shared)
         except BaseException:
             place.leave(participant)
             raise
@@ -188,36 +188,36 @@ class Place:
         try:
             create = folder.may_create()
             folder.check_clean()
-            epoch = open_epoch(folder.epoch, writable=True)
+            shared = open_shared(folder.epoch, writable=True)
         except OSError as error:
             raise StorageUnavailableError(f"the folder {folder.path} cannot be used: {error}") from error
         store = LocalStore(folder.database, settings.database, self)
         try:
             with store.exclusive():
                 # Whoever asks now waits in the store, except for this thread, which recovers through the engines.
-                self._go(LocalRoute(store, folder), epoch)
+                self._go(LocalRoute(store, folder), shared)
                 store.open(create=create)
             sweep_markers(store)
             sweep_plans(folder)
             self._server = Server(folder, store, self, settings.request_timeout)
             self._server.start()
         except BaseException:
-            self._go(before, self._epoch)
+            self._go(before, self.shared)
             store.close()
             raise
 
     def _connect(self, socket: str, process: int) -> None:
         try:
-            epoch = open_epoch(self.folder.epoch, writable=False)
+            shared = open_shared(self.folder.epoch, writable=False)
         except (OSError, ValueError) as error:
             raise ConnectionLostError(str(error)) from error
-        self._go(Client(self, epoch, socket, process, self.settings.request_timeout), epoch)
+        self._go(Client(self, shared, socket, process, self.settings.request_timeout), shared)
 
-    def _go(self, route: Route, epoch: memoryview[int]) -> None:
+    def _go(self, route: Route, shared: memoryview[int]) -> None:
         self._route = route
-        self._epoch = epoch
+        self.shared = shared
         for participant in list(self._participants):
-            participant.bind(route, epoch)
+            participant.bind(route, shared)
 
     # What the store and the server need from above
 
@@ -237,7 +237,7 @@ class Place:
 
     def epoch_changed(self, epoch: int) -> None:
         """Tell the epoch to every engine of every process."""
-        self._epoch[0] = epoch
+        self.shared[0] = epoch
 
     def _any_participant(self) -> Participant:
         try:

@@ -60,7 +60,18 @@ class Owner(Protocol):
 
 
 class RemoteSnapshot(EngineSnapshot):
-    """A snapshot in the owning process. It begins with the first read, and one that is lost is a conflict.
+    """A snapshot in the owning process; one that is lost is a conflict.
+
+    The owner takes it with the first read, or not at all where nothing is read. It has its place in the history all the
+    same, the commit that was the newest one when the transaction began:
+
+    - Where the first operation is a read, the owner's snapshot is the transaction's, and conflicts count from it.
+    - Where it is a write, `pin` is called, and conflicts count from the place noted. A snapshot that the owner takes
+      for a later read comes too late, and serves for what nobody has changed since the place: that is as it was then.
+      A read of anything else is a conflict.
+    - Where nothing is read, conflicts count from the place noted.
+
+    The owner knows the places of its newest commits; a place that it does not know is a conflict.
 
     Parameters
     ----------
@@ -68,17 +79,20 @@ class RemoteSnapshot(EngineSnapshot):
         The way to the owner.
     number : int
         Its number, among this client's.
+    place : int
+        The number of the newest commit when the transaction began.
     epoch : int
         The schema epoch that it must have.
     flags : int
         `wire.READ_ONLY` or 0.
     """
 
-    __slots__ = ("_ended", "_flags", "client", "epoch", "number")
+    __slots__ = ("_ended", "_flags", "client", "epoch", "number", "place")
 
-    def __init__(self, client: Owner, number: int, epoch: int, flags: int) -> None:
+    def __init__(self, client: Owner, number: int, place: int, epoch: int, flags: int) -> None:
         self.client = client
         self.number = number
+        self.place = place
         self.epoch = epoch
         self._flags = flags | wire.BEGIN
         self._ended = False
@@ -89,13 +103,17 @@ class RemoteSnapshot(EngineSnapshot):
         self._ended = True
         return self._flags
 
+    def pin(self) -> None:
+        if self._flags & wire.BEGIN:
+            self._flags |= wire.PINNED
+
     def _require_open(self) -> None:
         if self._ended:
             raise TransactionClosedError("the snapshot was closed")
 
     def _reference(self, flags: int = 0) -> bytes:
         self._require_open()
-        return wire.REFERENCE.pack(self.number, self._flags | flags, self.epoch)
+        return wire.REFERENCE.pack(self.number, self._flags | flags, self.epoch, self.place)
 
     def _begun(self) -> None:
         self._flags &= ~wire.BEGIN

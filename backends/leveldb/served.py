@@ -18,11 +18,13 @@ from .database import LocalSnapshot
 from .failures import pack_error
 from .folder import Folder
 from .markers import drop_markers, marker_key, marker_value
+from .recent import PlaceLostError
 from .store import LocalStore
 from .wire import Channel, ConnectionLostError, TimedOutError
 
 __all__ = ["Owner", "ServedConnection", "Session"]
 
+_BODY = 1 + wire.REFERENCE.size
 _FIRST_CHUNK = 32
 _CHUNK = 1024
 _CHUNK_BYTES = 1 << 17
@@ -162,7 +164,7 @@ class ServedConnection:
                 else:
                     send(wire.VALUE, value)
             elif message == wire.READ:
-                value = self._snapshot(frame).get(frame[14:])
+                value = self._snapshot(frame).get(frame[_BODY:])
                 if value is None:
                     send(wire.ABSENT)
                 else:
@@ -179,7 +181,7 @@ class ServedConnection:
                 if snapshot is not None:
                     snapshot.close()
             elif message == wire.READ_MANY:
-                keys, _ = wire.unpack_present(frame, 14)
+                keys, _ = wire.unpack_present(frame, _BODY)
                 send(wire.VALUES, wire.pack_texts(self._snapshot(frame).get_many(keys)))
             elif message == wire.SCAN:
                 self._begin_scan(frame)
@@ -199,6 +201,8 @@ class ServedConnection:
                 raise ConnectionLostError(f"unknown message {message}")
         except _EpochChangedError:
             send(wire.EPOCH)
+        except PlaceLostError as error:
+            send(wire.LOST, str(error).encode())
         except (ConnectionLostError, TimedOutError, struct.error, IndexError):
             raise
         except Exception as error:
@@ -228,36 +232,49 @@ class ServedConnection:
             raise _EpochChangedError
 
     def _snapshot(self, frame: bytes) -> LocalSnapshot:
-        number, flags, epoch = wire.REFERENCE.unpack_from(frame, 1)
+        number, flags, epoch, place = wire.REFERENCE.unpack_from(frame, 1)
         if not flags & wire.BEGIN:
             try:
                 return self._session.snapshots[number]
             except KeyError:
                 raise TransactionConflictError("the transaction's snapshot is gone") from None
-        snapshot = self._store.begin(bool(flags & wire.READ_ONLY))
+        snapshot = self._begin_late(place) if flags & wire.PINNED else self._store.begin(bool(flags & wire.READ_ONLY))
         if snapshot.epoch != epoch:
             snapshot.close()
             raise _EpochChangedError
         self._session.snapshots[number] = snapshot
         return snapshot
 
-    def _commit(self, frame: bytes) -> None:
-        number, flags, _, sequence = wire.COMMIT_HEAD.unpack_from(frame, 1)
-        changes = wire.unpack_changes(frame, 1 + wire.COMMIT_HEAD.size)
-        session = self._session
-        snapshot: LocalSnapshot | None = None
-        if not flags & wire.UNCHECKED:
-            snapshot = self._snapshot(frame)
-            session.snapshots.pop(number, None)
+    def _begin_late(self, place: int) -> LocalSnapshot:
+        self._working = True  # like a commit, it waits for a bulk commit
         try:
-            self._store.commit(snapshot, changes, bool(flags & wire.SYNC), {self._marker_key: marker_value(sequence)})
+            return self._store.begin_late(place)
+        finally:
+            with self._sending:
+                self._working = False
+
+    def _commit(self, frame: bytes) -> None:
+        number, flags, epoch, place, sequence = wire.COMMIT_HEAD.unpack_from(frame, 1)
+        changes = wire.unpack_changes(frame, 1 + wire.COMMIT_HEAD.size)
+        store = self._store
+        snapshot: LocalSnapshot | None = None
+        if flags & (wire.BEGIN | wire.READ_ONLY) == wire.BEGIN:
+            # Nothing was read: nobody will look at the state.
+            snapshot = store.begin_unread(place)
+            if snapshot.epoch != epoch:
+                raise _EpochChangedError
+        elif not flags & wire.UNCHECKED:
+            snapshot = self._snapshot(frame)
+            del self._session.snapshots[number]
+        try:
+            store.commit(snapshot, changes, bool(flags & wire.SYNC), {self._marker_key: marker_value(sequence)})
         finally:
             if snapshot is not None:
                 snapshot.close()
 
     def _begin_scan(self, frame: bytes) -> None:
-        _, flags, _ = wire.REFERENCE.unpack_from(frame, 1)
-        bounds, _ = wire.unpack_present(frame, 14)
+        _, flags, _, _ = wire.REFERENCE.unpack_from(frame, 1)
+        bounds, _ = wire.unpack_present(frame, _BODY)
         self._end_scan()
         begin, end = bounds
         self._scan = self._snapshot(frame).scan(begin, end, reverse=bool(flags & wire.REVERSE))

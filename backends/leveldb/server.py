@@ -140,6 +140,7 @@ class Server:
     def attach(self, client: bytes, number: int, connection: ServedConnection) -> Session:
         """Return the session of a client."""
         with self._lock:
+            self.store.count_commits()
             session = self._sessions.setdefault(client, Session(client))
             session.connections[number] = connection
             return session

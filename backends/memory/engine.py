@@ -81,7 +81,7 @@ class MemoryEngine(Engine):
         self._closed = False
 
     @property
-    def epoch(self) -> int:  # type: ignore[override]
+    def epoch(self) -> int:
         """Number of the newest schema change."""
         return self._stored.epoch
 

@@ -98,6 +98,14 @@ class EngineSnapshot(ABC):
     epoch: int
     """The engine's schema epoch in this state."""
 
+    def pin(self) -> None:
+        """Take note that the transaction has its first write, if nothing was read before.
+
+        An engine that puts the snapshot off to the first read needs to know: the state read must not be younger than
+        this. Whoever commits without it reads nothing after the first write.
+        """
+        return None
+
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
@@ -159,15 +167,20 @@ class SplitPlan:
 class Engine(ABC):
     """A flat ordered map with snapshots and atomic, optimistically checked commits. Safe to share between threads."""
 
-    epoch: int
-    """Number of the newest schema change. An attribute or a cheap property: it must be up to date, in every process,
-    before the commit that changed the schema returns in any of them, so that `begin` needs no round trip to know it."""
-
     merge: Callable[[bytes | None, Sequence[Increment]], bytes]
     """Applies increments to a row's value; set by the layer above. Raises `InvalidFieldError` on overflow."""
 
     procedures: dict[str, Callable[[bytes], bytes]]
     """What `delegate` runs; set by the layer above."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """Number of the newest schema change, cheap to read.
+
+        It is up to date, in every process, before the commit that changed the schema returns in any of them, so that
+        `begin` needs no round trip to know it.
+        """
 
     def start(self) -> None:
         """Begin service; the layer above calls it once `merge` and `procedures` are set, before anything else.

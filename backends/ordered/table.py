@@ -229,6 +229,8 @@ class OrderedTable(StructuredTable):
     # Writing
 
     def _put(self, raw_key: bytes, raw: bytes | None) -> None:
+        if not self.writes:
+            self._snapshot.pin()
         self.writes[raw_key] = raw
         if self.increments:
             self.increments.pop(raw_key, None)
@@ -238,6 +240,8 @@ class OrderedTable(StructuredTable):
         if not self._tx.writable:
             self._tx.refuse_write()
         encoded = self.binding.encode_full(row) or self._changed(row)
+        if not self.writes:
+            self._snapshot.pin()
         self.writes[encoded[0]] = encoded[1]
         if self.increments:
             self.increments.pop(encoded[0], None)
@@ -264,6 +268,8 @@ class OrderedTable(StructuredTable):
             written: Mapping[bytes, bytes | None] = self._merged_rows(given)
         else:
             written = dict(encoded)  # type: ignore[arg-type]
+        if not self.writes:
+            self._snapshot.pin()
         self.writes.update(written)
         for raw_key in self.increments.keys() & written.keys() if self.increments else ():
             del self.increments[raw_key]
@@ -356,6 +362,8 @@ class OrderedTable(StructuredTable):
         if binding.maintained and (field in binding.schema.maintained or self._get(raw_key) is None):
             self._put(raw_key, binding.incremented(self._get(raw_key), (step,)))
             return
+        if not self.increments:
+            self._snapshot.pin()
         self.increments[raw_key] = (*self.increments.get(raw_key, ()), step)
 
     def delete(self, key: Key) -> None:

@@ -54,7 +54,8 @@ def _find(
             pieces[name] = encode_value(binding.spec.field(field), value)
         return Call(statement, [pieces[name] for name in order])
 
-    rows = tx.rows_of(tx.ask(table, build))
+    key = tuple([encode_value(field, row[field.name]) for field in table.binding.key_fields])
+    rows = tx.rows_of(tx.ask(table, build, key))
     return Found(True, rows[0]) if rows else Found(False, ())
 
 
@@ -77,10 +78,13 @@ def find_size(
     return int(str(found.values[0])) if found.row else None
 
 
-def find_value(tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], field: str) -> Value:
-    """Return a field of the row of a checked key; None also if there is no row."""
-    found = _find(tx, table, ("find_value", field), lambda binding: [binding.core.c[field]], row, {})
-    return found.values[0] if found.row else None  # type: ignore[return-value]
+def find_value(tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], field: str) -> Found:
+    """Return a field of the row of a checked key, and the size of the row."""
+
+    def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
+        return [binding.core.c[field], statements.row_size(binding, {})]
+
+    return _find(tx, table, ("find_value", field), columns, row, {})
 
 
 def find_swap(

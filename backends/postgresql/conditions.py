@@ -132,7 +132,7 @@ class Conditions:
         if field.type is FieldType.STRING:
             test: sa.ColumnElement[bool] = sa.func.starts_with(column, parameter)
         else:
-            test = sa.func.substring(column, 1, sa.func.length(parameter)) == parameter
+            test = sa.func.substring(column, sa.literal_column("1"), sa.func.length(parameter)) == parameter
         if negated:
             return sa.not_(test)
         return sa.and_(column >= parameter, test)  # which an index can answer

@@ -99,9 +99,9 @@ class PostgreSQLTable(StructuredTable):
         tx.require_usable()
         checked = self.binding.key(key)
         names = None if columns is None else self.binding.shape_of(columns).columns
-        result = tx.ask(self, lambda binding: read_call(binding, checked, binding.shape_of(names)))
+        pieces = tuple(self.binding.key_pieces(checked))
+        result = tx.ask(self, lambda binding: read_call(binding, checked, binding.shape_of(names)), pieces)
         binding = self.binding
-        pieces = tuple(binding.key_pieces(checked))
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
         if not result.ntuples:
@@ -225,7 +225,7 @@ class PostgreSQLTable(StructuredTable):
     def _write(self, names: tuple[str, ...], row: dict[str, Value], key: Pieces, size: int, *, there: bool) -> None:
         """Defer the change of a row that is there, or of one that may be."""
         kind = statements.change if there else statements.put
-        self._tx.defer(self, lambda binding: _row_call(binding, kind, names, row))
+        self._tx.defer(self, lambda binding: _row_call(binding, kind, names, row), key)
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
         self._seen[key] = size
@@ -342,16 +342,16 @@ class PostgreSQLTable(StructuredTable):
         self._require_integer(field)
         step = int(str(check_value(spec.name, spec.field(field), amount)))
         row: dict[str, Value] = dict(zip(spec.primary_key, checked, strict=True))
-        before = find_value(self._tx, self, row, field)
+        found = find_value(self._tx, self, row, field)
+        before = found.values[0] if found.row else None
         total = (before if isinstance(before, int) else 0) + step
         bits = spec.field(field).type.integer_bits
         if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
             raise InvalidFieldError(spec.name, field, f"{before or 0} incremented by {step} overflows {bits} bits")
         row[field] = total
-        self._tx.defer(
-            self, lambda binding: _row_call(binding, statements.put, binding.ordered((*spec.primary_key, field)), row)
-        )
-        self._seen.pop(self._key_of(row), None)
+        size = int(str(found.values[1])) if found.row else 0
+        names = self.binding.ordered((*spec.primary_key, field))
+        self._write(names, row, self._key_of(row), size + _DECIMAL_SLACK, there=found.row)
 
     def _require_integer(self, field: object) -> None:
         spec = self.binding.spec
@@ -370,8 +370,9 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.delete`."""
         self._tx.require_writable()
         checked = self.binding.key(key)
-        self._seen[tuple(self.binding.key_pieces(checked))] = _ABSENT
-        self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), binding.key_pieces(checked)))
+        key = tuple(self.binding.key_pieces(checked))
+        self._seen[key] = _ABSENT
+        self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), binding.key_pieces(checked)), key)
 
     # Writing many rows
 

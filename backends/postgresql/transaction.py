@@ -26,6 +26,7 @@ from .failures import STALE, ConnectionLostError, ServerError, translated
 from .inspection import require_intact
 from .outcome import was_committed
 from .pool import SessionPool
+from .row_codec import Pieces
 from .session import Call, Session, Statement
 from .snapshots import is_visible
 from .table import PostgreSQLTable
@@ -56,14 +57,23 @@ class Work:
         The table.
     build : callable
         Makes the call for a version of the table.
+    key : tuple of bytes, optional
+        The only row that it reads or writes; None is any row.
     """
 
-    __slots__ = ("build", "call", "table")
+    __slots__ = ("build", "call", "key", "table")
 
-    def __init__(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call]) -> None:
+    def __init__(
+        self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
+    ) -> None:
         self.table = table
         self.build = build
         self.call = build(table.binding)
+        self.key = key
+
+    def meets(self, other: Work) -> bool:
+        """Tell whether both may concern one row."""
+        return self.table is other.table and (self.key is None or other.key is None or self.key == other.key)
 
 
 class PostgreSQLTransaction(Transaction):
@@ -136,13 +146,18 @@ class PostgreSQLTransaction(Transaction):
         """Whether writes are refused."""
         return self._read_only
 
-    def ask(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call]) -> pq.abc.PGresult:
-        """Run a statement now, and what was deferred before it, in one round trip."""
-        return self._exchange(None, Work(table, build))
+    def ask(
+        self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
+    ) -> pq.abc.PGresult:
+        """Run a statement now, in one round trip with the writes deferred before, if it may read what they write.
 
-    def defer(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call]) -> None:
-        """Run a statement with whatever comes next, the commit at the latest: nobody waits for its result."""
-        self._pending.append(Work(table, build))
+        Other writes stay deferred: a lock that is not held keeps nobody waiting.
+        """
+        return self._exchange(None, Work(table, build, key))
+
+    def defer(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+        """Run a write when something has to see it, with the commit at the latest: nobody waits for its result."""
+        self._pending.append(Work(table, build, key))
         if len(self._pending) >= _MOST_PENDING:
             self.flush()
 
@@ -190,9 +205,12 @@ class PostgreSQLTransaction(Transaction):
     def _exchange(self, call: Call | None, work: Work | None) -> pq.abc.PGresult:
         if not self.usable:
             self.refuse()
+        all_of_it = call is None and (work is None or any(work.meets(one) for one in self._pending))
         for attempt in range(1, _ATTEMPTS + 1):
+            calls = [one.call for one in self._pending] if all_of_it else []
+            last = call if work is None else work.call
             try:
-                result = self._attempt(call if work is None else work.call)
+                result = self._attempt(calls if last is None else [*calls, last])
             except _NewerTableError as newer:
                 if self._answered or attempt == _ATTEMPTS:
                     self.fail(_changed(newer.name))
@@ -201,22 +219,21 @@ class PostgreSQLTransaction(Transaction):
                 if not stale or self._answered or attempt == _ATTEMPTS:
                     self.fail(self._explained(error, "the transaction"))
             else:
-                for one in self._pending if work is None else [*self._pending, work]:
+                sent = self._pending if all_of_it else []
+                for one in sent if work is None else [*sent, work]:
                     one.table.verified = True
                 # From here on a restart would lose something: an answer that was given, or writes that were sent.
-                self._answered = self._answered or bool(self._pending) or call is not None or work is not None
-                self._pending.clear()
+                self._answered = self._answered or bool(sent) or call is not None or work is not None
+                if all_of_it:
+                    self._pending.clear()
                 return result
             self._restart(work)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _attempt(self, last: Call | None) -> pq.abc.PGresult:
+    def _attempt(self, calls: list[Call]) -> pq.abc.PGresult:
         session = self._session
         if session is None:
             session = self._session = self._pool.acquire()
-        calls = [work.call for work in self._pending]
-        if last is not None:
-            calls.append(last)
         if self._begun:
             return session.pipeline(calls)[-1] if len(calls) > 1 else session.run(calls[0])
         identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT

@@ -10,7 +10,8 @@ from structable.spi import Isolation, Range, Storage, StructuredTable, col
 
 from .case import ConformanceCase, OpenSession
 from .interleaving import Session
-from .samples import ITEMS, item, keys, plain
+from .samples import ITEMS, NOTED, item, keys, plain
+from .worker import BLIND_WRITES
 
 __all__ = ["ConflictRules"]
 
@@ -138,6 +139,22 @@ class ConflictRules(ConformanceCase):
         self.write(one, ON_A_ROW[second], 1)
         assert not one.commit()
         assert keys(contested.scan()) == [(OUTSIDE,)]
+
+    @pytest.mark.parametrize("kind", list(BLIND_WRITES))
+    @pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
+    def test_blind_write_counts_from_the_first_operation(
+        self, session: OpenSession, storage: Storage, kind: str, isolation: Isolation
+    ) -> None:
+        """What others commit after a transaction's first write conflicts, though it read nothing before."""
+        storage.admin.create(NOTED)
+        table = storage.table("noted")
+        table.upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 1}])
+        one = session(isolation)
+        one.step(lambda transaction: BLIND_WRITES[kind](transaction.table("noted"), "a"))
+        table.upsert({"id": "b", "n": 5})
+        one.step(lambda transaction: BLIND_WRITES[kind](transaction.table("noted"), "b"))
+        assert not one.commit()
+        assert plain(table.scan(columns=["id", "n"])) == [{"id": "a", "n": 1}, {"id": "b", "n": 5}]
 
     def test_row_deleted_and_made_again_conflicts(self, session: OpenSession, contested: StructuredTable) -> None:
         """A row that others deleted and inserted again with the same content was written."""

@@ -31,6 +31,7 @@ from .case import ConformanceCase, OpenSession
 from .clients import Client
 from .concurrency import insist
 from .samples import ITEMS, NOTED, item, keys, plain
+from .worker import BLIND_WRITES
 
 __all__ = ["ProcessCases"]
 
@@ -212,6 +213,48 @@ class ProcessCases(ConformanceCase):
         assert other.next() is True
         assert not one.commit()
         assert plain(storage.table("items").scan()) == [item(1, n=2)]
+
+    @pytest.mark.parametrize("kind", list(BLIND_WRITES))
+    @pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
+    def test_blind_write_of_another_process_counts_from_the_first_operation(
+        self, start: StartClient, storage: Storage, kind: str, isolation: Isolation
+    ) -> None:
+        """What is committed after a transaction's first write conflicts, in whichever processes the two are."""
+        storage.admin.create(NOTED)
+        table = storage.table("noted")
+        table.upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 1}])
+        other = start("write_blindly", kind, isolation)
+        assert other.next() == "written"
+        table.upsert({"id": "b", "n": 5})
+        other.say("commit")
+        assert other.next() is False
+        assert plain(table.scan(columns=["id", "n"])) == [{"id": "a", "n": 1}, {"id": "b", "n": 5}]
+        other = start("write_blindly", kind, isolation)
+        assert other.next() == "written"
+        table.upsert({"id": "c", "n": 5})
+        other.say("commit")
+        assert other.next() is True
+
+    @pytest.mark.parametrize("indexes", [[], ["note"]], ids=["plain", "indexed"])
+    def test_read_after_a_blind_write_of_another_process(
+        self, start: StartClient, storage: Storage, indexes: list[str]
+    ) -> None:
+        """A transaction whose first operation is a write never reads what was committed after it."""
+        storage.admin.create(TableSpecification("noted", NOTED.fields, ["id"], indexes))
+        table = storage.table("noted")
+        table.upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 1}])
+        for changed, known in (("b", 1), ("c", 5)):
+            other = start("write_blindly", "upsert", Isolation.SNAPSHOT)
+            assert other.next() == "written"
+            table.upsert({"id": changed, "n": 5})
+            other.say("read")
+            found = other.next()
+            if changed == "c":
+                assert found is not None, "nobody has written what it reads"
+            if found is not None:
+                assert found["n"] == known
+                other.say("commit")
+                assert other.next() is (changed == "c")
 
 
 class ForkCases(ConformanceCase):

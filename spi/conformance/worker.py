@@ -23,6 +23,7 @@ from structable.spi import (
     StagedWrite,
     Storage,
     StorageUnavailableError,
+    StructuredTable,
     TableAlreadyExistsError,
     TableSpecification,
     Transaction,
@@ -34,7 +35,7 @@ from structable.spi import (
 
 from .bank import transfer
 
-__all__ = ["COMMANDS", "decoded", "encoded"]
+__all__ = ["BLIND_WRITES", "COMMANDS", "decoded", "encoded"]
 
 
 def encoded(something: object) -> str:
@@ -122,6 +123,49 @@ def hold_open(storage: Storage, table: str, row: dict[str, Value]) -> Iterator[o
         yield True
 
 
+def _noted(key: str) -> dict[str, Value]:
+    return {"id": key, "note": "blind", "n": 2}
+
+
+BLIND_WRITES: dict[str, Callable[[StructuredTable, str], object]] = {
+    "upsert": lambda table, key: table.upsert(_noted(key)),
+    "upsert_many": lambda table, key: table.upsert_many([_noted(key)]),
+    "replace": lambda table, key: table.replace(_noted(key)),
+    "increment": lambda table, key: table.increment((key,), "n"),
+    "delete": lambda table, key: table.delete((key,)),
+}
+"""Writes of a row of NOTED by its key; all but the delete need not look at it."""
+
+
+def write_blindly(storage: Storage, kind: str, isolation: Isolation) -> Iterator[object]:
+    """Write row "a" of NOTED, and with the word "commit" row "b"; tell whether both were committed.
+
+    With the word "read", tell what is in row "b" first, or None for a conflict.
+    """
+    storage.table("noted").count()  # so that looking the table up is not the first read
+    transaction = storage.transaction(isolation)
+    write = BLIND_WRITES[kind]
+    write(transaction.table("noted"), "a")
+    yield "written"
+    if wait_for_a_word() == "read":
+        try:
+            row = transaction.table("noted").read(("b",))
+        except TransactionConflictError:
+            transaction.rollback()
+            yield None
+            return
+        yield None if row is None else dict(row)
+        wait_for_a_word()
+    try:
+        write(transaction.table("noted"), "b")
+        transaction.commit()
+    except TransactionConflictError:
+        transaction.rollback()
+        yield False
+    else:
+        yield True
+
+
 def obey(storage: Storage) -> Iterator[object]:
     """Call the functions that come, pickled by name, with the storage and arguments; answer with what they return."""
     yield "ready"
@@ -180,6 +224,7 @@ COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
     "create": create,
     "write_pairs": write_pairs,
     "hold_open": hold_open,
+    "write_blindly": write_blindly,
     "obey": obey,
 }
 """What a process can be started for."""

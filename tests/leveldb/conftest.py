@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from structable.backends.leveldb.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
 
-from .support import Process, open_engine
+from .support import SERVE, Process, open_engine
 
 
 @pytest.fixture
@@ -36,3 +37,12 @@ def run(folder: Path) -> Iterator[Callable[[str], Process]]:
     yield start
     for process in started:
         process.close()
+
+
+@pytest.fixture
+def client(folder: Path, run: Callable[[str], Process]) -> LevelDBEngine:
+    """An engine whose database another process owns."""
+    assert run(SERVE).hear() == "ready"
+    engine = open_engine(folder)
+    assert isinstance(engine._route, Client)
+    return engine

@@ -29,15 +29,6 @@ from .support import SERVE, SPACE, Process, key, make_engine, open_engine, put, 
 Run = Callable[[str], Process]
 
 
-@pytest.fixture
-def client(folder: Path, run: Run) -> LevelDBEngine:
-    """An engine whose database another process owns."""
-    assert run(SERVE).hear() == "ready"
-    engine = open_engine(folder)
-    assert isinstance(engine._route, Client)
-    return engine
-
-
 def test_client_reads_and_writes_as_the_owner_does(client: LevelDBEngine) -> None:
     rows = {key(f"{number:05}"): os.urandom(number % 300 + 1) for number in range(5_000)}
     client.commit(None, WriteSet(dict(rows)))
@@ -139,7 +130,7 @@ say(engine.epoch)
 def test_get_on_its_way_during_a_schema_change_is_told(client: LevelDBEngine) -> None:
     route = client._route
     assert isinstance(route, Client)
-    route._epoch = memoryview(bytearray(8)).cast("Q")
+    route._shared = memoryview(bytearray(16)).cast("Q")
     client.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
     with pytest.raises(SchemaChangedError):
         client.get(key("s"))

@@ -38,7 +38,7 @@ class SQLiteEngine(Engine):
         self._commit_lock = threading.Lock()
 
     @property
-    def epoch(self) -> int:  # type: ignore[override]
+    def epoch(self) -> int:
         """Number of the newest schema change: read each time, for any process may have made one."""
         with self._database.connection() as connection:
             return int(connection.execute("SELECT epoch FROM state").fetchone()[0])

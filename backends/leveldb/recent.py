@@ -1,0 +1,56 @@
+"""`RecentCommits`: commits by number, so that a client's transaction has its place in the history without a request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from structable.spi.errors import TransactionConflictError
+
+from .history import CommitNode
+
+__all__ = ["PlaceLostError", "RecentCommits"]
+
+_MOST = 1 << 16
+"""Commits and keys together: some 15 MB."""
+
+
+class PlaceLostError(TransactionConflictError):
+    """The place of a client's transaction in the history is of no use; a snapshot taken at once would have been."""
+
+
+class RecentCommits:
+    """The newest commits and their numbers, the newest of which is in shared memory, where clients note it.
+
+    Numbers start at the clock's nanoseconds, or above the number that is there, and rise by one: no owner of a database
+    gives away a number of an earlier one. As many commits are kept as have 65,536 commits and keys together.
+
+    Parameters
+    ----------
+    shared : memoryview
+        The cells of `open_shared`.
+    tail : CommitNode
+        The newest commit.
+    """
+
+    def __init__(self, shared: memoryview[int], tail: CommitNode) -> None:
+        self._shared = shared
+        self._oldest = self._newest = max(shared[1] + 1, time.time_ns())
+        self._nodes = {self._newest: tail}
+        self._size = tail.size
+        self.find: Callable[[int], CommitNode | None] = self._nodes.get
+        """Returns the commit of a number, or None where it is no longer, or was never, among these."""
+        shared[1] = self._newest
+
+    def append(self, node: CommitNode) -> None:
+        """Add the newest commit, which is in the history and not acknowledged yet; for the thread that commits."""
+        # An interruption between any two lines leaves what the next commit can go on with.
+        number = self._newest + 1
+        self._nodes[number] = node
+        self._size += node.size
+        self._newest = number
+        while self._size > _MOST and self._oldest < number:
+            oldest = self._nodes.pop(self._oldest, None)
+            self._oldest += 1
+            self._size -= oldest.size if oldest is not None else 0
+        self._shared[1] = number

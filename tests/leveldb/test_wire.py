@@ -1,0 +1,135 @@
+"""A connection between two processes: frames, and how long it polls for them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from structable.backends.leveldb import wire
+from structable.backends.leveldb.wire import Channel, ConnectionLostError, TimedOutError
+from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
+
+FRAME = b"\x01\x00\x00\x00%c" % wire.DONE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        WriteSet(),
+        WriteSet({b"key": b"value"}),
+        WriteSet({b"key": b"value"}, spaces={b"abcd"}),
+        WriteSet({b"key": None}, spaces={b"abcd"}),
+        WriteSet({b"key": b"value", b"gone": None}, spaces={b"abcd"}),
+        WriteSet(spaces={b"abcd"}),
+        WriteSet({b"key": b"value"}, spaces={b"abcd", b"efgh"}),
+        WriteSet({b"key": b"value"}, spaces={b"abcd"}, reads=ReadSet()),
+        WriteSet({b"key": b"value"}, spaces={b"abcd"}, derived={b"entry": b"\x00"}),
+        WriteSet(increments={b"key": (Increment(b"schema", "n", -1),)}, spaces={b"abcd"}, changed_spaces={b"abcd"}),
+    ],
+)
+def test_write_set_travels_whole(changes: WriteSet) -> None:
+    body = wire.pack_changes(changes)
+    assert wire.unpack_changes(b"head" + body, 4) == changes
+    with pytest.raises(ValueError, match="1 bytes behind"):
+        wire.unpack_changes(body + b"x", 0)
+
+
+class Waiting:
+    """Stands for a socket on which a frame comes to those alone who wait for it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.looks: list[int] = []
+        self.waits = 0
+        channel._receive = self.receive
+
+    def receive(self, size: int, flags: int = 0) -> bytes:
+        if flags & socket.MSG_DONTWAIT:
+            self.looks.append(self.waits)
+            raise BlockingIOError
+        self.waits += 1
+        return FRAME
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    sockets = socket.socketpair()
+    here, there = (Channel(end, receive_seconds=0.2, send_seconds=0.2) for end in sockets)
+    yield here, there
+    here.close()
+    there.close()
+
+
+def test_frames_come_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    bodies = [b"", b"x", b"y" * 5_000, b"z"]
+    for body in bodies:
+        there.send(wire.VALUE, body)
+        there.send(wire.KEEP_ALIVE)
+    assert [here.receive() for _ in bodies] == [bytes([wire.VALUE]) + body for body in bodies]
+
+
+def test_silence_times_out_and_a_closed_connection_is_lost(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    for _ in range(2):  # after polling, and without it
+        with pytest.raises(TimedOutError):
+            here.receive()
+    there.close()
+    with pytest.raises(ConnectionLostError):
+        here.receive()
+
+
+def test_frame_that_is_there_is_found_by_polling(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    there.send(wire.DONE)
+    receive, flags = here._receive, []
+
+    def watched(size: int, how: int = 0) -> bytes:
+        flags.append(how)
+        return receive(size, how)
+
+    here._receive = watched
+    assert here.receive() == bytes([wire.DONE])
+    assert flags == [socket.MSG_DONTWAIT]
+
+
+def test_polling_in_vain_ends(ends: tuple[Channel, Channel]) -> None:
+    """A connection whose frames come late sleeps, but for one wait in 256."""
+    waiting = Waiting(ends[0])
+    for _ in range(2_000):
+        ends[0].receive()
+    assert waiting.waits == 2_000
+    polled = set(waiting.looks)
+    assert {0, 2} <= polled
+    assert len(polled) <= 8 + 2_000 // 256
+
+
+def test_one_thread_polls_at_a_time(ends: tuple[Channel, Channel]) -> None:
+    """A process with many connections must not burn a core, or pass the interpreter's lock round, for each of them."""
+    waiting = Waiting(ends[0])
+    with wire._polling:
+        ends[0].receive()
+    assert not waiting.looks
+    ends[0].receive()
+    assert waiting.looks
+
+
+def test_core_that_others_compute_on_is_not_given_away_again(
+    ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who polls gives it away, and comes back milliseconds later; who sleeps is woken at once."""
+    now = 0.0
+    monkeypatch.setattr(wire, "perf_counter", lambda: now)
+    waiting = Waiting(ends[0])
+
+    def look(size: int, flags: int = 0) -> bytes:
+        nonlocal now
+        if flags:
+            now += 0.003
+        return waiting.receive(size, flags)
+
+    ends[0]._receive = look
+    for _ in range(300):
+        ends[0].receive()
+    assert waiting.looks == [0, 257]
