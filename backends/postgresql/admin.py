@@ -1,50 +1,40 @@
-"""`PostgreSQLAdmin`: creation, change and removal of tables, each in one transaction of the server's."""
+"""`PostgreSQLAdmin`: creation, change and removal of tables, each seen by others at once and as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.schema import CreateTable
 
 from structable.spi import (
+    DataCorruptionError,
+    InvalidFieldError,
     InvalidSpecificationError,
-    StorageUnavailableError,
-    StructableError,
     TableAdmin,
     TableAlreadyExistsError,
     TableNotFoundError,
     TableSpecification,
 )
+from structable.spi.schema_change import plan_schema_change
 
+from .admin_work import AdminWork, TableLock, alone
 from .binding import TableBinding, TableVersion
-from .catalog import Ask, Catalog, encode_specification
+from .catalog import Ask, Catalog, encode_specification, is_name
 from .failures import ConnectionLostError, ServerError, translated
-from .names import CATALOG, column_name, index_name, qualified, quoted, token_name
+from .indexes import index_definition
+from .inspection import inspect
+from .names import CATALOG, column_name, qualified, quoted, token_name
 from .pool import SessionPool
-from .session import Call, Session, Statement, command
+from .schema_change import change_table, remove_index, token_definition
+from .session import Call, Statement, command
 
-__all__ = ["PostgreSQLAdmin", "index_definition", "token_definition"]
+__all__ = ["PostgreSQLAdmin"]
 
 Result = TypeVar("Result")
 _TEXT = 25
-_BIGINT = 20
-
-
-def token_definition(schema: str, table: TableVersion) -> str:
-    """Return the command that makes the function that stands for a version of a table."""
-    name = qualified(schema, token_name(table.id, table.version))
-    return f"create function {name}() returns boolean language sql immutable parallel safe as 'select true'"
-
-
-def index_definition(binding: TableBinding, field: str, *, concurrently: bool = False) -> str:
-    """Return the command that makes the index of a field, which also has the order of its rows."""
-    name = quoted(index_name(binding.version.id, field))
-    key = ", ".join(quoted(column_name(one)) for one in binding.spec.primary_key)
-    how = "concurrently " if concurrently else ""
-    return f"create index {how}{name} on {binding.qualified} ({quoted(column_name(field))} nulls first, {key})"
 
 
 class PostgreSQLAdmin(TableAdmin):
@@ -68,41 +58,67 @@ class PostgreSQLAdmin(TableAdmin):
 
     def create(self, spec: TableSpecification) -> None:
         """See `TableAdmin.create`."""
+        _require_specification(spec)
+        with self._alone(spec.name) as work:
+            if self._existing(work, spec) is not None:
+                raise TableAlreadyExistsError(spec.name)
+            self._create(work, spec)
 
-        def body(session: Session, ask: Ask) -> None:
-            found = self._catalog.find(ask, spec.name, any_case=True)
-            if found is not None:
-                if found.spec.name == spec.name:
-                    raise TableAlreadyExistsError(spec.name)
-                raise _differs_by_case(spec.name, found.spec.name)
-            self._make(session, ask, spec)
+    def _existing(self, work: AdminWork, spec: TableSpecification) -> TableVersion | None:
+        found = self._catalog.find(work.ask, spec.name, any_case=True)
+        if found is not None and found.spec.name != spec.name:
+            raise InvalidSpecificationError(
+                f"table {spec.name!r} differs from the table {found.spec.name!r} by case alone"
+            )
+        return found
 
-        self._change(spec.name, body)
+    def _create(self, work: AdminWork, spec: TableSpecification) -> None:
+        try:
+            work.change(lambda: self._make(work, spec))
+        except ServerError as error:
+            if error.state in _THERE_ALREADY:
+                raise DataCorruptionError(
+                    f"the schema {self._catalog.schema!r} holds something named {spec.name!r} that is not in "
+                    f"structable's catalog {CATALOG}: {error.message}"
+                ) from error
+            raise
 
-    def _make(self, session: Session, ask: Ask, spec: TableSpecification) -> None:
+    def _make(self, work: AdminWork, spec: TableSpecification) -> None:
         specification, building = encode_specification(TableVersion(0, 1, spec))
         insert = Statement(
             f"insert into {self._table} (name, folded, version, specification, building) "
             "values ($1, lower($1), 1, $2, $3) returning id",
             (_TEXT, _TEXT, _TEXT),
         )
-        made = ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
+        made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
         table = TableVersion(int(str(made[0][0])), 1, spec)
         binding = TableBinding(self._catalog.schema, table)
         key = ", ".join(quoted(column_name(name)) for name in spec.primary_key)
         text = str(CreateTable(binding.core).compile(dialect=_DIALECT)).strip()
         primary = f", constraint {quoted(f'_k{table.id:x}')} primary key ({key}))"
-        session.pipeline(
+        schema = self._catalog.schema
+        work.session.pipeline(
             [
                 command(text.removesuffix(")").rstrip() + primary),
-                command(token_definition(self._catalog.schema, table)),
-                *(command(index_definition(binding, field)) for field in spec.indexes),
+                command(token_definition(schema, table)),
+                *(
+                    command(index_definition(schema, spec.name, table.id, field, spec.primary_key))
+                    for field in spec.indexes
+                ),
             ]
         )
 
     def create_or_update(self, spec: TableSpecification) -> None:
         """See `TableAdmin.create_or_update`."""
-        raise NotImplementedError
+        _require_specification(spec)
+        with self._alone(spec.name) as work:
+            found = self._existing(work, spec)
+            if found is None:
+                self._create(work, spec)
+                return
+            change = plan_schema_change(found.spec, spec)
+            if not change.empty:
+                change_table(work, self._catalog.schema, found, change)
 
     def exists(self, table: str) -> bool:
         """See `TableAdmin.exists`."""
@@ -121,26 +137,36 @@ class PostgreSQLAdmin(TableAdmin):
 
     def drop(self, table: str) -> None:
         """See `TableAdmin.drop`."""
-
-        def body(session: Session, ask: Ask) -> None:
-            found = self._catalog.find(ask, table)
+        if not is_name(table):
+            return
+        with self._alone(table) as work:
+            found = self._catalog.find(work.ask, table)
             if found is None:
                 return
-            delete = Call(Statement(f"delete from {self._table} where name = $1", (_TEXT,)), (table.encode(),))
+            there = inspect(work.ask, self._catalog.schema, found).exists
+            name = qualified(self._catalog.schema, table)
             token = qualified(self._catalog.schema, token_name(found.id, found.version))
-            session.pipeline(
-                [
-                    command(f"drop table if exists {qualified(self._catalog.schema, table)}"),
-                    command(f"drop function if exists {token}()"),
-                    delete,
-                ]
-            )
-
-        self._change(table, body)
+            delete = Statement(f"delete from {self._table} where name = $1", (_TEXT,))
+            calls = [
+                *([command(f"drop table {name}")] if there else []),
+                command(f"drop function if exists {token}()"),
+                Call(delete, (table.encode(),)),
+            ]
+            lock = TableLock(name, "access exclusive") if there else None
+            work.change(lambda: work.session.pipeline(calls), lock=lock)
 
     def drop_index(self, table: str, field: str) -> None:
         """See `TableAdmin.drop_index`."""
-        raise NotImplementedError
+        if not is_name(table):
+            raise TableNotFoundError(table)
+        with self._alone(table) as work:
+            found = self._catalog.find(work.ask, table)
+            if found is None:
+                raise TableNotFoundError(table)
+            if field not in (*found.spec.indexes, *found.building):
+                indexed = ", ".join(found.spec.indexes) or "none"
+                raise InvalidFieldError(table, str(field), f"has no index; indexed are: {indexed}")
+            remove_index(work, self._catalog.schema, found, field)
 
     # How
 
@@ -151,48 +177,20 @@ class PostgreSQLAdmin(TableAdmin):
             except (ServerError, ConnectionLostError) as error:
                 raise translated(error, "reading the catalog") from error
 
-    def _change(self, table: object, body: Callable[[Session, Ask], Result]) -> Result:
-        """Run a transaction of changes; one at a time in the schema."""
-        if isinstance(table, str):
+    @contextmanager
+    def _alone(self, table: str) -> Iterator[AdminWork]:
+        self._catalog.forget(table)
+        try:
+            with alone(self._pool, self._catalog.schema, table, self._ddl_timeout) as work:
+                yield work
+        finally:
             self._catalog.forget(table)
-        milliseconds = max(1, round(self._ddl_timeout * 1_000))
-        lock = qualified(self._catalog.schema, CATALOG)
-        with self._pool.session() as session:
-            try:
-                session.pipeline(
-                    [
-                        command("begin"),
-                        command(f"set local lock_timeout = {milliseconds}"),
-                        command(f"lock table {lock} in share row exclusive mode"),
-                    ]
-                )
-                result = body(session, lambda call: session.rows(session.run(call)))
-                session.pipeline((command("commit"),))
-            except (ServerError, ConnectionLostError) as error:
-                _roll_back(session)
-                if isinstance(error, ServerError) and error.state == _LOCK_NOT_AVAILABLE:
-                    raise StorageUnavailableError(
-                        f"table {table!r} is in use by open transactions; waited {self._ddl_timeout:g} s "
-                        "(ddl_timeout), and nothing was changed"
-                    ) from error
-                raise translated(error, f"changing table {table!r}") from error
-            except BaseException:
-                _roll_back(session)
-                raise
-        if isinstance(table, str):
-            self._catalog.forget(table)
-        return result
 
 
-_DIALECT = PGDialect(paramstyle="named")  # which leaves a % in a name as it is
-_LOCK_NOT_AVAILABLE = "55P03"
+_DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # others double each % of a name
+_THERE_ALREADY = ("42P07", "42710")
 
 
-def _roll_back(session: Session) -> None:
-    if not session.closed:
-        with suppress(ServerError, ConnectionLostError):
-            session.pipeline((command("rollback"),))
-
-
-def _differs_by_case(wanted: str, there: str) -> StructableError:
-    return InvalidSpecificationError(f"table {wanted!r} differs from the existing table {there!r} by case alone")
+def _require_specification(spec: object) -> None:
+    if not isinstance(spec, TableSpecification):
+        raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")

@@ -9,6 +9,7 @@ from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
+from .catalog import is_name
 from .connecting import Connecting
 from .storage import PostgreSQLStorage
 
@@ -70,7 +71,7 @@ class PostgreSQLBackend(Backend):
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
         parameters = _parameters(url, options)
         schema = str(options["schema"])
-        if not schema or "\0" in schema or len(schema.encode(errors="replace")) > 63:
+        if not is_name(schema) or not 1 <= len(schema.encode()) <= 63:
             raise ValueError(f"schema is {schema!r}; it must be a name of 1 to 63 bytes")
         if schema.startswith("pg_") or schema == "information_schema":
             raise ValueError(f"schema is {schema!r}, which belongs to PostgreSQL itself")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import TypeGuard
 
 from structable.spi import DataCorruptionError, StructableError, TableNotFoundError
 from structable.spi.documents import specification_from_document, specification_to_document
@@ -12,11 +13,15 @@ from .binding import TableBinding, TableVersion
 from .names import CATALOG, FORMAT, JOBS, qualified, quoted
 from .session import Call, Session, Statement, Values, command
 
-__all__ = ["FORMAT_VERSION", "Catalog", "encode_specification", "prepare"]
+__all__ = ["FORMAT_VERSION", "Catalog", "encode_specification", "is_name", "prepare"]
 
 FORMAT_VERSION = 1
 _TEXT = 25
-_COLUMNS = "id, version, specification, building, changed_by::text"
+# A restored dump has the numbers of another server's transactions: one that is yet to come here made nothing.
+_COLUMNS = (
+    "id, version, specification, building, "
+    "case when pg_visible_in_snapshot(changed_by, pg_current_snapshot()) then changed_by::text else '0' end"
+)
 
 Ask = Callable[[Call], list[Values]]
 """Runs a statement and returns its rows."""
@@ -25,6 +30,17 @@ Ask = Callable[[Call], list[Values]]
 def encode_specification(table: TableVersion) -> tuple[str, str]:
     """Return what the catalog keeps of a table: its specification and the indexes that are being built, as JSON."""
     return json.dumps(specification_to_document(table.spec)), json.dumps(list(table.building))
+
+
+def is_name(name: object) -> TypeGuard[str]:
+    """Tell whether the server can be asked about a table of this name at all."""
+    if not isinstance(name, str) or "\0" in name:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Catalog:
@@ -73,13 +89,9 @@ class Catalog:
 
     def find(self, ask: Ask, name: object, *, any_case: bool = False) -> TableVersion | None:
         """Return the record of a table; with `any_case` of one whose name may differ in case."""
-        if not isinstance(name, str) or "\0" in name:
+        if not is_name(name):
             return None
-        try:
-            piece = name.encode()
-        except UnicodeEncodeError:
-            return None
-        rows = ask(Call(self._by_folded_name if any_case else self._by_name, (piece,)))
+        rows = ask(Call(self._by_folded_name if any_case else self._by_name, (name.encode(),)))
         return self._version(rows[0]) if rows else None
 
     def names(self, ask: Ask) -> list[str]:

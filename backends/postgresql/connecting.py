@@ -21,6 +21,7 @@ __all__ = ["Connecting"]
 
 _LONG = struct.Struct(">q")
 _TIMESTAMPTZ = 1184
+_OLDEST = 140_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +60,25 @@ class Connecting:
         except psycopg.Error as error:
             reason = " ".join(str(error).split())
             raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+        version = connection.info.server_version
+        if version < _OLDEST:
+            connection.close()
+            raise StorageUnavailableError(
+                f"cannot use {self.shown}: it is PostgreSQL {version // 10_000}.{version % 10_000}, "
+                f"and structable needs {_OLDEST // 10_000} or later"
+            )
         try:
             connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
-            connection.execute(
-                "select " + ", ".join("set_config(%s, %s, false)" for _ in self.settings),
+            found = connection.execute(
+                "select array(select pid from pg_stat_activity where datid is null and usesysid is null), "
+                + ", ".join("set_config(%s, %s, false)" for _ in self.settings),
                 [part for setting in self.settings.items() for part in setting],
-            )
+            ).fetchone()
         except psycopg.Error as error:
             connection.close()
             reason = " ".join(str(error).split())
             raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
-        return Session(connection)
+        return Session(connection, frozenset(found[0] if found else ()))
 
 
 class _UtcLoader(Loader):

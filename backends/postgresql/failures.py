@@ -15,6 +15,8 @@ __all__ = ["STALE", "ConnectionLostError", "ServerError", "server_error", "trans
 
 STALE = frozenset({"42P01", "42883", "42703", "0A000", "42704", "3F000"})
 """A table, function, column, plan or schema is not, or no longer, what the statement was made for."""
+_GONE = ("cache lookup failed for ", "could not open relation with OID ")
+"""What the server says, in no other language, where something went between the parsing and the run of a statement."""
 _CONFLICTS = frozenset({"40001", "40P01", "23505"})
 _UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
 
@@ -54,6 +56,8 @@ def server_error(result: pq.abc.PGresult) -> Exception:
 
     if state.startswith((b"57P01", b"57P02", b"57P03", b"57P05")):
         return ConnectionLostError(text(pq.DiagnosticField.MESSAGE_PRIMARY))  # it ends the connection
+    if state == b"XX000" and text(pq.DiagnosticField.MESSAGE_PRIMARY).startswith(_GONE):
+        state = b"42883"
     return ServerError(
         state.decode(), text(pq.DiagnosticField.MESSAGE_PRIMARY), text(pq.DiagnosticField.MESSAGE_DETAIL)
     )

@@ -12,6 +12,7 @@ from structable.spi import Row, RowIterator, TransactionClosedError
 
 from .binding import TableBinding
 from .queries import ScanRequest, scan_statement
+from .rows import made_rows
 from .session import Call, Statement, command
 
 if TYPE_CHECKING:
@@ -73,8 +74,6 @@ class ScanRows(RowIterator):
         return command(f"fetch {rows} from {self._cursor}")
 
     def _take(self, result: pq.abc.PGresult, wanted: int) -> None:
-        from .table import made_rows
-
         count = result.ntuples
         self._done = count < wanted
         self._rows = iter(made_rows(self._tx.rows_of(result), self._shape))

@@ -76,11 +76,15 @@ class Session:
     ----------
     connection : psycopg.Connection
         In autocommit mode.
+    server : frozenset of int
+        Processes that a server has from its start, or its recovery from a crash, to its end.
     """
 
-    def __init__(self, connection: psycopg.Connection) -> None:
+    def __init__(self, connection: psycopg.Connection, server: frozenset[int]) -> None:
+        self.server = server
         self._connection = connection
         self._pg = connection.pgconn
+        self._process = self._pg.backend_pid  # which a closed connection no longer tells
         self._wait = connection.wait
         self.released = 0.0
         """When it was last given back to the pool, by the monotonic clock."""
@@ -96,7 +100,7 @@ class Session:
     @property
     def process(self) -> int:
         """The server's process that serves this connection."""
-        return self._pg.backend_pid
+        return self._process
 
     @property
     def usable(self) -> bool:

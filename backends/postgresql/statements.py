@@ -28,6 +28,7 @@ __all__ = [
     "RowStatement",
     "batch_upsert",
     "change",
+    "current",
     "delete_row",
     "lookup",
     "lookup_many",
@@ -40,6 +41,12 @@ __all__ = [
 
 def _columns(binding: TableBinding, names: Sequence[str]) -> list[sa.ColumnElement[Any]]:
     return [binding.core.c[name] for name in names] or [_number(1)]
+
+
+def current(binding: TableBinding) -> Statement:
+    """Return the statement that the server refuses unless the binding is of the table's current version."""
+    found: Statement = binding.kept("current", lambda: Statement(f"select {binding.token}"))
+    return found
 
 
 def lookup(binding: TableBinding, names: tuple[str, ...]) -> Statement:

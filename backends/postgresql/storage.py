@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from structable.spi import (
     Filter,
+    InvalidFieldError,
     Isolation,
     Key,
     Range,
@@ -36,10 +37,10 @@ from .connecting import Connecting
 from .failures import STALE, ConnectionLostError, ServerError, translated
 from .jobs import WriteJobs
 from .pool import SessionPool
+from .rows import decode_row, read_call
 from .scanning import ScanRows
 from .split_reading import SplitReader, SplitState
 from .splits import plan_table_scan
-from .table import decode_row, read_call
 from .transaction import PostgreSQLTransaction
 
 if TYPE_CHECKING:
@@ -212,8 +213,11 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         binding = self._catalog.known(self._name)
         if binding is None:
             return super().read(key, names)
-        shape = binding.shape_of(names)
-        checked, pieces = binding.encoded_key(key)
+        try:
+            shape = binding.shape_of(names)
+            checked, pieces = binding.encoded_key(key)
+        except InvalidFieldError:
+            return super().read(key, names)  # the table may have changed
         pool = self._pool
         session = pool.acquire()
         try:

@@ -20,7 +20,6 @@ from structable.spi import (
     TableSpecification,
     Value,
 )
-from structable.spi.rows import RowShape
 from structable.spi.values import (
     MAX_ROW_SIZE,
     check_changes,
@@ -37,15 +36,16 @@ from .bulk_changes import delete_matching, update_matching
 from .conditional import find_row, find_size, find_swap, find_value
 from .explaining import explain_scan
 from .queries import ScanRequest, count_statement, scan_request
+from .renewal import on_current_schema
 from .row_codec import Pieces
+from .rows import decode_row, made_rows, multi_read_call, read_call
 from .scanning import ScanRows
-from .session import Call, Values
-from .types import array
+from .session import Call
 
 if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction
 
-__all__ = ["PostgreSQLTable", "decode_row", "made_rows", "read_call"]
+__all__ = ["PostgreSQLTable"]
 
 _ALL = Range()
 _ABSENT = -1
@@ -67,6 +67,8 @@ class PostgreSQLTable(StructuredTable):
     def __init__(self, transaction: PostgreSQLTransaction, binding: TableBinding) -> None:
         self._tx = transaction
         self.binding = binding
+        self.verified = False
+        """Whether the server has accepted a statement of the binding's, in this transaction."""
         # Keys in binary, of rows that were read or written here: about how many bytes the row has at most, or that
         # there is none. What is known to be there is changed by a plain UPDATE, which may wait for the commit.
         self._seen: dict[Pieces, int] = {}
@@ -75,10 +77,21 @@ class PostgreSQLTable(StructuredTable):
     def specification(self) -> TableSpecification:
         """The table's schema as of the transaction's snapshot."""
         self._tx.require_usable()
+        if not self.verified:
+            self.renew()
         return self.binding.spec
+
+    def renew(self) -> bool:
+        """Have the server say whether the binding is the table's current version; tell whether there is another now."""
+        if self.verified:
+            return False
+        before = self.binding
+        self._tx.ask(self, lambda binding: Call(statements.current(binding)))
+        return self.binding is not before
 
     # Reading
 
+    @on_current_schema
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         """See `StructuredTable.read`."""
         tx = self._tx
@@ -98,6 +111,7 @@ class PostgreSQLTable(StructuredTable):
             self._seen[pieces] = size + _DECIMAL_SLACK * result.nfields + sum(len(piece or b"") for piece in pieces)
         return decode_row(tx.rows_of(result)[0], checked, binding.shape_of(names))
 
+    @on_current_schema
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
         """See `StructuredTable.multi_read`."""
         tx = self._tx
@@ -125,6 +139,7 @@ class PostgreSQLTable(StructuredTable):
             self.binding, ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
         )
 
+    @on_current_schema
     def scan(
         self,
         range: Range = _ALL,
@@ -138,6 +153,7 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.scan`."""
         return ScanRows(self._tx, self, self._request((range,), where, columns, order_by, reverse, limit))
 
+    @on_current_schema
     def multi_scan(
         self,
         ranges: Iterable[Range],
@@ -151,6 +167,7 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.multi_scan`."""
         return ScanRows(self._tx, self, self._request(ranges, where, columns, order_by, reverse, limit))
 
+    @on_current_schema
     def scan_index(
         self,
         field: str,
@@ -167,6 +184,7 @@ class PostgreSQLTable(StructuredTable):
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return ScanRows(self._tx, self, request.with_index_value(self.binding, field, value))
 
+    @on_current_schema
     def explain(
         self,
         range: Range = _ALL,
@@ -181,6 +199,7 @@ class PostgreSQLTable(StructuredTable):
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return explain_scan(self._tx, self, request)
 
+    @on_current_schema
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
         """See `StructuredTable.count`."""
         wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
@@ -225,6 +244,7 @@ class PostgreSQLTable(StructuredTable):
             self._seen.clear()
         self._seen[key] = size
 
+    @on_current_schema
     def upsert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.upsert`."""
         self._tx.require_writable()
@@ -251,12 +271,14 @@ class PostgreSQLTable(StructuredTable):
             raise FieldSizeLimitError(self.binding.spec.name, "row", size, MAX_ROW_SIZE)
         return size
 
+    @on_current_schema
     def replace(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.replace`."""
         self._tx.require_writable()
         checked = check_row(self.binding.write_spec, row)
         self.upsert({**dict.fromkeys(self.binding.spec.field_names), **checked})
 
+    @on_current_schema
     def insert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.insert`."""
         self._tx.require_writable()
@@ -270,6 +292,7 @@ class PostgreSQLTable(StructuredTable):
             raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
         self._write(names, given, key, sum([len(piece) for piece in pieces if piece is not None]), there=False)
 
+    @on_current_schema
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         """See `StructuredTable.update`."""
         self._tx.require_writable()
@@ -305,6 +328,7 @@ class PostgreSQLTable(StructuredTable):
         check_row_size(spec, {**start, **row})
         return start
 
+    @on_current_schema
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         """See `StructuredTable.compare_and_swap`."""
         self._tx.require_writable()
@@ -323,6 +347,7 @@ class PostgreSQLTable(StructuredTable):
         self._write(self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
         return True
 
+    @on_current_schema
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
         """See `StructuredTable.increment`."""
         self._tx.require_writable()
@@ -354,6 +379,7 @@ class PostgreSQLTable(StructuredTable):
             reason = f"is of type {kind.value}; only integer fields can be incremented"
             raise InvalidFieldError(spec.name, field, reason)
 
+    @on_current_schema
     def delete(self, key: Key) -> None:
         """See `StructuredTable.delete`."""
         self._tx.require_writable()
@@ -363,6 +389,7 @@ class PostgreSQLTable(StructuredTable):
 
     # Writing many rows
 
+    @on_current_schema
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """See `StructuredTable.upsert_many`."""
         self._tx.require_writable()
@@ -370,6 +397,7 @@ class PostgreSQLTable(StructuredTable):
         self._seen.clear()
         upsert_batch(self._tx, self, given)
 
+    @on_current_schema
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
         """See `StructuredTable.delete_all`."""
         self._tx.require_writable()
@@ -377,6 +405,7 @@ class PostgreSQLTable(StructuredTable):
         self._seen.clear()
         return delete_matching(self._tx, self, request)
 
+    @on_current_schema
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
         """See `StructuredTable.update_all`."""
         self._tx.require_writable()
@@ -384,31 +413,3 @@ class PostgreSQLTable(StructuredTable):
         request = self._request((range,), where)
         self._seen.clear()
         return update_matching(self._tx, self, request, checked)
-
-
-def read_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
-    """Return the call that reads the fields of one row outside its key, which never changes its types."""
-    return Call(statements.lookup(binding, shape.columns[len(key) :]), key)
-
-
-def decode_row(values: Values, key: tuple[Value, ...], shape: RowShape) -> Row:
-    """Return the row of a key, and of the values that `read_call` asked for."""
-    return Row(shape, key + values if len(shape.columns) > len(key) else key)
-
-
-def multi_read_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) -> Call:
-    """Return the call that reads rows of many keys, in key order and each once."""
-    columns = zip(*dict.fromkeys(keys), strict=True)
-    arrays = [array(binding.oids[name], one) for name, one in zip(binding.spec.primary_key, columns, strict=True)]
-    return Call(statements.lookup_many(binding, shape.columns), arrays)
-
-
-def made_rows(values: list[Values], shape: RowShape) -> list[Row]:
-    """Return rows of all columns of a shape."""
-    kind, new = shape.row_type, object.__new__
-    rows: list[Row] = []
-    for one in values:
-        row = new(kind)
-        row._values = one
-        rows.append(row)
-    return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn
@@ -22,6 +23,7 @@ from structable.spi import (
 from .binding import TableBinding
 from .catalog import Catalog
 from .failures import STALE, ConnectionLostError, ServerError, translated
+from .inspection import require_intact
 from .outcome import was_committed
 from .pool import SessionPool
 from .row_codec import Pieces
@@ -217,9 +219,13 @@ class PostgreSQLTransaction(Transaction):
                 if not stale or self._answered or attempt == _ATTEMPTS:
                     self.fail(self._explained(error, "the transaction"))
             else:
+                sent = self._pending if all_of_it else []
+                for one in sent if work is None else [*sent, work]:
+                    one.table.verified = True
+                # From here on a restart would lose something: an answer that was given, or writes that were sent.
+                self._answered = self._answered or bool(sent) or call is not None or work is not None
                 if all_of_it:
                     self._pending.clear()
-                self._answered = self._answered or call is not None or work is not None
                 return result
             self._restart(work)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -248,11 +254,7 @@ class PostgreSQLTransaction(Transaction):
         try:
             for name, table in self._tables.items():
                 self._catalog.forget(name)
-                with self._pool.session() as session:
-                    table.binding = self._catalog.lookup(
-                        lambda call, session=session: session.rows(session.run(call)),
-                        name,  # type: ignore[misc]
-                    )
+                table.binding = self._looked_up(name)
             for one in [*self._pending, *([] if work is None else [work])]:
                 one.call = one.build(one.table.binding)
         except (ServerError, ConnectionLostError) as error:
@@ -260,19 +262,29 @@ class PostgreSQLTransaction(Transaction):
         except StructableError as error:
             self.fail(error)
 
+    def _looked_up(self, name: str) -> TableBinding:
+        with self._pool.session() as session:
+            return self._catalog.lookup(lambda call: session.rows(session.run(call)), name)
+
     def _explained(self, error: Exception, what: str) -> StructableError:
-        if isinstance(error, ServerError) and error.state in STALE:
-            names = list(self._tables)
-            # Where the catalog has another version by now, that is the reason.
-            try:
-                with self._pool.session() as session:
-                    for name in names:
-                        known = self._tables[name].binding.version
-                        if self._catalog.find(lambda call: session.rows(session.run(call)), name) != known:
-                            self._catalog.forget(name)
-                            return _changed(name)
-            except (ServerError, ConnectionLostError, StructableError):
-                return translated(error, what)
+        if not isinstance(error, ServerError) or error.state not in STALE:
+            return translated(error, what)
+        # Where the catalog has another version by now, that is the reason; else somebody else changed the table.
+        try:
+            with self._pool.session() as session:
+                for name, table in self._tables.items():
+                    known = table.binding.version
+                    if self._catalog.find(lambda call: session.rows(session.run(call)), name) != known:
+                        self._catalog.forget(name)
+                        return _changed(name)
+                for table in self._tables.values():
+                    require_intact(
+                        lambda call: session.rows(session.run(call)), table.binding.schema, table.binding.version
+                    )
+        except StructableError as found:
+            return found
+        except (ServerError, ConnectionLostError):
+            return translated(error, what)
         return translated(error, what)
 
     # The end
@@ -296,12 +308,13 @@ class PostgreSQLTransaction(Transaction):
             self._end(rollback=False)
             return
         session = self.session
+        sent = time.monotonic()
         try:
             result = session.pipeline([*(work.call for work in self._pending), COMMIT])[-1]
             if result.command_status != b"COMMIT":
                 raise ServerError("40000", "the server rolled the transaction back")
         except ConnectionLostError as error:
-            self._resolve(session, error)
+            self._resolve(session, sent, error)
         except ServerError as error:
             self.fail(self._explained(error, "the commit"))
         except BaseException:
@@ -309,15 +322,14 @@ class PostgreSQLTransaction(Transaction):
             raise
         self._end(rollback=False)
 
-    def _resolve(self, session: Session, error: ConnectionLostError) -> None:
+    def _resolve(self, session: Session, sent: float, error: ConnectionLostError) -> None:
         """Find out what became of the commit, where the connection broke."""
-        process = session.process
         self._release(rollback=False)
         if self._number is None:
             self.fail(
                 StorageUnavailableError(f"the connection was lost during the commit, which wrote nothing: {error}")
             )
-        committed = was_committed(self._pool, self._number, process)
+        committed = was_committed(self._pool, self._number, session, sent)
         if committed is None:
             self.fail(
                 CommitOutcomeUnknownError(

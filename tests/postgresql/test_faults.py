@@ -1,0 +1,303 @@
+"""Faults of the server and of the way to it: the outcome that is reported is the truth, and the pool heals."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Field,
+    Isolation,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    TransactionConflictError,
+    connect,
+)
+
+from .proxy import ANYTHING, COMMIT, Cut, Proxy, statement
+from .server import Server
+from .shared import Schema
+
+TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"])
+INDEXED = TableSpecification("t", [*TABLE.fields, Field.int("added")], ["k"], ["s"])
+
+
+@pytest.fixture
+def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
+    with Proxy(postgresql_schema.conninfo) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def direct(postgresql_url: str) -> Iterator[Storage]:
+    """Connect past the proxy."""
+    with connect(postgresql_url) as storage:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert_many([{"k": number, "n": 0} for number in range(5)])
+        yield storage
+
+
+@pytest.fixture
+def storage(postgresql_url: str, proxy: Proxy, direct: Storage) -> Iterator[Storage]:
+    with connect(proxy.url(postgresql_url)) as storage:
+        assert storage.table("t").count() == 5
+        yield storage
+
+
+def processes(schema: Schema, name: str) -> int:
+    """Return how many server processes serve connections of an application name."""
+    with psycopg.connect(schema.conninfo) as connection:
+        row = connection.execute("select count(*) from pg_stat_activity where application_name = %s", [name]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the server does."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize(("cut", "done"), [(Cut.BEFORE, False), (Cut.AFTER, True)])
+def test_connection_lost_around_the_commit(
+    storage: Storage, direct: Storage, proxy: Proxy, isolation: Isolation, cut: Cut, done: bool
+) -> None:
+    """A commit whose answer was lost is looked up: it returns if it happened, and says that it did not otherwise."""
+    transaction = storage.transaction(isolation)
+    transaction.table("t").upsert({"k": 1, "n": 1})
+    transaction.table("t").read((2,))
+    trap = proxy.trap(COMMIT, cut)
+    if done:
+        transaction.commit()
+    else:
+        with pytest.raises(StorageUnavailableError):
+            transaction.commit()
+    trap.wait()
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == int(done)
+    storage.table("t").upsert({"k": 1, "n": 7})
+
+
+def test_commit_that_cannot_be_looked_up(
+    storage: Storage, direct: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the server cannot be asked, the outcome is unknown, and `run` does not try again."""
+    from structable.backends.postgresql import outcome
+
+    monkeypatch.setattr(outcome.was_committed, "__kwdefaults__", {"seconds": 0.5})
+    times = 0
+
+    def body(transaction: object) -> None:
+        nonlocal times
+        times += 1
+        transaction.table("t").increment((1,), "n")  # type: ignore[attr-defined]
+        proxy.trap(COMMIT, Cut.AFTER)
+        proxy.refuse()
+
+    with pytest.raises(CommitOutcomeUnknownError):
+        storage.run(body)
+    assert times == 1
+    proxy.accept()
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == 1
+    assert storage.table("t").count() == 5
+
+
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("place", [r"^begin", r"^select", r"^(update|with|insert)", r"^commit"])
+def test_run_counts_once(storage: Storage, direct: Storage, proxy: Proxy, cut: Cut, place: str) -> None:
+    """`run` with the connection lost at any place increments exactly once."""
+    trap = proxy.trap(statement(place), cut)
+    storage.run(lambda tx: tx.table("t").increment((1,), "n"))
+    trap.wait()
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == 1
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_auto_commit_view_goes_on(storage: Storage, direct: Storage, proxy: Proxy, cut: Cut) -> None:
+    """Single calls of the view survive a lost connection."""
+    calls: list[Callable[[], object]] = [
+        lambda: storage.table("t").read((1,)),
+        lambda: storage.table("t").count(),
+        lambda: list(storage.table("t").scan()),
+        lambda: storage.table("t").upsert({"k": 1, "n": 5}),
+    ]
+    for call in calls:
+        trap = proxy.trap(ANYTHING, cut)
+        call()
+        trap.wait()
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == 5
+
+
+def test_connection_lost_in_a_transaction(storage: Storage, proxy: Proxy) -> None:
+    """A transaction whose connection was lost can only be left; the next one works."""
+    transaction = storage.transaction()
+    assert transaction.table("t").count() == 5
+    proxy.cut_all()
+    with pytest.raises(StorageUnavailableError):
+        transaction.table("t").count()
+    with pytest.raises(StorageUnavailableError):
+        transaction.commit()
+    assert storage.table("t").count() == 5
+
+
+def test_connection_lost_in_a_scan(storage: Storage, proxy: Proxy) -> None:
+    """A scan never goes on with another snapshot, and never ends early: it fails."""
+    storage.run(lambda tx: tx.table("t").upsert_many({"k": number, "s": "x" * 500} for number in range(5_000)))
+    rows = storage.table("t").scan()
+    next(rows)
+    proxy.cut_all()
+    with pytest.raises(StorageUnavailableError):
+        list(rows)
+    assert storage.table("t").count() == 5_000
+
+
+def test_killed_server_process(postgresql_schema: Schema, direct: Storage) -> None:
+    """`pg_terminate_backend` of everything: idle connections are replaced unseen, busy ones fail, none leaks."""
+    name = f"killed {postgresql_schema.name[-8:]}"
+    with connect(postgresql_schema.url, application_name=name) as storage:
+        open_transactions = [storage.transaction() for _ in range(5)]
+        for transaction in open_transactions:
+            transaction.table("t").count()
+        for transaction in open_transactions[2:]:
+            transaction.rollback()
+        with psycopg.connect(postgresql_schema.conninfo) as killer:
+            killer.execute(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = %s", [name]
+            )
+        for transaction in open_transactions[:2]:
+            with pytest.raises(StorageUnavailableError):
+                transaction.table("t").count()
+            transaction.rollback()
+        assert storage.table("t").read((1,)) is not None
+        assert storage.run(lambda tx: tx.table("t").count()) == 5
+        assert processes(postgresql_schema, name) <= 2
+    until(lambda: processes(postgresql_schema, name) == 0)
+
+
+def test_no_connection_leaks(postgresql_schema: Schema, proxy: Proxy, direct: Storage) -> None:
+    """After many losses at random places all connections that are open are in the pool, and work."""
+    with connect(proxy.url(postgresql_schema.url), pool_size=4, pool_timeout=5.0) as storage:
+        stop = threading.Event()
+
+        def work(worker: int) -> int:
+            done = 0
+            while not stop.is_set():
+                try:
+                    storage.run(lambda tx: tx.table("t").increment((worker,), "n"), max_attempts=50)
+                    list(storage.table("t").scan())
+                    done += 1
+                except (StorageUnavailableError, CommitOutcomeUnknownError):
+                    continue
+            return done
+
+        with ThreadPoolExecutor(4) as pool:
+            workers = [pool.submit(work, worker) for worker in range(4)]
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                proxy.cut_all()
+                time.sleep(0.05)
+            stop.set()
+            assert all(worker.result() for worker in workers)
+        open_at_once = [storage.transaction() for _ in range(4)]
+        for transaction in open_at_once:
+            assert transaction.table("t").count() == 5
+        for transaction in open_at_once:
+            transaction.rollback()
+        assert proxy.open <= 4
+    proxy.wait_until_open(0)
+
+
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize(
+    "place", [r"^select pg_try", r"^lock table", r"concurrently", r"^alter", r"^update", r"^commit"]
+)
+def test_admin_call_tells_the_truth(storage: Storage, direct: Storage, proxy: Proxy, cut: Cut, place: str) -> None:
+    """An admin call whose connection was lost has changed the table if it returns, and nothing if it raises."""
+    trap = proxy.trap(statement(place), cut)
+    try:
+        storage.admin.create_or_update(INDEXED)
+    except StorageUnavailableError:
+        assert direct.admin.get_specification("t") == TABLE
+    else:
+        assert direct.admin.get_specification("t") == INDEXED
+    trap.wait()
+    assert direct.table("t").count() == 5
+    direct.admin.create_or_update(INDEXED)
+    assert len(list(storage.table("t").scan_index("s", None))) == 5
+
+
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("call", ["create", "drop"])
+def test_create_and_drop_tell_the_truth(storage: Storage, direct: Storage, proxy: Proxy, cut: Cut, call: str) -> None:
+    """So do `create` and `drop`, at the commit."""
+    other = TableSpecification("u", [Field.int("k")], ["k"], [])
+    proxy.trap(COMMIT, cut)
+    try:
+        storage.admin.create(other) if call == "create" else storage.admin.drop("t")
+    except StorageUnavailableError:
+        assert direct.admin.list() == ["t"]
+    else:
+        assert direct.admin.list() == (["t", "u"] if call == "create" else [])
+
+
+@pytest.mark.parametrize("how", ["restart", "immediate", "kill"])
+def test_server_ends_under_load(postgresql_server: Server, how: str) -> None:
+    """Increments of many threads over a restart or crash of the server: what was reported is what there is."""
+    server = postgresql_server
+    with connect(server.url("structable")) as storage:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert_many([{"k": number, "n": 0} for number in range(16)])
+        stop = threading.Event()
+        started = threading.Barrier(17)
+
+        def work(worker: int) -> tuple[int, int]:
+            sure = unknown = 0
+            started.wait()
+            while not stop.is_set():
+                try:
+                    with storage.transaction() as transaction:
+                        transaction.table("t").increment((worker,), "n")
+                    sure += 1
+                except CommitOutcomeUnknownError:
+                    unknown += 1
+                except (StorageUnavailableError, TransactionConflictError):
+                    pass
+            return sure, unknown
+
+        with ThreadPoolExecutor(16) as pool:
+            workers = [pool.submit(work, worker) for worker in range(16)]
+            started.wait()
+            try:
+                for _ in range(3):
+                    time.sleep(0.3)  # some load
+                    if how == "kill":
+                        server.kill()
+                    else:
+                        server.stop("fast" if how == "restart" else how)
+                    server.start()
+                    assert storage.table("t").count() == 16
+            finally:
+                stop.set()
+            results = [worker.result() for worker in workers]
+        for worker, (sure, unknown) in enumerate(results):
+            row = storage.table("t").read((worker,))
+            assert row is not None
+            assert sure <= int(str(row["n"])) <= sure + unknown, (worker, sure, unknown, row)
+        assert sum(sure for sure, _ in results) > 0

@@ -1,0 +1,229 @@
+"""A table, a role or a server that is not as it should be: one clear error, at once."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from structable.spi import (
+    DataCorruptionError,
+    Field,
+    Storage,
+    StorageUnavailableError,
+    TableNotFoundError,
+    TableSpecification,
+    connect,
+)
+
+from .server import Server
+from .shared import Schema
+
+TABLE = TableSpecification("t", [Field.int("k"), Field.int("n"), Field.string("s")], ["k"], ["s"])
+
+
+WIDER = TableSpecification("t", [*TABLE.fields, Field.int("m"), Field.int("o")], ["k"], ["s", "n"])
+
+
+@pytest.fixture
+def storage(postgresql_url: str) -> Iterator[Storage]:
+    with connect(postgresql_url) as storage:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert({"k": 1, "n": 1, "s": "a"})
+        assert storage.table("t").read((1,)) is not None
+        yield storage
+
+
+def by_hand(schema: Schema, *commands: str) -> None:
+    """Do what structable would not."""
+    with psycopg.connect(schema.conninfo, autocommit=True) as connection:
+        connection.execute(f'set search_path = "{schema.name}"')
+        for command in commands:
+            connection.execute(command)
+
+
+USES: list[Callable[[Storage], object]] = [
+    lambda storage: storage.table("t").read((1,)),
+    lambda storage: list(storage.table("t").scan()),
+    lambda storage: storage.run(lambda tx: tx.table("t").upsert({"k": 2, "n": 2, "s": "b"})),
+    lambda storage: storage.admin.create_or_update(
+        TableSpecification("t", [*TABLE.fields, Field.int("more")], ["k"], ["s"])
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("commands", "said"),
+    [
+        (["alter table t drop column n"], "field 'n' is gone"),
+        (["alter table t rename column n to m"], "field 'n' is gone"),
+        (["drop table t"], "the table itself is gone"),
+        (["alter table t rename to other"], "the table itself is gone"),
+        (["do $$ begin execute 'drop function ' || (select oid::regprocedure from pg_proc where proname like "
+          "'\\_version%' and pronamespace = current_schema()::regnamespace); end $$"], "the function _version"),
+    ],
+    ids=["column dropped", "column renamed", "table dropped", "table renamed", "token dropped"],
+)  # fmt: skip
+@pytest.mark.parametrize("fresh", [False, True], ids=["known", "fresh"])
+def test_table_changed_by_hand(
+    storage: Storage, postgresql_schema: Schema, commands: list[str], said: str, fresh: bool
+) -> None:
+    """Every use of the table names it and says what is wrong: `DataCorruptionError`, no conflict without end."""
+    by_hand(postgresql_schema, *commands)
+    with connect(postgresql_schema.url) as other:
+        for use in USES:
+            began = time.monotonic()
+            with pytest.raises(DataCorruptionError, match="table 't'") as refusal:
+                use(other if fresh else storage)
+            assert said in str(refusal.value)
+            assert time.monotonic() - began < 5
+    storage.admin.drop("t")
+    assert storage.admin.list() == []
+
+
+def test_type_changed_by_hand(storage: Storage, postgresql_schema: Schema) -> None:
+    """A column of another type is refused by the next change of the table."""
+    by_hand(postgresql_schema, "alter table t alter column n type text")
+    with pytest.raises(DataCorruptionError, match="field 'n' is of type text, not integer"):
+        USES[3](storage)
+
+
+def test_index_dropped_by_hand(storage: Storage, postgresql_schema: Schema) -> None:
+    """Without an index that somebody dropped the answers stay right; the next change of the table says it."""
+    found = "select indexname from pg_indexes where schemaname = current_schema() and indexname like '\\_i%'"
+    by_hand(postgresql_schema, f"do $$ begin execute 'drop index ' || ({found}); end $$")
+    assert len(list(storage.table("t").scan_index("s", "a"))) == 1
+    with pytest.raises(DataCorruptionError, match="index of field 's'"):
+        USES[3](storage)
+    storage.admin.drop_index("t", "s")
+    storage.admin.create_or_update(TABLE)
+    assert len(list(storage.table("t").scan_index("s", "a"))) == 1
+
+
+def test_catalog_row_deleted_by_hand(storage: Storage, postgresql_schema: Schema) -> None:
+    """Then there is no such table; one of its name is not made over what is left."""
+    by_hand(postgresql_schema, "delete from _structable_tables")
+    with connect(postgresql_schema.url) as other:
+        with pytest.raises(TableNotFoundError):
+            other.table("t")
+        for make in (other.admin.create, other.admin.create_or_update):
+            with pytest.raises(DataCorruptionError, match="'t'"):
+                make(TABLE)
+
+
+def test_catalog_row_spoiled_by_hand(storage: Storage, postgresql_schema: Schema) -> None:
+    """A specification that cannot be read names the catalog."""
+    by_hand(postgresql_schema, "update _structable_tables set specification = '{}'")
+    with connect(postgresql_schema.url) as other, pytest.raises(DataCorruptionError, match="_structable_tables"):
+        other.table("t").count()
+
+
+def test_number_of_another_server(storage: Storage, postgresql_schema: Schema) -> None:
+    """A dump that was restored on a younger server has numbers of transactions that are yet to come there."""
+    by_hand(postgresql_schema, "update _structable_tables set changed_by = '999999999999'")
+    with connect(postgresql_schema.url) as other:
+        assert other.table("t").count() == 1
+        other.table("t").upsert({"k": 3})
+        other.admin.create_or_update(TableSpecification("t", [*TABLE.fields, Field.int("more")], ["k"], ["s"]))
+        assert other.table("t").count() == 2
+
+
+def replaced(url: str, *, user: str = "", password: str = "", host: str = "", path: str = "") -> str:
+    """Return a URL with other parts."""
+    parts = urlsplit(url)
+    netloc = f"{user or parts.username}:{password or parts.password}@{host or f'{parts.hostname}:{parts.port}'}"
+    return urlunsplit((parts.scheme, netloc, path or parts.path, parts.query, ""))
+
+
+def refusal(url: str) -> str:
+    """Return what a refused connection says, at once and without the password."""
+    began = time.monotonic()
+    with pytest.raises(StorageUnavailableError) as found:
+        connect(url)
+    assert time.monotonic() - began < 5
+    said: list[str] = []
+    error: BaseException | None = found.value
+    while error is not None:
+        said.append(str(error))
+        error = error.__cause__ or error.__context__
+    assert "sEcReT" not in "".join(said)
+    return said[0]
+
+
+def test_server_that_refuses(postgresql_server: Server) -> None:
+    """A wrong password, a missing database, role or right, a stopped server: the reason is the server's."""
+    server = postgresql_server
+    url = server.url("structable")
+    assert "password authentication failed" in refusal(replaced(url, password="sEcReT"))
+    assert "missing" in refusal(replaced(url, path="/missing"))
+    assert "password authentication failed" in refusal(replaced(url, user="nobody", password="sEcReT"))
+    with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute("create role bare login password 'sEcReT-pass'")
+        bare = replaced(url, user="bare", password="sEcReT-pass")
+        assert "lacks a right" in refusal(bare)
+        connection.execute("create schema structable")
+        assert "lacks a right" in refusal(bare)
+        # A role needs rights on its schema only.
+        connection.execute("grant usage, create on schema structable to bare")
+    with connect(bare) as storage:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert({"k": 1, "s": "a"})
+        storage.admin.create_or_update(TableSpecification("t", [*TABLE.fields, Field.int("m")], ["k"], ["s", "n"]))
+        assert storage.table("t").count() == 1
+    # A role that may read reads.
+    with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute("create role reader login password 'sEcReT-pass'")
+        connection.execute("grant usage on schema structable to reader")
+        connection.execute("grant select on all tables in schema structable to reader")
+    with connect(replaced(url, user="reader", password="sEcReT-pass")) as storage:
+        assert storage.table("t").read((1,)) is not None
+        assert len(list(storage.table("t").scan_index("s", "a"))) == 1
+        assert storage.run(lambda tx: tx.table("t").count(), read_only=True) == 1
+        assert storage.admin.get_specification("t").indexes == ("s", "n")
+        writes: list[Callable[[], None]] = [
+            lambda: storage.table("t").upsert({"k": 2}),
+            lambda: storage.admin.create(TableSpecification("u", [Field.int("k")], ["k"])),
+            lambda: storage.admin.create_or_update(WIDER),
+            lambda: storage.admin.drop("t"),
+        ]
+        for write in writes:  # fmt: skip
+            began = time.monotonic()
+            with pytest.raises(StorageUnavailableError, match="lacks a right"):
+                write()
+            assert time.monotonic() - began < 5
+        assert storage.table("t").count() == 1
+    server.stop()
+    assert "refused" in refusal(url)
+
+
+def test_not_postgresql_at_the_port(postgresql_url: str) -> None:
+    """Something else that answers, or closes, is an error at once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    client.recv(1000)
+                    client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    client.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        assert "cannot connect" in refusal(replaced(postgresql_url, host=f"127.0.0.1:{port}", password="sEcReT"))
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_server_too_old(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server before 14 is refused, and its version said."""
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", property(lambda _: 130_014))
+    assert "13.14" in refusal(postgresql_url)
+    assert "14" in refusal(postgresql_url)
