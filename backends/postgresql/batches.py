@@ -40,6 +40,10 @@ def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[M
         For the first row that does not fit.
     """
     binding = table.binding
+    if len(rows) >= _COPY_FROM and binding.copies_first():
+        encoded = _whole_rows(binding, rows)
+        if encoded is not None and _copied(tx, table, encoded):
+            return
     groups: dict[tuple[str, ...], dict[Pieces, tuple[Mapping[str, Value], Pieces]]] = {}
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
@@ -59,10 +63,20 @@ def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[M
     for names, group in groups.items():
         if not group:
             continue
-        whole = len(names) == len(binding.spec.fields)
-        copied = whole and len(group) >= _COPY_FROM and binding.copies_first()
-        if not (copied and _copied(tx, table, names, [row for row, _ in group.values()])):
-            _put(tx, table, names, list(group.values()))
+        _put(tx, table, names, list(group.values()))
+
+
+def _whole_rows(binding: TableBinding, rows: list[Mapping[str, Value]]) -> list[bytes] | None:
+    """Return rows that name all fields and have distinct keys in COPY's form; None if they are anything else."""
+    first = rows[0]
+    names = tuple(first) if first.__class__ is dict else ()
+    if binding.known_names(names) is None or len(names) != len(binding.spec.fields):
+        return None
+    if any(row.__class__ is not dict or len(row) != len(names) for row in rows):
+        return None
+    copied = binding.encoder(names).copied
+    by_key = dict([copied(row) for row in rows])
+    return list(by_key.values()) if len(by_key) == len(rows) else None
 
 
 def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[str, Value], tuple[str, ...], Pieces]:
@@ -127,12 +141,10 @@ def _defer(
     tx.defer(table, build)
 
 
-def _copied(
-    tx: PostgreSQLTransaction, table: PostgreSQLTable, names: tuple[str, ...], rows: list[Mapping[str, Value]]
-) -> bool:
+def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[bytes]) -> bool:
     """Try to insert all rows as new ones; False if one of them is there, and nothing was done."""
     binding = table.binding
-    columns = ", ".join(quoted(column_name(name)) for name in names)
+    columns = ", ".join(quoted(column_name(name)) for name in binding.shape.columns)
     text = f"copy {binding.qualified} ({columns}) from stdin (format binary)"
     done = False
 
@@ -140,7 +152,7 @@ def _copied(
         nonlocal done
         session.pipeline((command("savepoint structable_copy"),))
         try:
-            session.copy_in(text, (binding.encoder(tuple(row)).copied(row) for row in rows))
+            session.copy_in(text, rows)
             done = True
         except ServerError as error:
             if error.state != _DUPLICATE:

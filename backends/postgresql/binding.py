@@ -16,7 +16,7 @@ from structable.spi.rows import RowShape
 from structable.spi.values import check_columns, check_key
 
 from .names import column_name, qualified, token_name
-from .row_codec import RowEncoder
+from .row_codec import Pieces, RowEncoder, generate_key_encoder
 from .session import Statement
 from .types import encode_value, stored_type
 
@@ -103,6 +103,7 @@ class TableBinding:
         self._shapes: dict[tuple[str, ...], RowShape] = {self.shape.columns: self.shape}
         self._kept: dict[object, Any] = {}
         self.oids = {one.name: stored_type(one).oid for one in spec.fields}
+        self._encode_key = generate_key_encoder(self.key_fields)
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._copies_to_skip = 0
 
@@ -143,13 +144,17 @@ class TableBinding:
 
     # Keys, columns and rows
 
-    def key(self, key: object) -> tuple[Value, ...]:
-        """Check a key and return it as a tuple; raises what `check_key` does."""
-        return check_key(self.spec, key)
+    def encoded_key(self, key: object) -> tuple[tuple[Value, ...], Pieces]:
+        """Check a key; return it as a tuple and in binary form. Raises what `check_key` does."""
+        pieces = self._encode_key(key)
+        if pieces is not None:
+            return key, pieces  # type: ignore[return-value]
+        checked = check_key(self.spec, key)
+        return checked, self.key_pieces(checked)
 
-    def key_pieces(self, key: tuple[Value, ...]) -> list[bytes | None]:
+    def key_pieces(self, key: tuple[Value, ...]) -> Pieces:
         """Return a checked key in binary form."""
-        return [encode_value(one, value) for one, value in zip(self.key_fields, key, strict=True)]
+        return tuple([encode_value(one, value) for one, value in zip(self.key_fields, key, strict=True)])
 
     def shape_of(self, columns: Iterable[str] | None) -> RowShape:
         """Check the columns of a read and return the shape of its rows: the key, then the others.

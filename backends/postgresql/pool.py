@@ -7,8 +7,9 @@ which a fork would lose.
 from __future__ import annotations
 
 import os
+import queue
 import select
-import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -38,7 +39,9 @@ class SessionPool:
         self._open = open_session
         self._size = size
         self._timeout = timeout
-        self._places = threading.BoundedSemaphore(size)
+        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(size):
+            self._places.put(None)
         self._idle: deque[Session] = deque()
         self._used: weakref.WeakSet[Session] = weakref.WeakSet()
         self._process = os.getpid()
@@ -59,15 +62,17 @@ class SessionPool:
         """
         if self._closed or os.getpid() != self._process:
             raise self._refusal()
-        if not self._places.acquire(blocking=False) and not self._places.acquire(timeout=self._timeout):
+        try:
+            self._places.get(timeout=self._timeout)
+        except queue.Empty:
             raise StorageUnavailableError(
                 f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
                 "end transactions, scans and plans that are no longer needed"
-            )
+            ) from None
         try:
             session = self._take()
         except BaseException:
-            self._places.release()
+            self._places.put(None)
             raise
         self._used.add(session)
         return session
@@ -80,8 +85,9 @@ class SessionPool:
                 session = self._idle.pop()
             except IndexError:
                 return self._open()
-            # The server says good-bye to a connection that it ends: an idle one has nothing else to be read.
-            if not session.closed and not _readable(session):
+            # The server says good-bye to a connection that it ends: an idle one has nothing else to be read. One that
+            # was used just now is taken as it is; where it is dead all the same, its next call says so.
+            if not session.closed and (time.monotonic() - session.released < _TRUSTED or not _readable(session)):
                 return session
             session.close()
 
@@ -91,12 +97,13 @@ class SessionPool:
             return
         self._used.discard(session)
         if session.usable and not self._closed:
+            session.released = time.monotonic()
             self._idle.append(session)
             if self._closed:  # meanwhile
                 self._close_idle()
         else:
             session.close()
-        self._places.release()
+        self._places.put(None)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -127,6 +134,10 @@ class SessionPool:
         self._close_idle()
         for session in list(self._used):
             session.close()
+
+
+_TRUSTED = 1.0
+"""Seconds after its last use in which a connection is not looked at."""
 
 
 def _readable(session: Session) -> bool:

@@ -16,7 +16,7 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 
 from .types import DATE_ORIGIN, PACKED, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value
 
-__all__ = ["Pieces", "RowEncoder"]
+__all__ = ["Pieces", "RowEncoder", "generate_key_encoder"]
 
 Pieces = tuple[bytes | None, ...]
 """The binary forms of some fields' values."""
@@ -53,7 +53,7 @@ class RowEncoder:
     pieces : callable
         The binary values of a row; raises what `check_row` does.
     copied : callable
-        The row as a tuple of COPY's binary format; likewise.
+        The key, and the row as a tuple, in COPY's binary format; likewise.
     """
 
     def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
@@ -67,12 +67,14 @@ class RowEncoder:
             found = fast_pieces(row)
             return self._checked(row) if found is None else found
 
-        def copied(row: Mapping[str, Value]) -> bytes:
+        width = len(spec.primary_key)
+
+        def copied(row: Mapping[str, Value]) -> tuple[bytes, bytes]:
             found = fast_copied(row)
-            return copy_tuple(self._checked(row)) if found is None else found
+            return _copied(self._checked(row), width) if found is None else found
 
         self.pieces: Callable[[Mapping[str, Value]], Pieces] = pieces
-        self.copied: Callable[[Mapping[str, Value]], bytes] = copied
+        self.copied: Callable[[Mapping[str, Value]], tuple[bytes, bytes]] = copied
 
     def _checked(self, row: Mapping[str, Value]) -> Pieces:
         checked = check_row(self._spec, row)
@@ -84,17 +86,33 @@ _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
 
-def copy_tuple(pieces: Sequence[bytes | None]) -> bytes:
-    """Return values in binary form as a tuple of COPY's binary format."""
+def _copied(pieces: Pieces, width: int) -> tuple[bytes, bytes]:
     parts = [_NULL if piece is None else _LENGTH.pack(len(piece)) + piece for piece in pieces]
-    return _COUNT.pack(len(pieces)) + b"".join(parts)
+    return b"".join(parts[:width]), _COUNT.pack(len(pieces)) + b"".join(parts)
 
 
-def _generate(
-    spec: TableSpecification, fields: Sequence[Field], *, copied: bool
-) -> Callable[[Mapping[str, Value]], Any]:
-    """Return the function from a dict to pieces, or to COPY's form; it returns None where it does not know better."""
-    constants: dict[str, Any] = {
+def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces | None]:
+    """Return the function from a tuple of key values to pieces; None where `check_key` has to decide."""
+    constants = _constants(copied=False)
+    lines = ["def encode(key):", f"    if key.__class__ is not tuple or len(key) != {len(fields)}: return None"]
+    lines.append("    try:")
+    lines.append(f"        {', '.join(f'v{place}' for place in range(len(fields)))}, = key")
+    sizes: dict[str, str] = {}
+    for position, field in enumerate(fields):
+        name = f"v{position}"
+        sizes[field.name] = f"s{position}" if not field.type.width else ""
+        lines.append(f"        if {name}.__class__ is not {_CLASSES[field.type]}: return None")
+        lines += [f"        {line}" for line in _encoded(field, name, position, constants, copied=False)]
+    if any(sizes.values()):
+        lines.append(f"        if {_size(fields, sizes)} > {MAX_KEY_SIZE}: return None")
+    lines.append(f"        return {', '.join(f'v{place}' for place in range(len(fields)))},")
+    lines += ["    except FAILURES:", "        return None"]
+    exec(compile("\n".join(lines), "<generated encode>", "exec"), constants)  # noqa: S102
+    return constants["encode"]  # type: ignore[no-any-return]
+
+
+def _constants(*, copied: bool) -> dict[str, Any]:
+    return {
         "date": dt.date,
         "datetime": dt.datetime,
         "UTC": dt.UTC,
@@ -104,8 +122,14 @@ def _generate(
         "FAILURES": _FAILURES,
         "NULL": _NULL if copied else None,
         "length": _LENGTH.pack,
-        "checked_piece": encode_value,
     }
+
+
+def _generate(
+    spec: TableSpecification, fields: Sequence[Field], *, copied: bool
+) -> Callable[[Mapping[str, Value]], Any]:
+    """Return the function from a dict to pieces, or to COPY's form; it returns None where it does not know better."""
+    constants = _constants(copied=copied)
     lines = ["def encode(row):", f"    if row.__class__ is not dict or len(row) != {len(fields)}: return None"]
     lines.append("    try:")
     sizes: dict[str, str] = {}
@@ -127,7 +151,9 @@ def _generate(
     names = [f"v{position}" for position in range(len(fields))]
     if copied:
         constants["head"] = _COUNT.pack(len(fields))
-        lines.append(f"        return b''.join((head, {', '.join(names)}))")
+        width = len(spec.primary_key)
+        lines.append(f"        key = b''.join(({', '.join(names[:width])},))")
+        lines.append(f"        return key, b''.join(({', '.join(['head', 'key', *names[width:]])}))")
     else:
         lines.append(f"        return {', '.join(names)},")
     lines += ["    except FAILURES:", "        return None"]

@@ -82,6 +82,8 @@ class Session:
         self._pg = connection.pgconn
         self._process = self._pg.backend_pid  # which a closed connection no longer tells
         self._wait = connection.wait
+        self.released = 0.0
+        """When it was last given back to the pool, by the monotonic clock."""
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)

@@ -198,13 +198,13 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
             return super().read(key, names)
         try:
             shape = binding.shape_of(names)
-            checked = binding.key(key)
+            checked, pieces = binding.encoded_key(key)
         except InvalidFieldError:
             return super().read(key, names)  # the table may have changed
         pool = self._pool
         session = pool.acquire()
         try:
-            result = session.run(read_call(binding, checked, shape))
+            result = session.run(read_call(binding, pieces, shape))
             if not result.ntuples:
                 return None
             return decode_row(session.rows(result)[0], checked, shape)

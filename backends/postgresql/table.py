@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from structable.spi import (
@@ -41,7 +41,7 @@ from .renewal import on_current_schema
 from .row_codec import Pieces
 from .scanning import ScanRows
 from .session import Call
-from .types import array, encode_value
+from .types import array
 
 if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction
@@ -97,10 +97,9 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.read`."""
         tx = self._tx
         tx.require_usable()
-        checked = self.binding.key(key)
+        checked, pieces = self.binding.encoded_key(key)
         names = None if columns is None else self.binding.shape_of(columns).columns
-        pieces = tuple(self.binding.key_pieces(checked))
-        result = tx.ask(self, lambda binding: read_call(binding, checked, binding.shape_of(names)), pieces)
+        result = tx.ask(self, lambda binding: read_call(binding, pieces, binding.shape_of(names)), pieces)
         binding = self.binding
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
@@ -118,7 +117,7 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.multi_read`."""
         tx = self._tx
         tx.require_usable()
-        checked = [self.binding.key(key) for key in keys]
+        checked = [self.binding.encoded_key(key)[1] for key in keys]
         names = self.binding.shape_of(columns).columns
         if not checked:
             return []
@@ -222,10 +221,26 @@ class PostgreSQLTable(StructuredTable):
             ordered = binding.ordered(names)
         return ordered, binding.encoder(names).pieces(row)
 
-    def _write(self, names: tuple[str, ...], row: dict[str, Value], key: Pieces, size: int, *, there: bool) -> None:
+    def _write(
+        self,
+        names: tuple[str, ...],
+        row: dict[str, Value],
+        key: Pieces,
+        size: int,
+        *,
+        there: bool,
+        pieces: Pieces | None = None,
+    ) -> None:
         """Defer the change of a row that is there, or of one that may be."""
         kind = statements.change if there else statements.put
-        self._tx.defer(self, lambda binding: _row_call(binding, kind, names, row), key)
+        encoded_for = None if pieces is None else self.binding
+
+        def build(binding: TableBinding) -> Call:
+            if pieces is not None and binding is encoded_for:
+                return kind(binding, names).call(pieces)
+            return kind(binding, names).call(binding.encoder(tuple(row)).pieces(row))
+
+        self._tx.defer(self, build, key)
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
         self._seen[key] = size
@@ -240,13 +255,13 @@ class PostgreSQLTable(StructuredTable):
         key = pieces[: len(self.binding.key_fields)]
         seen = self._seen.get(key)
         if len(names) == len(self.binding.spec.fields) or seen == _ABSENT or self._others_are_short(names):
-            self._write(names, given, key, size + max(seen or 0, 0), there=seen is not None and seen != _ABSENT)
+            self._write(names, given, key, size + max(seen or 0, 0), there=seen not in (None, _ABSENT), pieces=pieces)
         elif seen is not None and seen + size <= MAX_ROW_SIZE:
-            self._write(names, given, key, seen + size, there=True)
+            self._write(names, given, key, seen + size, there=True, pieces=pieces)
         else:
             # How large the row becomes depends on what is there, and this call is the one to say that it is too large.
             found = self._found_size(check_row(self.binding.write_spec, given), names)
-            self._write(names, given, key, size if found is None else found, there=found is not None)
+            self._write(names, given, key, found or size, there=found is not None, pieces=pieces)
 
     def _others_are_short(self, names: tuple[str, ...]) -> bool:
         return all(field.type.width for field in self.binding.spec.fields if field.name not in names)
@@ -297,7 +312,7 @@ class PostgreSQLTable(StructuredTable):
 
     def _key_of(self, row: Mapping[str, Value]) -> Pieces:
         binding = self.binding
-        return tuple(binding.key_pieces(tuple(row[name] for name in binding.spec.primary_key)))
+        return binding.key_pieces(tuple([row[name] for name in binding.spec.primary_key]))
 
     def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
         spec = self.binding.write_spec
@@ -369,10 +384,9 @@ class PostgreSQLTable(StructuredTable):
     def delete(self, key: Key) -> None:
         """See `StructuredTable.delete`."""
         self._tx.require_writable()
-        checked = self.binding.key(key)
-        key = tuple(self.binding.key_pieces(checked))
-        self._seen[key] = _ABSENT
-        self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), binding.key_pieces(checked)), key)
+        _, pieces = self.binding.encoded_key(key)
+        self._seen[pieces] = _ABSENT
+        self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), pieces), pieces)
 
     # Writing many rows
 
@@ -402,10 +416,9 @@ class PostgreSQLTable(StructuredTable):
         return update_matching(self._tx, self, request, checked)
 
 
-def read_call(binding: TableBinding, key: tuple[Value, ...], shape: RowShape) -> Call:
-    """Return the call that reads the fields of one row outside its key."""
-    values = shape.columns[len(key) :]
-    return Call(statements.lookup(binding, values), binding.key_pieces(key))
+def read_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
+    """Return the call that reads the fields of one row outside its key, which never changes its types."""
+    return Call(statements.lookup(binding, shape.columns[len(key) :]), key)
 
 
 def decode_row(values: tuple[object, ...], key: tuple[Value, ...], shape: RowShape) -> Row:
@@ -413,19 +426,11 @@ def decode_row(values: tuple[object, ...], key: tuple[Value, ...], shape: RowSha
     return Row(shape, key + values if len(shape.columns) > len(key) else key)  # type: ignore[arg-type]
 
 
-def multi_read_call(binding: TableBinding, keys: list[tuple[Value, ...]], shape: RowShape) -> Call:
+def multi_read_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) -> Call:
     """Return the call that reads rows of many keys, in key order and each once."""
-    distinct = list(dict.fromkeys(keys))
-    return Call(statements.lookup_many(binding, shape.columns), key_arrays(binding, distinct))
-
-
-def key_arrays(binding: TableBinding, keys: list[tuple[Value, ...]]) -> list[bytes]:
-    """Return keys as arrays in binary, one for each field of the key."""
-    columns = zip(*keys, strict=True)
-    return [
-        array(binding.oids[field.name], [encode_value(field, value) for value in column])
-        for field, column in zip(binding.key_fields, columns, strict=True)
-    ]
+    columns = zip(*dict.fromkeys(keys), strict=True)
+    arrays = [array(binding.oids[name], one) for name, one in zip(binding.spec.primary_key, columns, strict=True)]
+    return Call(statements.lookup_many(binding, shape.columns), arrays)
 
 
 def made_rows(values: list[tuple[object, ...]], shape: RowShape) -> list[Row]:
@@ -437,12 +442,3 @@ def made_rows(values: list[tuple[object, ...]], shape: RowShape) -> list[Row]:
         row._values = one  # type: ignore[assignment]
         rows.append(row)
     return rows
-
-
-def _row_call(
-    binding: TableBinding,
-    statement: Callable[[TableBinding, tuple[str, ...]], statements.RowStatement],
-    names: tuple[str, ...],
-    row: dict[str, Value],
-) -> Call:
-    return statement(binding, names).call(binding.encoder(tuple(row)).pieces(row))
