@@ -7,8 +7,6 @@ which a fork would lose.
 from __future__ import annotations
 
 import os
-import select
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -87,9 +85,8 @@ class SessionPool:
                 session = self._idle.pop()
             except IndexError:
                 return self._open()
-            # The server says good-bye to a connection that it ends: an idle one has nothing else to be read. One that
-            # was used just now is taken as it is; where it is dead all the same, its next call says so.
-            if not session.closed and (time.monotonic() - session.released < _TRUSTED or not _readable(session)):
+            # The server says good-bye to a connection that it ends: an idle one has nothing else to be read.
+            if not session.closed and not session.readable:
                 return session
             session.close()
 
@@ -99,7 +96,6 @@ class SessionPool:
             return
         self._used.discard(session)
         if session.usable and not self._closed:
-            session.released = time.monotonic()
             self._idle.append(session)
             if self._closed:  # meanwhile
                 self._close_idle()
@@ -136,13 +132,3 @@ class SessionPool:
         self._close_idle()
         for session in list(self._used):
             session.close()
-
-
-_TRUSTED = 1.0
-"""Seconds after its last use in which a connection is not looked at."""
-
-
-def _readable(session: Session) -> bool:
-    poll = select.poll()
-    poll.register(session.connection.fileno(), select.POLLIN)
-    return bool(poll.poll(0))

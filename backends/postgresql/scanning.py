@@ -53,7 +53,7 @@ class ScanRows(RowIterator):
             transaction.flush()  # its snapshot is this call's
             return
         # Declared and fetched from in one round trip; the first portion is often all.
-        transaction.defer(table, lambda binding: self._declaration(binding, request))
+        transaction.precede(table, lambda binding: self._declaration(binding, request))
         result = transaction.ask(table, lambda _: self._fetch(_FIRST_ROWS))
         self._shape = table.binding.shape_of(request.columns)
         self._take(result, _FIRST_ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import select
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -86,8 +87,8 @@ class Session:
         self._pg = connection.pgconn
         self._process = self._pg.backend_pid  # which a closed connection no longer tells
         self._wait = connection.wait
-        self.released = 0.0
-        """When it was last given back to the pool, by the monotonic clock."""
+        self._poll = select.poll()
+        self._poll.register(connection.fileno(), select.POLLIN)
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)
@@ -113,6 +114,11 @@ class Session:
     def closed(self) -> bool:
         """Whether the connection has ended."""
         return self._pg.status != pq.ConnStatus.OK
+
+    @property
+    def readable(self) -> bool:
+        """Whether the server has sent something that was not read."""
+        return bool(self._poll.poll(0))
 
     def run(self, call: Call) -> pq.abc.PGresult:
         """Run one statement, outside of a transaction or in the one that is open.

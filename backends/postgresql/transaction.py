@@ -156,7 +156,16 @@ class PostgreSQLTransaction(Transaction):
         return self._exchange(None, Work(table, build, key))
 
     def defer(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
-        """Run a write when something has to see it, with the commit at the latest: nobody waits for its result."""
+        """Run a write when something has to see it, with the commit at the latest: nobody waits for its result.
+
+        As the first operation it takes the snapshot, which others' later writes conflict with.
+        """
+        if not self._begun:
+            self.flush()
+        self.precede(table, build, key)
+
+    def precede(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+        """Run a statement just before the next one."""
         self._pending.append(Work(table, build, key))
         if len(self._pending) >= _MOST_PENDING:
             self.flush()
