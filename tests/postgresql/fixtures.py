@@ -35,12 +35,14 @@ class StartServer(Protocol):
 
 @pytest.fixture(scope="session")
 def postgresql_conninfo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give libpq's URL of the database that all tests of the run share."""
-    own = tmp_path_factory.getbasetemp()
-    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    """Give libpq's URL of the database that the tests of one process share.
+
+    Not those of several: an index that is built without locks waits for all old snapshots of its database, those of
+    other tests too.
+    """
     with ExitStack() as stack:
         try:
-            conninfo = stack.enter_context(shared_server(folder))
+            conninfo = stack.enter_context(shared_server(tmp_path_factory.getbasetemp()))
         except NoServerError as error:
             unavailable(str(error))
         yield conninfo
