@@ -33,11 +33,12 @@ def measure(folder: Path, database: Database, scale: Scale) -> Iterator[Measurem
             file=sys.stderr,
         )
         return
-    database.make(scale.many_rows)
     with spark_session(folder) as spark:
         register(spark)
-        yield from _reads(spark, database, scale)
+        # First the writes: their table is made anew each time, which the snapshots of reads would hold up.
         yield from _writes(spark, folder, database, scale)
+        database.make(scale.many_rows)
+        yield from _reads(spark, database, scale)
 
 
 def _jdbc(database: Database) -> dict[str, str]:
