@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -28,6 +28,8 @@ _COPY_FROM = 100
 """Rows from which COPY, with the round trips of its own, is faster than arrays."""
 _PORTION = 8 << 20
 """Bytes of one statement's arrays, about."""
+_CHUNK = 128
+"""Rows that are encoded and sent together."""
 _DUPLICATE = "23505"
 
 
@@ -40,10 +42,8 @@ def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[M
         For the first row that does not fit.
     """
     binding = table.binding
-    if len(rows) >= _COPY_FROM and binding.copies_first():
-        encoded = _whole_rows(binding, rows)
-        if encoded is not None and _copied(tx, table, encoded):
-            return
+    if len(rows) >= _COPY_FROM and _are_whole(binding, rows) and binding.copies_first() and _copied(tx, table, rows):
+        return
     groups: dict[tuple[str, ...], dict[Pieces, tuple[Mapping[str, Value], Pieces]]] = {}
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
@@ -66,17 +66,11 @@ def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[M
         _put(tx, table, names, list(group.values()))
 
 
-def _whole_rows(binding: TableBinding, rows: list[Mapping[str, Value]]) -> list[bytes] | None:
-    """Return rows that name all fields and have distinct keys in COPY's form; None if they are anything else."""
-    first = rows[0]
-    names = tuple(first) if first.__class__ is dict else ()
-    if binding.known_names(names) is None or len(names) != len(binding.spec.fields):
-        return None
-    if any(row.__class__ is not dict or len(row) != len(names) for row in rows):
-        return None
-    copied = binding.encoder(names).copied
-    by_key = dict([copied(row) for row in rows])
-    return list(by_key.values()) if len(by_key) == len(rows) else None
+def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
+    """Tell whether all rows name all fields."""
+    width = len(binding.spec.fields)
+    names = tuple(rows[0]) if rows[0].__class__ is dict else ()
+    return binding.known_names(names) is not None and all(row.__class__ is dict and len(row) == width for row in rows)
 
 
 def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[str, Value], tuple[str, ...], Pieces]:
@@ -118,11 +112,11 @@ def _put(
     names: tuple[str, ...],
     group: list[tuple[Mapping[str, Value], Pieces]],
 ) -> None:
-    portion: list[dict[str, Value]] = []
+    portion: list[tuple[Mapping[str, Value], Pieces]] = []
     size = 0
-    for row, pieces in group:
-        portion.append(dict(row))
-        size += sum(len(piece) for piece in pieces if piece is not None)
+    for one in group:
+        portion.append(one)
+        size += sum([len(piece) for piece in one[1] if piece is not None])
         if size >= _PORTION:
             _defer(tx, table, names, portion)
             tx.flush()
@@ -132,17 +126,41 @@ def _put(
 
 
 def _defer(
-    tx: PostgreSQLTransaction, table: PostgreSQLTable, names: tuple[str, ...], rows: list[dict[str, Value]]
+    tx: PostgreSQLTransaction,
+    table: PostgreSQLTable,
+    names: tuple[str, ...],
+    rows: list[tuple[Mapping[str, Value], Pieces]],
 ) -> None:
+    encoded_for = table.binding
+
     def build(binding: TableBinding) -> Call:
-        given = [binding.encoder(tuple(row)).pieces(row) for row in rows]
+        if binding is encoded_for:
+            given = [pieces for _, pieces in rows]
+        else:
+            given = [binding.encoder(tuple(row)).pieces(row) for row, _ in rows]
         return Call(statements.batch_upsert(binding, names), _arrays(binding, names, given))
 
     tx.defer(table, build)
 
 
-def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[bytes]) -> bool:
-    """Try to insert all rows as new ones; False if one of them is there, and nothing was done."""
+class _RepeatedKeyError(Exception):
+    """Two rows have one key."""
+
+
+def _encoded_rows(binding: TableBinding, rows: list[Mapping[str, Value]]) -> Iterator[bytes]:
+    """Yield rows in COPY's form; each is checked. The server works on the first ones while the others are encoded."""
+    encode = binding.encoder(tuple(rows[0])).copied
+    keys: set[bytes] = set()
+    for first in range(0, len(rows), _CHUNK):
+        chunk = dict([encode(row) for row in rows[first : first + _CHUNK]])
+        keys.update(chunk)
+        yield b"".join(chunk.values())
+    if len(keys) != len(rows):
+        raise _RepeatedKeyError
+
+
+def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> bool:
+    """Try to insert all rows as new ones; False if one of them is there, or comes twice, and nothing was done."""
     binding = table.binding
     columns = ", ".join(quoted(column_name(name)) for name in binding.shape.columns)
     text = f"copy {binding.qualified} ({columns}) from stdin (format binary)"
@@ -150,15 +168,17 @@ def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[bytes]
 
     def body(session: Session) -> None:
         nonlocal done
-        session.pipeline((command("savepoint structable_copy"),))
         try:
-            session.copy_in(text, rows)
+            session.copy_in(text, _encoded_rows(binding, rows))
             done = True
-        except ServerError as error:
-            if error.state != _DUPLICATE:
+        except BaseException as error:
+            if not session.closed:
+                session.pipeline((command("rollback to structable_copy"), command("release structable_copy")))
+            repeated = isinstance(error, ServerError) and error.state == _DUPLICATE
+            if not repeated and not isinstance(error, _RepeatedKeyError):
                 raise
-            session.pipeline((command("rollback to structable_copy"), command("release structable_copy")))
 
+    tx.precede(table, lambda _: command("savepoint structable_copy"))
     tx.run(body, "copying rows")
     binding.note_copy(done)
     if done:

@@ -19,7 +19,7 @@ __all__ = ["Call", "Session", "Statement", "Values", "command"]
 _MOST_PREPARED = 500
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
-_COPY_BUFFER = 1 << 18
+_COPY_BUFFER = 1 << 13
 _numbers = itertools.count(1)
 
 _SYNC = pq.ExecStatus.PIPELINE_SYNC

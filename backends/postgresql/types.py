@@ -118,6 +118,8 @@ def encode_value(field: Field, value: object) -> bytes | None:
     return None if value is None else _ENCODERS[field.type](value)
 
 
+_WIDTHS = {16: 1, 21: 2, 23: 4, 20: 8, 700: 4, 701: 8, 1082: 4, 1184: 8, 1114: 8}
+"""The bytes of values, by the number of the type, where all have as many."""
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 _ARRAY = struct.Struct(">iiIii")
@@ -128,5 +130,11 @@ def array(oid: int, pieces: Sequence[bytes | None]) -> bytes:
     if not pieces:
         return struct.pack(">iiI", 0, 0, oid)
     pack = _LENGTH.pack
-    body = b"".join([_NULL if piece is None else pack(len(piece)) + piece for piece in pieces])
-    return _ARRAY.pack(1, None in pieces, oid, len(pieces), 1) + body
+    has_nulls = None in pieces
+    width = 0 if has_nulls else _WIDTHS.get(oid, 0)
+    if width:
+        length = pack(width)
+        body = length + length.join(pieces)  # type: ignore[arg-type]
+    else:
+        body = b"".join([_NULL if piece is None else pack(len(piece)) + piece for piece in pieces])
+    return _ARRAY.pack(1, has_nulls, oid, len(pieces), 1) + body
