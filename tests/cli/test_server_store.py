@@ -1,4 +1,4 @@
-"""The command on a store behind a password and a network: what can go wrong on the way is one line, and no secret in it."""
+"""The command on a store behind a password and a network: what goes wrong on the way is one line without a secret."""
 
 import socket
 from collections.abc import Iterator

@@ -132,7 +132,7 @@ def exported(file: Path) -> list[tuple[str, int, str]]:
         case ".json":
             rows = [json.loads(line) for line in file.read_text().splitlines()]
         case ".arrow":
-            with pa.ipc.open_file(file) as reader:
+            with pa.ipc.open_file(str(file)) as reader:
                 rows = reader.read_all().to_pylist()
         case _:
             rows = pq.read_table(file).to_pylist()
