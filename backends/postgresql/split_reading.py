@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
@@ -78,9 +78,7 @@ class SplitReader:
     def __init__(self, connecting: Connecting, pool: SessionPool) -> None:
         self._connecting = connecting
         self._pool = pool
-        self._lock = threading.Lock()
         self._process = os.getpid()
-        self._database: Any = None
         self._idle: deque[Any] = deque()
 
     def read(self, state: SplitState) -> Iterator[RecordBatch]:
@@ -185,14 +183,9 @@ class SplitReader:
 
     def _connected(self) -> Any:  # noqa: ANN401 - ADBC's connection
         import adbc_driver_manager as adbc
-        import adbc_driver_postgresql
 
         try:
-            with self._lock:
-                if self._database is None:
-                    self._database = adbc_driver_postgresql.connect(self._connecting.conninfo)
-                database = self._database
-            connection = adbc.AdbcConnection(database)
+            connection = adbc.AdbcConnection(_database(self._connecting.conninfo, os.getpid()))
             _execute(connection, _settings({**self._connecting.settings, **_SETTINGS}))
         except adbc.Error as error:
             raise StorageUnavailableError(f"cannot connect to {self._connecting.shown}: {_said(error)}") from error
@@ -231,6 +224,17 @@ class SplitReader:
             except IndexError:  # another thread was faster
                 return
             self._close(connection)
+
+
+@lru_cache(maxsize=16)
+def _database(conninfo: str, process: int) -> Any:  # noqa: ANN401 - ADBC's database
+    """Return ADBC's knowledge of a database's types, which holds no connection and takes seven times one's time.
+
+    Kept for the life of the process: a Spark worker connects for each split that it reads.
+    """
+    import adbc_driver_postgresql
+
+    return adbc_driver_postgresql.connect(conninfo)
 
 
 def _has_adbc() -> bool:
