@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-import sqlalchemy as sa
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.values import MAX_ROW_SIZE, check_row
 
 from . import statements
-from .binding import TableBinding, compiled
+from .binding import TableBinding
 from .failures import ServerError
 from .names import column_name, quoted
-from .row_codec import Pieces
-from .session import Call, Session, Statement, command
+from .row_codec import Pieces, at_most
+from .session import Call, Session, command
 from .types import array
 
 if TYPE_CHECKING:
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction
 
 __all__ = ["upsert_batch"]
+
+Item = TypeVar("Item")
 
 _COPY_FROM = 100
 """Rows from which COPY, with the round trips of its own, is faster than arrays."""
@@ -39,11 +39,9 @@ def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[M
     InvalidFieldError, FieldSizeLimitError
         For the first row that does not fit.
     """
+    if len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
+        return
     binding = table.binding
-    if len(rows) >= _COPY_FROM and binding.copies_first():
-        encoded = _whole_rows(binding, rows)
-        if encoded is not None and _copied(tx, table, encoded):
-            return
     groups: dict[tuple[str, ...], dict[Pieces, tuple[Mapping[str, Value], Pieces]]] = {}
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
@@ -94,17 +92,20 @@ def _require_sizes(
 ) -> None:
     """Refuse rows that would grow over the limit, where that depends on fields that are not named."""
     binding = table.binding
-    others = [field for field in binding.spec.fields if field.name not in names and not field.type.width]
-    if not others:
-        return
+    width = binding.width_without(names)
+    if width is not None:
+        given = [pieces for pieces in given if width and at_most(pieces) + width > MAX_ROW_SIZE]
 
-    def build(binding: TableBinding) -> Call:
-        statement = binding.kept(("oversized", names), lambda: statements.oversized(binding, names, MAX_ROW_SIZE))
-        return Call(statement, _arrays(binding, names, given))
+    def ask(pieces: list[Pieces]) -> None:
+        def build(binding: TableBinding) -> Call:
+            statement = binding.kept(("oversized", names), lambda: statements.oversized(binding, names, MAX_ROW_SIZE))
+            return Call(statement, _arrays(binding, names, pieces))
 
-    found = tx.rows_of(tx.ask(table, build))
-    if found:
-        raise FieldSizeLimitError(binding.spec.name, "row", int(str(found[0][0])), MAX_ROW_SIZE)
+        for (size,) in tx.rows_of(tx.ask(table, build)):
+            raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
+
+    for portion in _portions(given, at_most):
+        ask(portion)
 
 
 def _arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) -> list[bytes]:
@@ -118,17 +119,22 @@ def _put(
     names: tuple[str, ...],
     group: list[tuple[Mapping[str, Value], Pieces]],
 ) -> None:
-    portion: list[dict[str, Value]] = []
+    for portion in _portions(group, lambda one: at_most(one[1])):
+        _defer(tx, table, names, [dict(row) for row, _ in portion])
+
+
+def _portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield items in lists of about as many bytes as one statement should have."""
+    portion: list[Item] = []
     size = 0
-    for row, pieces in group:
-        portion.append(dict(row))
-        size += sum(len(piece) for piece in pieces if piece is not None)
+    for one in all_of_it:
+        portion.append(one)
+        size += size_of(one)
         if size >= _PORTION:
-            _defer(tx, table, names, portion)
-            tx.flush()
+            yield portion
             portion, size = [], 0
     if portion:
-        _defer(tx, table, names, portion)
+        yield portion
 
 
 def _defer(
@@ -141,18 +147,30 @@ def _defer(
     tx.defer(table, build)
 
 
-def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[bytes]) -> bool:
-    """Try to insert all rows as new ones; False if one of them is there, and nothing was done."""
+def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> bool:
+    """Try to insert all rows as new ones; False if one is there, or not of all fields, and nothing was done."""
+    before = table.binding
+    encoded = _whole_rows(before, rows)
+    if encoded is None:
+        return False
+    # No token stops a COPY into another version of the table. The lock does: what changes columns waits for it.
+    tx.precede(table, lambda binding: command(f"lock table {binding.qualified} in row exclusive mode"))
+    tx.precede(table, lambda _: command("savepoint structable_copy"))
+    tx.ask(table, lambda binding: Call(statements.current(binding)))
     binding = table.binding
+    if binding is not before:
+        encoded = _whole_rows(binding, rows)
+        if encoded is None:
+            tx.precede(table, lambda _: command("release structable_copy"))
+            return False
     columns = ", ".join(quoted(column_name(name)) for name in binding.shape.columns)
     text = f"copy {binding.qualified} ({columns}) from stdin (format binary)"
     done = False
 
     def body(session: Session) -> None:
         nonlocal done
-        session.pipeline((command("savepoint structable_copy"),))
         try:
-            session.copy_in(text, rows)
+            session.copy_in(text, encoded)
             done = True
         except ServerError as error:
             if error.state != _DUPLICATE:
@@ -162,11 +180,5 @@ def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[bytes]
     tx.run(body, "copying rows")
     binding.note_copy(done)
     if done:
-        tx.defer(table, lambda binding: Call(_still_current(binding)))
-        tx.defer(table, lambda _: command("release structable_copy"))
+        tx.precede(table, lambda _: command("release structable_copy"))
     return done
-
-
-def _still_current(binding: TableBinding) -> Statement:
-    found: Statement = binding.kept("still_current", lambda: compiled(sa.select(binding.current), {})[0])
-    return found
