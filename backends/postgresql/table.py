@@ -41,6 +41,7 @@ from .row_codec import SLACK, Pieces, at_most
 from .rows import decode_row, made_rows, multi_read_call, read_call
 from .scanning import ScanRows
 from .session import Call
+from .write_checks import checked_default, require_integer
 
 if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction
@@ -301,7 +302,7 @@ class PostgreSQLTable(StructuredTable):
         self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_row(spec, row)
-        start = None if default is None else self._checked_default(checked, default)
+        start = None if default is None else checked_default(spec, checked, default)
         names = self.binding.ordered(checked)
         size = self._found_size(checked, names)
         if size is not None:
@@ -315,21 +316,6 @@ class PostgreSQLTable(StructuredTable):
     def _key_of(self, row: Mapping[str, Value]) -> Pieces:
         binding = self.binding
         return binding.key_pieces(tuple([row[name] for name in binding.spec.primary_key]))
-
-    def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
-        spec = self.binding.write_spec
-        key = {name: row[name] for name in spec.primary_key}
-        if not isinstance(default, Mapping):
-            raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
-        start = check_row(spec, {**key, **default})
-        for name in spec.primary_key:
-            if start[name] != key[name]:
-                reason = (
-                    f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
-                )
-                raise InvalidFieldError(spec.name, name, reason)
-        check_row_size(spec, {**start, **row})
-        return start
 
     @on_current_schema
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
@@ -356,7 +342,7 @@ class PostgreSQLTable(StructuredTable):
         self._tx.require_writable()
         spec = self.binding.spec
         checked = check_key(spec, key)
-        self._require_integer(field)
+        require_integer(spec, field)
         step = int(str(check_value(spec.name, spec.field(field), amount)))
         row: dict[str, Value] = dict(zip(spec.primary_key, checked, strict=True))
         found = find_value(self._tx, self, row, field)
@@ -374,18 +360,6 @@ class PostgreSQLTable(StructuredTable):
         # Of a new row, the key is yet to be counted.
         seen = size if found.row else MAX_ROW_SIZE
         self._write(self.binding.ordered(row), row, self._key_of(row), seen, there=found.row)
-
-    def _require_integer(self, field: object) -> None:
-        spec = self.binding.spec
-        if not isinstance(field, str) or field not in spec:
-            known = ", ".join(spec.field_names)
-            raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {known}")
-        kind = spec.field(field).type
-        if field in spec.primary_key:
-            raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
-        if not kind.integer_bits:
-            reason = f"is of type {kind.value}; only integer fields can be incremented"
-            raise InvalidFieldError(spec.name, field, reason)
 
     @on_current_schema
     def delete(self, key: Key) -> None:

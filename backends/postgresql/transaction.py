@@ -32,8 +32,9 @@ from .session import Call, Session, Statement, Values
 from .snapshots import is_visible
 from .statements import current
 from .table import PostgreSQLTable
+from .work import Work
 
-__all__ = ["PostgreSQLTransaction", "Work"]
+__all__ = ["PostgreSQLTransaction"]
 
 _ATTEMPTS = 5
 _MOST_PENDING = 256
@@ -51,34 +52,6 @@ _SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
 _NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
 COMMIT = Call(Statement("commit"))
 ROLLBACK = Call(Statement("rollback"))
-
-
-class Work:
-    """A statement on a table that is yet to be run.
-
-    Parameters
-    ----------
-    table : PostgreSQLTable
-        The table.
-    build : callable
-        Makes the call for a version of the table.
-    key : tuple of bytes, optional
-        The only row that it reads or writes; None is any row.
-    """
-
-    __slots__ = ("build", "call", "key", "table")
-
-    def __init__(
-        self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
-    ) -> None:
-        self.table = table
-        self.build = build
-        self.call = build(table.binding)
-        self.key = key
-
-    def meets(self, other: Work) -> bool:
-        """Tell whether both may concern one row."""
-        return self.table is other.table and (self.key is None or other.key is None or self.key == other.key)
 
 
 class PostgreSQLTransaction(Transaction):
