@@ -29,7 +29,9 @@ _MOST_PARAMETERS = 65_535
 _UNLIMITED = -1
 
 
-def compiled(statement: sa.ClauseElement, types: Mapping[str, int]) -> tuple[Statement, tuple[str, ...]]:
+def compiled(
+    statement: sa.ClauseElement, types: Mapping[str, int], *, prepare: bool = True
+) -> tuple[Statement, tuple[str, ...]]:
     """Return a statement of SQLAlchemy's as SQL, and the names of its parameters in their order.
 
     Parameters
@@ -38,6 +40,9 @@ def compiled(statement: sa.ClauseElement, types: Mapping[str, int]) -> tuple[Sta
         With named parameters.
     types : mapping of str to int
         The PostgreSQL types of the parameters.
+    prepare : bool
+        Whether the server may keep a plan. One of a join with arrays that it made when the table was small reads the
+        whole table ever after.
 
     Raises
     ------
@@ -51,7 +56,7 @@ def compiled(statement: sa.ClauseElement, types: Mapping[str, int]) -> tuple[Sta
             f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters given "
             f"have {len(names):,} values: divide them among several calls"
         )
-    return Statement(str(done), [types[name] for name in names]), names
+    return Statement(str(done), [types[name] for name in names], prepare=prepare), names
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from structable.spi import (
     StructuredTable,
     TableSpecification,
     UnsupportedOperationError,
+    Value,
     connect,
 )
 from structable.spi.values import MAX_ROW_SIZE
@@ -64,7 +66,7 @@ def test_full_value_beside_a_number(storage: Storage, many: bool) -> None:
     table.upsert({"k": 1, "n": 7})
 
     def put(value: bytes) -> None:
-        row = {"k": 1, "p": value}
+        row: dict[str, Value] = {"k": 1, "p": value}
         if many:
             table.upsert_many([row])
         else:
@@ -137,3 +139,33 @@ def test_large_rows_are_sent_before_they_are_many(storage: Storage) -> None:
     tx.commit()
     assert held < 100 << 20
     assert storage.table("t").count() == 200
+
+
+def test_plans_made_for_a_small_table_do_not_stay(postgresql_server: Server) -> None:
+    """A table that has grown is not read as a whole for some of its rows, before the server has its statistics, too."""
+    spec = TableSpecification("t", [Field.string("a"), Field.long("b"), Field.int("n")], ["a", "b"])
+    with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute("alter system set autovacuum = off")
+        connection.execute("select pg_reload_conf()")
+        with connect(postgresql_server.url("s")) as storage:
+            storage.admin.create(spec)
+            table = storage.table("t")
+
+            def use() -> None:
+                for begin in range(0, 100, 10):
+                    rows: list[dict[str, Value]] = [{"a": "a", "b": begin + place, "n": 1} for place in range(10)]
+                    table.upsert_many(rows)
+                    assert len(table.multi_read([("a", row["b"]) for row in rows])) == 10
+                    assert table.count([Range(("a", begin), ("a", begin + 10))]) == 10
+
+            use()
+            table.upsert_many([{"a": "a", "b": key, "n": 1} for key in range(1_000, 31_000)])
+            use()
+        query = "select seq_tup_read, n_tup_ins from pg_stat_all_tables where schemaname = 's' and relname = 't'"
+        deadline = time.monotonic() + 30
+        read = inserted = 0
+        while inserted < 30_000 and time.monotonic() < deadline:  # the server counts when a connection ends
+            time.sleep(0.05)
+            [(read, inserted)] = connection.execute(query.encode()).fetchall()
+        assert inserted >= 30_000
+        assert read < 30_000

@@ -358,7 +358,7 @@ def test_more_partitions_than_the_server_has_locks_for(start_postgresql: StartSe
         storage.admin.create(ITEMS)
         job = begin(storage)
         staged = [stage(storage, job, [{"id": place}], place) for place in range(700)]
-        with pytest.raises(StorageUnavailableError, match="700 .*max_locks_per_transaction"):
+        with pytest.raises(StorageUnavailableError, match=r"700 .*max_locks_per_transaction"):
             storage.commit_write(job, staged)
         assert storage.table("items").count() == 0
         storage.commit_write(job, staged[:100])

@@ -18,12 +18,14 @@ import pytest
 from structable.spi import (
     DataCorruptionError,
     Field,
+    Filter,
     InvalidSpecificationError,
     Isolation,
     Storage,
     StorageUnavailableError,
     TableNotFoundError,
     TableSpecification,
+    Value,
     col,
     connect,
 )
@@ -255,7 +257,7 @@ def test_settings_of_the_role(postgresql_server: Server) -> None:
     with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
         for setting in SETTINGS:
             connection.execute(f"alter role {ROLE} set {setting}".encode())
-    row = {
+    row: dict[str, Value] = {
         "k": "a\\'b",
         "p": b"\\\0'",
         "f": 0.1 + 0.2,
@@ -266,7 +268,7 @@ def test_settings_of_the_role(postgresql_server: Server) -> None:
     with connect(f"{postgresql_server.conninfo}?schema=a%5C%27b") as storage:
         storage.admin.create(TableSpecification("t", fields, ["k"], ["p"]))
         storage.table("t").upsert(row)
-        same = reduce(operator.and_, [col(name) == value for name, value in row.items()])
+        same: Filter = reduce(operator.and_, [col(name) == value for name, value in row.items()])
         assert list(storage.table("t").scan(where=same)) == [row]
         with storage.plan_scan("t", where=same) as plan:
             assert [
