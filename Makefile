@@ -10,7 +10,7 @@ ARGS ?=
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: venv java ## the main job: flights into LevelDB, services and Spark on them, a chart
+demo: venv java ## the main job: flights into LevelDB or ARGS="--url URL", services and Spark on them, a chart
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: venv java ## every test; narrow it with ARGS="tests/test_docs.py -k readme"

@@ -24,7 +24,7 @@ from structable.spi import (
 __all__ = ["CommandError", "ExitCode", "UsageProblem", "explain_error", "one_line", "without_secrets"]
 
 DEBUG_VARIABLE = "STRUCTABLE_DEBUG"
-_PASSWORDS = (re.compile(r"://[^/:@]*:([^/]+)@"), re.compile(r"^[^/:@]*(?:://[^/:@]*)?:(.+)@"))
+_PASSWORDS = (re.compile(r"://[^/:@]*:([^/]+)@"), re.compile(r"^[^/:@]*(?:://[^/:@]*)?:(?!//)(.+)@"))
 
 
 class ExitCode(enum.IntEnum):

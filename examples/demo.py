@@ -3,7 +3,8 @@
     python examples/demo.py [--url URL] [--chart FILE] [--days N] [--processes N] [--transactions N]
 
 Spark loads five tables. Processes of a service then look flights up and change them in transactions, while a Spark job
-joins and aggregates the same tables and writes its result as one atomic job. Nothing here depends on the store.
+joins and aggregates the same tables and writes its result as one atomic job. Nothing here depends on the store: any
+URL will do whose store several processes can use.
 """
 
 from __future__ import annotations

@@ -118,19 +118,25 @@ class ScanPlan:
         The backend's description of each split.
     hold : SnapshotHold
         Frees the snapshot.
+    ordered : bool
+        Whether the rows come in key order when the splits are read one after the other. False promises no order, of
+        rows within a split either.
     """
 
-    __slots__ = ("_splits", "columns", "hold", "table")
+    __slots__ = ("_splits", "columns", "hold", "ordered", "table")
 
-    def __init__(self, table: str, columns: tuple[str, ...], states: list[bytes], hold: SnapshotHold) -> None:
+    def __init__(
+        self, table: str, columns: tuple[str, ...], states: list[bytes], hold: SnapshotHold, *, ordered: bool = False
+    ) -> None:
         self.table = table
         self.columns = columns
         self.hold = hold
+        self.ordered = ordered
         self._splits = tuple(ScanSplit(table, columns, index, state, hold) for index, state in enumerate(states))
 
     @property
     def splits(self) -> tuple[ScanSplit, ...]:
-        """The splits; in key order, where the store reads each of them in key order."""
+        """The splits, in key order if the plan is `ordered`."""
         return self._splits
 
     def close(self) -> None:

@@ -4,15 +4,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.fixture(params=["default", "postgresql"])
+def store(request: pytest.FixtureRequest) -> list[str]:
+    """Return the arguments that name the store: none, for a temporary folder, or a server's URL."""
+    return [] if request.param == "default" else ["--url", request.getfixturevalue("postgresql_url")]
+
+
 @pytest.mark.xdist_group("spark")
-def test_demo_of_two_days(tmp_path: Path) -> None:
-    arguments = ["--days", "2", "--processes", "2", "--transactions", "60", "--chart", "chart.png"]
+def test_demo_of_two_days(tmp_path: Path, store: list[str]) -> None:
+    arguments = ["--days", "2", "--processes", "2", "--transactions", "60", "--chart", "chart.png", *store]
     command = [sys.executable, str(ROOT / "examples" / "demo.py"), *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -23,3 +30,4 @@ def test_demo_of_two_days(tmp_path: Path) -> None:
     assert re.search(r"United Air Lines Inc\. +│ +335 │", done.stdout)
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "chart.png") in done.stdout
+    assert store[-1:] == [] or f"{urlsplit(store[-1]).password}@" not in done.stdout

@@ -41,7 +41,7 @@ def plan_table_scan(
     divided = engine.plan_splits(begin, end, splits)
     common = (binding.raw_schema, names, path.residual, path.intervals if len(path.intervals) > 1 else None)
     states = [pickle.dumps((*common, state)) for state in divided.states]
-    return ScanPlan(binding.spec.name, names, states, SnapshotHold(divided.release))
+    return ScanPlan(binding.spec.name, names, states, SnapshotHold(divided.release), ordered=True)
 
 
 @lru_cache(maxsize=64)

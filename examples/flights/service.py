@@ -156,7 +156,7 @@ class _Desk:
                     "added_delay": (leg.added_delay or 0) + minutes,
                 }
                 flights.update({**dict(zip(FLIGHT_KEY, leg.key, strict=True)), **change})
-            # Increments of one row by many processes do not conflict with one another.
+            # Of a row that all processes count in: where a store applies increments blindly, these never conflict.
             changes.increment((late.carrier,), "transactions")
             changes.increment((late.carrier,), "minutes", minutes * len(legs))
             return minutes * len(legs)

@@ -1,10 +1,11 @@
-"""The command as tests call it: in this process on a memory store, or as a process of its own."""
+"""The command as tests call it, in this process or as one of its own, on a memory store or, marked so, on every one."""
 
 import os
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import pytest
@@ -13,6 +14,10 @@ from typer.testing import CliRunner
 from structable.cli.app import app
 from structable.spi import Storage, connect
 from tests.cli.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS
+from tests.postgresql.shared import fresh_schema
+
+every_store = pytest.mark.parametrize("url", ["memory", "leveldb", "postgresql"], indirect=True)
+"""For tests of what a command does to a store; how a command line is understood, one store tells."""
 
 
 class Outcome(NamedTuple):
@@ -67,10 +72,29 @@ def process() -> Command:
     return run
 
 
+@contextmanager
+def _fresh_store(request: pytest.FixtureRequest, scheme: str) -> Iterator[str]:
+    if scheme == "memory":
+        yield f"memory://{uuid.uuid4().hex}"
+    elif scheme == "leveldb":
+        yield f"leveldb://{request.getfixturevalue('tmp_path_factory').mktemp('leveldb')}/store"
+    else:
+        with fresh_schema(request.getfixturevalue("postgresql_conninfo")) as schema:
+            yield schema.url
+
+
 @pytest.fixture
-def url() -> str:
-    """Return the URL of a store of this process, new for each test."""
-    return f"memory://{uuid.uuid4().hex}"
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Give the URL of a store that is new for each test: in memory, or of another kind with `every_store`."""
+    with _fresh_store(request, getattr(request, "param", "memory")) as url:
+        yield url
+
+
+@pytest.fixture
+def copy_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
+    """Give the URL of a second store of the same kind."""
+    with _fresh_store(request, url.partition("://")[0]) as url:
+        yield url
 
 
 @pytest.fixture

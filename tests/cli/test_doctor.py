@@ -7,7 +7,7 @@ import pytest
 
 from structable.cli import doctor
 from structable.spi import DataCorruptionError, Row, Storage, StructuredTable, UnsupportedOperationError, connect
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, every_store
 
 
 def lines(text: str) -> list[tuple[str, str]]:
@@ -18,6 +18,7 @@ def lines(text: str) -> list[tuple[str, str]]:
     return found
 
 
+@every_store
 def test_a_sound_store(structable: Command, url: str, storage: Storage) -> None:
     outcome = structable("doctor", url)
     assert (outcome.code, outcome.err) == (0, "")
@@ -26,8 +27,11 @@ def test_a_sound_store(structable: Command, url: str, storage: Storage) -> None:
     texts = [text for _, text in found]
     assert "tables: 2" in texts
     assert "table runs: 4 rows are readable" in texts
-    assert "index runs.status: agrees with all 4 rows" in texts
-    assert any(text.startswith("index everything.text: agrees with all") for text in texts)
+    # Whole, or by its values where the store sorts a table as small as this one rather than to read an index of it.
+    whole = "index runs.status: agrees with all 4 rows" in texts
+    assert whole or "index runs.status: agrees with the rows of 3 values" in texts
+    assert whole or url.startswith("postgresql:")
+    assert any(text.startswith("index everything.text: agrees with ") for text in texts)
     assert any(text.startswith("parallel scan runs: 4 rows") for text in texts)
 
 

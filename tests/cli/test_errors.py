@@ -94,6 +94,11 @@ def test_secrets_are_masked_whatever_repeats_them(url: str, message: str) -> Non
     assert "***" in shown
 
 
+def test_a_user_without_a_password_stays_readable() -> None:
+    message = "cannot connect to db://me@host/x?password=***"
+    assert without_secrets(message, ["db://me@host/x?password=geheim"]) == message
+
+
 @pytest.mark.parametrize("place", ["argument", "environment"])
 def test_secrets_do_not_reach_the_output(
     fails: Fails, monkeypatch: pytest.MonkeyPatch, place: str, structable: Command

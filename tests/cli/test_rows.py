@@ -5,7 +5,7 @@ import json
 import pytest
 
 from structable.spi import Range, Storage
-from tests.cli.conftest import Command, Fails
+from tests.cli.conftest import Command, Fails, every_store
 
 
 def test_get_shows_each_field(structable: Command, url: str, storage: Storage) -> None:
@@ -14,6 +14,7 @@ def test_get_shows_each_field(structable: Command, url: str, storage: Storage) -
     assert ["payload", "0x00ff"] in lines
 
 
+@every_store
 def test_get_as_json(structable: Command, url: str, storage: Storage) -> None:
     outcome = structable("get", url, "runs", "etl", 10, 2, "--format", "json", "--columns", "status,cost,app")
     assert json.loads(outcome.out) == {"status": "RUNNING", "cost": None, "app": "etl"}
@@ -23,6 +24,7 @@ def test_get_with_a_negative_number(structable: Command, url: str, storage: Stor
     assert structable("get", url, "runs", "--", "etl", -3, 1).code == 0
 
 
+@every_store
 def test_get_of_an_absent_row(fails: Fails, url: str, storage: Storage) -> None:
     assert fails(3, "get", url, "runs", "etl", 10, 9) == "table 'runs' has no row with the key ('etl', 10, 9)"
 
@@ -41,6 +43,7 @@ def test_wrong_keys(fails: Fails, url: str, storage: Storage, key: list[str], me
     assert message in fails(2, "get", url, "runs", *key)
 
 
+@every_store
 def test_put_keeps_the_fields_that_are_not_named(structable: Command, url: str, storage: Storage) -> None:
     assert structable("put", url, "runs", "app=etl", "started=10", "attempt=1", "status=a=b") == (0, "", "")
     row = storage.table("runs").read(("etl", 10, 1))
@@ -56,6 +59,7 @@ def test_put_writes_null_and_the_empty_string(structable: Command, url: str, sto
     assert (row.status, row.cost, row.payload) == ("", None, None)
 
 
+@every_store
 def test_put_replace(structable: Command, url: str, storage: Storage) -> None:
     structable("put", url, "runs", "app=etl", "started=10", "attempt=1", "cost=2", "--mode", "replace")
     row = storage.table("runs").read(("etl", 10, 1))
@@ -63,6 +67,7 @@ def test_put_replace(structable: Command, url: str, storage: Storage) -> None:
     assert (row.status, row.cost) == (None, 2.0)
 
 
+@every_store
 def test_put_insert_and_update_mind_what_is_there(
     structable: Command, fails: Fails, url: str, storage: Storage
 ) -> None:
@@ -101,22 +106,26 @@ def test_wrong_rows(fails: Fails, url: str, storage: Storage, args: list[str], m
     assert message in fails(2, "put", url, "runs", *args)
 
 
+@every_store
 def test_rows_that_the_contract_refuses(fails: Fails, url: str, storage: Storage) -> None:
     assert "field 'started'" in fails(1, "put", url, "runs", "app=a")
     assert "over the limit" in fails(1, "put", url, "runs", "started=1", "attempt=1", "app=" + "x" * 3000)
 
 
+@every_store
 def test_delete_of_a_key(structable: Command, url: str, storage: Storage) -> None:
     assert structable("delete", url, "runs", "etl", 10, 1) == (0, "", "")
     assert structable("delete", url, "runs", "etl", 10, 1) == (0, "", "")
     assert storage.table("runs").count() == 3
 
 
+@every_store
 def test_delete_of_a_selection(structable: Command, url: str, storage: Storage) -> None:
     assert structable("delete", url, "runs", "--prefix", "etl", "--where", "status is not null").out == "2\n"
     assert storage.table("runs").count([Range.prefix(("etl",))]) == 1
 
 
+@every_store
 def test_delete_of_all(structable: Command, url: str, storage: Storage) -> None:
     assert structable("delete", url, "runs", "--all").out == "4\n"
 

@@ -10,7 +10,7 @@ import pytest
 
 from structable.spi import Storage
 from structable.spi.arrow import arrow_schema
-from tests.cli.conftest import Command, Fails
+from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.samples import EVERYTHING, ROWS, RUNS
 
 
@@ -24,6 +24,7 @@ def keys(structable: Command, url: str, *args: object) -> list[tuple[object, ...
 ETL_OLD, ETL_1, ETL_2, WEB = ("etl", -3, 1), ("etl", 10, 1), ("etl", 10, 2), ("web", 7, 1)
 
 
+@every_store
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
@@ -152,10 +153,12 @@ def test_wrong_arguments(fails: Fails, url: str, storage: Storage, args: list[st
     assert message in fails(2, "scan", url, "runs", *args)
 
 
+@every_store
 def test_order_without_an_index(fails: Fails, url: str, storage: Storage) -> None:
-    assert "field 'cost': has no index" in fails(1, "scan", url, "runs", "--order-by", "cost")
+    assert "table 'runs', field 'cost': " in fails(1, "scan", url, "runs", "--order-by", "cost")
 
 
+@every_store
 @pytest.mark.parametrize(
     ("args", "number"), [([], 4), (["--where", "cost > 1"], 2), (["--prefix", "web"], 1), (["--above", "web"], 0)]
 )

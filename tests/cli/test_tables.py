@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from structable.spi import Storage, connect, specification_from_document
-from tests.cli.conftest import Command, Fails
+from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.samples import EVERYTHING, RUNS
 
 TOML = """\
@@ -34,10 +34,12 @@ def test_backends_are_listed(structable: Command) -> None:
     assert memory["options"]["pool_timeout"] == 30.0
 
 
+@every_store
 def test_tables_are_listed_one_a_line(structable: Command, url: str, storage: Storage) -> None:
     assert structable("tables", url) == (0, "everything\nruns\n", "")
 
 
+@every_store
 def test_no_tables_are_no_lines(structable: Command, url: str) -> None:
     assert structable("tables", url) == (0, "", "")
 
@@ -50,6 +52,7 @@ def test_describe_shows_fields_key_and_indexes(structable: Command, url: str, st
     assert ["text", "string", "yes"] in cells
 
 
+@every_store
 def test_described_toml_and_json_create_the_same_table(
     structable: Command, url: str, storage: Storage, tmp_path: Path
 ) -> None:
@@ -75,16 +78,19 @@ def test_create_from_standard_input(structable: Command, url: str, text: str) ->
         assert storage.admin.get_specification("runs") == RUNS
 
 
+@every_store
 def test_create_of_a_table_that_exists(fails: Fails, url: str, storage: Storage) -> None:
     assert fails(1, "create", url, "-", stdin=TOML) == "table 'runs' already exists"
 
 
+@every_store
 def test_update_adds_fields_and_indexes(structable: Command, url: str, storage: Storage) -> None:
     wider = TOML.replace('"int"', '"int"').replace('indexes = ["status"]', 'indexes = ["status", "host"]')
     assert structable("create", url, "-", "--update", stdin=wider + 'host = "string"\n').code == 0
     assert storage.admin.get_specification("runs").indexes == ("status", "host")
 
 
+@every_store
 def test_update_lists_what_cannot_be(fails: Fails, url: str, storage: Storage) -> None:
     message = fails(1, "create", url, "-", "--update", stdin=TOML.replace('"double"', '"string"'))
     assert "field 'cost' is double and cannot become string" in message
@@ -118,6 +124,7 @@ def test_a_specification_that_cannot_be_read(fails: Fails, url: str, tmp_path: P
     assert fails(2, "create", url, tmp_path).endswith("Is a directory")
 
 
+@every_store
 def test_drop(structable: Command, url: str, storage: Storage) -> None:
     assert structable("drop", url, "runs", "--yes") == (0, "", "table runs is dropped\n")
     assert storage.admin.list() == ["everything"]
@@ -132,6 +139,7 @@ def test_drop_of_an_absent_table(fails: Fails, url: str, storage: Storage) -> No
     assert fails(3, "drop", url, "Runs", "--yes") == "table 'Runs' does not exist"
 
 
+@every_store
 @pytest.mark.parametrize(
     "args",
     [

@@ -1,8 +1,11 @@
 """import and export: round trips of all types in all formats, atomicity, the place of errors, bounded memory."""
 
+import csv
 import datetime as dt
+import json
 import math
 import os
+import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from structable.spi import Storage, Value, connect
+from structable.spi import Range, Storage, Value, connect
 from structable.spi.arrow import arrow_schema
-from tests.cli.conftest import Command, Fails
+from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.samples import EVERYTHING, ROWS, RUNS
 
 FILES = ["x.csv", "x.json", "x.jsonl", "x.arrow", "x.arrows", "x.feather", "x.parquet"]
@@ -29,17 +32,18 @@ def content(storage: Storage, table: str) -> list[dict[str, object]]:
         return [comparable(dict(row)) for row in rows]
 
 
+@every_store
 @pytest.mark.parametrize("name", FILES)
 def test_what_was_exported_is_imported_the_same(
-    structable: Command, url: str, storage: Storage, tmp_path: Path, name: str
+    structable: Command, url: str, copy_url: str, storage: Storage, tmp_path: Path, name: str
 ) -> None:
     file = tmp_path / name
     outcome = structable("export", url, "everything", file)
     assert outcome == (0, "", f"{len(ROWS)} rows of table everything are in {file}\n")
     assert os.listdir(tmp_path) == [name]
-    with connect(f"{url}copy") as copy:
+    with connect(copy_url) as copy:
         copy.admin.create(EVERYTHING)
-        outcome = structable("import", f"{url}copy", "everything", file, "--mode", "insert", "--job-id", "first")
+        outcome = structable("import", copy_url, "everything", file, "--mode", "insert", "--job-id", "first")
         assert outcome == (0, "", f"{len(ROWS)} rows of {file} are in table everything (job first)\n")
         assert content(copy, "everything") == content(storage, "everything")
 
@@ -57,6 +61,7 @@ def test_through_standard_streams(
         assert content(copy, "everything") == content(storage, "everything")
 
 
+@every_store
 def test_export_of_a_selection(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     structable("export", url, "runs", file, "--prefix", "etl", "--where", "attempt == 1", "--columns", "status,started")
@@ -69,6 +74,7 @@ def test_export_to_standard_output(structable: Command, url: str, storage: Stora
     assert outcome.err == "4 rows of table runs are in standard output\n"
 
 
+@every_store
 def test_export_of_no_rows(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
     for name in FILES:
         assert structable("export", url, "runs", tmp_path / name, "--prefix", "none").code == 0
@@ -97,6 +103,43 @@ def test_export_keeps_links_and_permissions(structable: Command, url: str, stora
     assert file.read_text().startswith("app,")
 
 
+@every_store
+@pytest.mark.parametrize("form", ["csv", "json", "arrow", "parquet"])
+def test_export_is_in_key_order_whatever_was_written_when(
+    structable: Command, url: str, storage: Storage, tmp_path: Path, form: str
+) -> None:
+    numbers = list(range(3_000))
+    random.Random(1).shuffle(numbers)
+    table = storage.table("runs")
+    table.delete_all(Range.all())
+    for first in range(0, len(numbers), 500):
+        rows = numbers[first : first + 500]
+        table.upsert_many({"app": f"a{n % 7}", "started": n, "attempt": 1, "status": "x" * 90} for n in rows)
+    table.update_all(Range.prefix(("a3",)), {"status": "y" * 100})
+    file = tmp_path / f"x.{form}"
+    assert structable("export", url, "runs", file, "--columns", "app,started,status").code == 0
+    expected = [(f"a{n % 7}", n, ("y" if n % 7 == 3 else "x")) for n in numbers]
+    assert exported(file) == sorted(expected)
+    assert structable("export", url, "runs", file, "--columns", "app,started,status", "--unordered").code == 0
+    assert sorted(exported(file)) == sorted(expected)
+
+
+def exported(file: Path) -> list[tuple[str, int, str]]:
+    """Return app, started and the first letter of the status of each row of a file, in the file's order."""
+    match file.suffix:
+        case ".csv":
+            rows = list(csv.DictReader(file.read_text().splitlines()))
+        case ".json":
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+        case ".arrow":
+            with pa.ipc.open_file(str(file)) as reader:
+                rows = reader.read_all().to_pylist()
+        case _:
+            rows = pq.read_table(file).to_pylist()
+    return [(row["app"], int(row["started"]), row["status"][0]) for row in rows]
+
+
+@every_store
 @pytest.mark.parametrize(
     ("mode", "statuses"),
     [
@@ -119,6 +162,7 @@ def test_modes(
         assert {row.key[:2]: (row.status, row.cost) for row in rows} == statuses
 
 
+@every_store
 def test_update_and_insert_are_all_or_nothing(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_text("app,started,attempt,status\netl,10,1,new\nx,1,1,new\n")
@@ -130,6 +174,7 @@ def test_update_and_insert_are_all_or_nothing(fails: Fails, url: str, storage: S
     assert storage.table("runs").count() == 4
 
 
+@every_store
 def test_delete_mode_takes_keys(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text('{"app": "etl", "started": 10, "attempt": 1}\n{"app": "none", "started": 1, "attempt": 1}\n')
@@ -137,6 +182,7 @@ def test_delete_mode_takes_keys(structable: Command, url: str, storage: Storage,
     assert storage.table("runs").count() == 3
 
 
+@every_store
 def test_a_job_counts_once(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_text("app,started,attempt,status\netl,10,1,first\n")
@@ -148,6 +194,7 @@ def test_a_job_counts_once(structable: Command, url: str, storage: Storage, tmp_
     assert row.status == "later"
 
 
+@every_store
 def test_a_failed_job_can_be_repeated_under_its_id(
     structable: Command, fails: Fails, url: str, storage: Storage, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """One Spark application for all tests of the bridge, and a fresh store with tables for each."""
 
 import datetime as dt
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,13 +9,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
-from structable.spark_bridge import register
+from structable.spark_bridge import register, registration
 from structable.spark_bridge.types import spark_schema
 from structable.spi import Storage, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value
 
 HERE = Path(__file__).parent
+
+both_stores = pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
+"""For tests of what the bridge asks a store for; a query of Spark takes a second, so that not all of them are."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,9 +47,26 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """Return the URL of a new, empty store that several processes can use."""
-    return f"leveldb://{tmp_path}/store"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Give the URL of a new, empty store that several processes can use: LevelDB, or as `both_stores` has it."""
+    if getattr(request, "param", "leveldb") == "leveldb":
+        yield f"leveldb://{tmp_path}/store"
+    else:
+        session = request.getfixturevalue("spark")
+        yield request.getfixturevalue("postgresql_url")
+        give_up_snapshots(session)
+
+
+def give_up_snapshots(session: SparkSession) -> None:
+    """Let the keeper give up what queries have left: on a server a snapshot keeps tables from being dropped."""
+    keeper = registration._keepers[session.sparkContext]
+    deadline = time.monotonic() + 20
+    while keeper.plans() and time.monotonic() < deadline:
+        for held in list(keeper._plans.values()):
+            held.lease = 0.0
+        keeper._expire()
+        time.sleep(0.01)  # a reader that has finished may not have said so
+    assert keeper.plans() == 0
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ import datetime as dt
 import functools
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from decimal import Decimal
 
 import pytest
@@ -13,7 +14,8 @@ from structable.spark_bridge import registration
 from structable.spark_bridge.filters import translate_filter
 from structable.spark_bridge.options import ReadOptions
 from structable.spi import Filter, Storage, Value, connect
-from tests.spark.conftest import Tables
+from tests.postgresql.shared import fresh_schema
+from tests.spark.conftest import Tables, give_up_snapshots
 from tests.spark.samples import EVERYTHING, ROWS, RUNS, UTC, runs
 
 # A field, and values as Spark's SQL and as Spark's filters have them.
@@ -70,13 +72,19 @@ def conditions(field: str) -> dict[str, pushed.Filter]:
     return made | {f"not ({text})": pushed.Not(condition) for text, condition in made.items()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["leveldb", "postgresql"])
 def everything(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Storage, DataFrame, DataFrame]]:
     """Give a store with a table, that table for Spark, and the same rows in Spark's own hands."""
-    tables = Tables(spark, f"leveldb://{tmp_path_factory.mktemp('pushdown')}/store")
-    with connect(tables.url) as storage:
+    with ExitStack() as stack:
+        if request.param == "leveldb":
+            url = f"leveldb://{tmp_path_factory.mktemp('pushdown')}/store"
+        else:
+            url = stack.enter_context(fresh_schema(request.getfixturevalue("postgresql_conninfo"))).url
+            stack.callback(give_up_snapshots, spark)
+        tables = Tables(spark, url)
+        storage = stack.enter_context(connect(tables.url))
         storage.admin.create(EVERYTHING)
         storage.table("everything").upsert_many(ROWS)
         yield storage, tables.read("everything", splits=1), tables.frame(EVERYTHING, ROWS)

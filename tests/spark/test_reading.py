@@ -1,12 +1,15 @@
+from urllib.parse import unquote, urlsplit
+
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
-from structable.spi import Storage, TableSpecification
-from tests.spark.conftest import Tables, complete, rows_of
+from structable.spi import Storage, TableSpecification, connect
+from tests.spark.conftest import Tables, both_stores, complete, give_up_snapshots, rows_of
 from tests.spark.samples import EVERYTHING, ROWS, RUNS, runs
 
 
+@both_stores
 def test_every_type_comes_out_as_it_went_in(tables: Tables, storage: Storage) -> None:
     storage.admin.create(EVERYTHING)
     storage.table("everything").upsert_many(ROWS)
@@ -26,6 +29,7 @@ def test_an_empty_table_has_no_rows(tables: Tables, storage: Storage) -> None:
     assert tables.read("everything").collect() == []
 
 
+@both_stores
 def test_columns_prunes_and_orders(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(3))
@@ -41,6 +45,7 @@ def test_a_schema_prunes_too(tables: Tables, storage: Storage) -> None:
     assert sorted(frame.collect()) == [(0, None), (1, "OK"), (2, "OK")]
 
 
+@both_stores
 def test_splits_become_partitions_and_hold_each_row_once(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(5000))
@@ -49,6 +54,7 @@ def test_splits_become_partitions_and_hold_each_row_once(tables: Tables, storage
     assert sorted(row.started for row in frame.collect()) == list(range(5000))
 
 
+@both_stores
 def test_a_table_joins_and_aggregates_like_any_other(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many([*runs(100), *runs(50, app="web")])
@@ -69,6 +75,7 @@ def test_a_view_in_sql(tables: Tables, storage: Storage, spark: SparkSession) ->
         spark.catalog.dropTempView("some_runs")
 
 
+@both_stores
 def test_an_old_row_reads_null_in_a_new_field(tables: Tables, storage: Storage) -> None:
     small = TableSpecification("runs", RUNS.fields[:2], RUNS.primary_key)
     storage.admin.create(small)
@@ -79,6 +86,7 @@ def test_an_old_row_reads_null_in_a_new_field(tables: Tables, storage: Storage) 
     assert [tuple(row) for row in before.collect()] == [("etl", 1)]
 
 
+@both_stores
 def test_a_table_that_changed_since_load_is_an_error(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     frame = tables.read("runs")
@@ -119,10 +127,32 @@ def test_columns_and_another_schema_contradict(tables: Tables, storage: Storage)
 
 
 def test_a_store_of_one_process_says_so(spark: SparkSession) -> None:
-    from structable.spi import connect
-
     with connect("memory://spark") as storage:
         storage.admin.create_or_update(RUNS)
         storage.table("runs").upsert_many(runs(10))
         with pytest.raises((AnalysisException, PythonException), match="a memory store lives in one process"):
             Tables(spark, "memory://spark").read("runs").collect()
+
+
+@pytest.mark.parametrize("place", ["url", "option"])
+def test_no_password_is_in_what_spark_shows(spark: SparkSession, postgresql_url: str, place: str) -> None:
+    with connect(postgresql_url) as storage:
+        storage.admin.create(RUNS)
+    parts = urlsplit(postgresql_url)
+    password = unquote(parts.password or "")
+    if not password:
+        pytest.skip("the server of the tests was given without a password in its URL")
+    options = {"password": password} if place == "option" else {}
+    without = parts._replace(netloc=f"{parts.username}@{parts.netloc.rpartition('@')[2]}").geturl()
+    tables = Tables(spark, without if options else postgresql_url)
+    frame = tables.read("runs", **options)
+    query = frame.where("started > 1").join(frame, "app")._jdf.queryExecution()
+    assert query.executedPlan().toString()
+    give_up_snapshots(spark)
+    shown = [query.toString(), query.executedPlan().toJSON(), query.analyzed().toJSON()]
+    for schema, problem in (("app string, nope int", "nope"), ("app string, started bigint, status string", "absent")):
+        table = "absent" if problem == "absent" else "runs"
+        with pytest.raises(AnalysisException, match=problem) as caught:
+            tables.write(spark.createDataFrame([], schema), table, **options)
+        shown.append(str(caught.value))
+    assert [text for text in shown if password in text] == []
