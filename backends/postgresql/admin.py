@@ -81,13 +81,17 @@ class PostgreSQLAdmin(TableAdmin):
                     f"the schema {self._catalog.schema!r} holds something named {spec.name!r} that is not in "
                     f"structable's catalog {CATALOG}: {error.message}"
                 ) from error
+            if error.state == _TOO_MANY_COLUMNS:
+                raise InvalidSpecificationError(
+                    f"table {spec.name!r} has {len(spec.fields):,} fields: {error.message} on PostgreSQL"
+                ) from error
             raise
 
     def _make(self, work: AdminWork, spec: TableSpecification) -> None:
         specification, building = encode_specification(TableVersion(0, 1, spec))
         insert = Statement(
             f"insert into {self._table} (name, folded, version, specification, building) "
-            "values ($1, lower($1), 1, $2, $3) returning id",
+            'values ($1, lower($1 collate "C"), 1, $2, $3) returning id',
             (_TEXT, _TEXT, _TEXT),
         )
         made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
@@ -189,6 +193,7 @@ class PostgreSQLAdmin(TableAdmin):
 
 _DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # others double each % of a name
 _THERE_ALREADY = ("42P07", "42710")
+_TOO_MANY_COLUMNS = "54011"
 
 
 def _require_specification(spec: object) -> None:

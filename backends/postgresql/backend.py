@@ -62,7 +62,7 @@ class PostgreSQLBackend(Backend):
         Option(
             "durability",
             "machine",
-            "what a commit survives: a crash of the machine, or of this process and the server's alone",
+            "what a commit survives: a crash of the server and its machine, or of this process alone",
             choices=("machine", "process"),
         ),
         *(Option(name, "", description) for name, description in _LIBPQ.items()),
@@ -83,6 +83,10 @@ class PostgreSQLBackend(Backend):
             "extra_float_digits": "1",
             "client_min_messages": "warning",
             "search_path": "pg_catalog",
+            # Whatever role and database have them set to:
+            "default_transaction_deferrable": "off",
+            "standard_conforming_strings": "on",
+            "quote_all_identifiers": "off",
         }
         if options["durability"] == "process":
             settings["synchronous_commit"] = "off"

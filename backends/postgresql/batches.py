@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
-
-import sqlalchemy as sa
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.values import MAX_ROW_SIZE, check_row
 
 from . import statements
-from .binding import TableBinding, compiled
+from .binding import TableBinding
 from .failures import ServerError
 from .names import column_name, quoted
-from .row_codec import Pieces
-from .session import Call, Session, Statement, command
+from .row_codec import Pieces, at_most
+from .session import Call, Session, command
 from .types import array
 
 if TYPE_CHECKING:
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction
 
 __all__ = ["upsert_batch"]
+
+Item = TypeVar("Item")
 
 _COPY_FROM = 100
 """Rows from which COPY, with the round trips of its own, is faster than arrays."""
@@ -41,9 +41,9 @@ def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[M
     InvalidFieldError, FieldSizeLimitError
         For the first row that does not fit.
     """
-    binding = table.binding
-    if len(rows) >= _COPY_FROM and _are_whole(binding, rows) and binding.copies_first() and _copied(tx, table, rows):
+    if len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
         return
+    binding = table.binding
     groups: dict[tuple[str, ...], dict[Pieces, tuple[Mapping[str, Value], Pieces]]] = {}
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
@@ -88,17 +88,20 @@ def _require_sizes(
 ) -> None:
     """Refuse rows that would grow over the limit, where that depends on fields that are not named."""
     binding = table.binding
-    others = [field for field in binding.spec.fields if field.name not in names and not field.type.width]
-    if not others:
-        return
+    width = binding.width_without(names)
+    if width is not None:
+        given = [pieces for pieces in given if width and at_most(pieces) + width > MAX_ROW_SIZE]
 
-    def build(binding: TableBinding) -> Call:
-        statement = binding.kept(("oversized", names), lambda: statements.oversized(binding, names, MAX_ROW_SIZE))
-        return Call(statement, _arrays(binding, names, given))
+    def ask(pieces: list[Pieces]) -> None:
+        def build(binding: TableBinding) -> Call:
+            statement = binding.kept(("oversized", names), lambda: statements.oversized(binding, names, MAX_ROW_SIZE))
+            return Call(statement, _arrays(binding, names, pieces))
 
-    found = tx.rows_of(tx.ask(table, build))
-    if found:
-        raise FieldSizeLimitError(binding.spec.name, "row", int(str(found[0][0])), MAX_ROW_SIZE)
+        for (size,) in tx.rows_of(tx.ask(table, build)):
+            raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
+
+    for portion in _portions(given, at_most):
+        ask(portion)
 
 
 def _arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) -> list[bytes]:
@@ -112,17 +115,22 @@ def _put(
     names: tuple[str, ...],
     group: list[tuple[Mapping[str, Value], Pieces]],
 ) -> None:
-    portion: list[tuple[Mapping[str, Value], Pieces]] = []
+    for portion in _portions(group, lambda one: at_most(one[1])):
+        _defer(tx, table, names, portion)
+
+
+def _portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield items in lists of about as many bytes as one statement should have."""
+    portion: list[Item] = []
     size = 0
-    for one in group:
+    for one in all_of_it:
         portion.append(one)
-        size += sum([len(piece) for piece in one[1] if piece is not None])
+        size += size_of(one)
         if size >= _PORTION:
-            _defer(tx, table, names, portion)
-            tx.flush()
+            yield portion
             portion, size = [], 0
     if portion:
-        _defer(tx, table, names, portion)
+        yield portion
 
 
 def _defer(
@@ -160,8 +168,17 @@ def _encoded_rows(binding: TableBinding, rows: list[Mapping[str, Value]]) -> Ite
 
 
 def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> bool:
-    """Try to insert all rows as new ones; False if one of them is there, or comes twice, and nothing was done."""
+    """Try to insert all rows as new ones; False if one is there, comes twice or lacks a field, and nothing was done."""
+    if not _are_whole(table.binding, rows):
+        return False
+    # No token stops a COPY into another version of the table. The lock does: what changes columns waits for it.
+    tx.precede(table, lambda binding: command(f"lock table {binding.qualified} in row exclusive mode"))
+    tx.precede(table, lambda _: command("savepoint structable_copy"))
+    tx.ask(table, lambda binding: Call(statements.current(binding)))
     binding = table.binding
+    if not _are_whole(binding, rows):
+        tx.precede(table, lambda _: command("release structable_copy"))
+        return False
     columns = ", ".join(quoted(column_name(name)) for name in binding.shape.columns)
     text = f"copy {binding.qualified} ({columns}) from stdin (format binary)"
     done = False
@@ -178,15 +195,8 @@ def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mappin
             if not repeated and not isinstance(error, _RepeatedKeyError):
                 raise
 
-    tx.precede(table, lambda _: command("savepoint structable_copy"))
     tx.run(body, "copying rows")
     binding.note_copy(done)
     if done:
-        tx.defer(table, lambda binding: Call(_still_current(binding)))
-        tx.defer(table, lambda _: command("release structable_copy"))
+        tx.precede(table, lambda _: command("release structable_copy"))
     return done
-
-
-def _still_current(binding: TableBinding) -> Statement:
-    found: Statement = binding.kept("still_current", lambda: compiled(sa.select(binding.current), {})[0])
-    return found

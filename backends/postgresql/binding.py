@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.sql.elements import quoted_name
 
-from structable.spi import TableSpecification, Value
+from structable.spi import TableSpecification, UnsupportedOperationError, Value
 from structable.spi.rows import RowShape
 from structable.spi.values import check_columns, check_key
 
@@ -25,9 +25,13 @@ __all__ = ["TableBinding", "TableVersion", "compiled"]
 _DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 _MOST_KEPT = 256
 _SKIPPED_COPIES = 16
+_MOST_PARAMETERS = 65_535
+_UNLIMITED = -1
 
 
-def compiled(statement: sa.ClauseElement, types: Mapping[str, int]) -> tuple[Statement, tuple[str, ...]]:
+def compiled(
+    statement: sa.ClauseElement, types: Mapping[str, int], *, prepare: bool = True
+) -> tuple[Statement, tuple[str, ...]]:
     """Return a statement of SQLAlchemy's as SQL, and the names of its parameters in their order.
 
     Parameters
@@ -36,10 +40,23 @@ def compiled(statement: sa.ClauseElement, types: Mapping[str, int]) -> tuple[Sta
         With named parameters.
     types : mapping of str to int
         The PostgreSQL types of the parameters.
+    prepare : bool
+        Whether the server may keep a plan. One of a join with arrays that it made when the table was small reads the
+        whole table ever after.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If there are more parameters than the server takes.
     """
     done = statement.compile(dialect=_DIALECT)
     names = tuple(done.positiontup or ())  # type: ignore[attr-defined]
-    return Statement(str(done), [types[name] for name in names]), names
+    if len(names) > _MOST_PARAMETERS:
+        raise UnsupportedOperationError(
+            f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters given "
+            f"have {len(names):,} values: divide them among several calls"
+        )
+    return Statement(str(done), [types[name] for name in names], prepare=prepare), names
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +122,7 @@ class TableBinding:
         self.oids = {one.name: stored_type(one).oid for one in spec.fields}
         self._encode_key = generate_key_encoder(self.key_fields)
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._widths: dict[tuple[str, ...], int] = {}
         self._copies_to_skip = 0
 
     @property
@@ -190,6 +208,17 @@ class TableBinding:
         """Return fields as statements and encoders have them: the key, then the others in the table's order."""
         given = set(names)
         return (*self.spec.primary_key, *(name for name in self.value_names if name in given))
+
+    def width_without(self, names: Iterable[str]) -> int | None:
+        """Return the bytes that all fields but some count at most; None if one of them is of any length."""
+        given = tuple(names)
+        found = self._widths.get(given)
+        if found is None:
+            others = [one.type.width for one in self.spec.fields if one.name not in given]
+            if len(self._widths) >= _MOST_KEPT:
+                self._widths.clear()
+            found = self._widths[given] = sum(others) if all(others) else _UNLIMITED
+        return None if found == _UNLIMITED else found
 
     def known_names(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the fields that a row names in the order of statements; None unless they are the key and others."""

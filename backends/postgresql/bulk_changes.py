@@ -80,7 +80,7 @@ def _require_sizes(
     spec = table.binding.write_spec
     sizes = {name: value_size(spec.field(name), value) for name, value in changes.items()}
     indexed = {name: sizes[name] for name in spec.indexes if sizes.get(name, 0) + MAX_KEY_SIZE > MAX_KEY_AND_INDEX_SIZE}
-    grows = any(not spec.field(name).type.width and size for name, size in sizes.items())
+    grows = any(sizes.values()) and table.binding.width_without(()) is None
     if not indexed and not grows:
         return
     fields = spec.key_fields

@@ -57,7 +57,9 @@ class Catalog:
         self._tables: dict[str, TableBinding] = {}
         where = qualified(schema, CATALOG)
         self._by_name = Statement(f"select {_COLUMNS} from {where} where name = $1", (_TEXT,))
-        self._by_folded_name = Statement(f"select {_COLUMNS} from {where} where folded = lower($1)", (_TEXT,))
+        self._by_folded_name = Statement(
+            f'select {_COLUMNS} from {where} where folded = lower($1 collate "C")', (_TEXT,)
+        )
         self._names = Statement(f'select name from {where} order by name collate "C"')
 
     def known(self, name: str) -> TableBinding | None:

@@ -64,26 +64,30 @@ class Conditions:
         begin, end = range_.begin, range_.end
         if begin == () or end == ():  # exclusive, as checked ranges have it: drops every row
             return sa.false()
-        if begin is not None and begin == end and range_.begin_inclusive and range_.end_inclusive:
-            fields = self._binding.key_fields
-            return sa.and_(
-                *(
-                    self._columns[field.name] == self.parameter(field, value)
-                    for field, value in zip(fields, tuple(begin), strict=False)
-                )
-            )
+        first, last = tuple(begin or ()), tuple(end or ())
         parts: list[sa.ColumnElement[bool]] = []
-        if begin is not None:
-            parts.append(self._bound(tuple(begin), operators.ge if range_.begin_inclusive else operators.gt))
-        if end is not None:
-            parts.append(self._bound(tuple(end), operators.le if range_.end_inclusive else operators.lt))
+        common = _common(first, last)
+        if not (len(first) > common or range_.begin_inclusive) or not (len(last) > common or range_.end_inclusive):
+            common = 0  # an exclusive bound that the other one begins with drops what they have in common
+        # What both bounds begin with is told as such: by itself the server takes a comparison of rows for many rows.
+        for field, value in zip(self._binding.key_fields, first[:common], strict=False):
+            parts.append(self._columns[field.name] == self.parameter(field, value))
+        if len(first) > common:
+            parts.append(self._bound(common, first, operators.ge if range_.begin_inclusive else operators.gt))
+        if len(last) > common:
+            parts.append(self._bound(common, last, operators.le if range_.end_inclusive else operators.lt))
         return sa.and_(*parts) if parts else None
 
-    def _bound(self, bound: tuple[Value, ...], compare: Any) -> sa.ColumnElement[bool]:  # noqa: ANN401 - an operator
-        fields = self._binding.key_fields[: len(bound)]
+    def _bound(
+        self,
+        common: int,
+        bound: tuple[Value, ...],
+        compare: Any,  # noqa: ANN401 - an operator
+    ) -> sa.ColumnElement[bool]:
+        fields = self._binding.key_fields[common : len(bound)]
         columns = [self._columns[field.name] for field in fields]
-        values = [self.parameter(field, value) for field, value in zip(fields, bound, strict=True)]
-        if len(bound) == 1:
+        values = [self.parameter(field, value) for field, value in zip(fields, bound[common:], strict=True)]
+        if len(columns) == 1:
             return compare(columns[0], values[0])  # type: ignore[no-any-return]
         # A comparison of rows compares as tuples do, and a prefix is met by every row that starts with it.
         return compare(sa.tuple_(*columns), sa.tuple_(*values))  # type: ignore[no-any-return]
@@ -136,6 +140,16 @@ class Conditions:
         if negated:
             return sa.not_(test)
         return sa.and_(column >= parameter, test)  # which an index can answer
+
+
+def _common(first: tuple[Value, ...], last: tuple[Value, ...]) -> int:
+    """Return how many values two bounds begin with alike."""
+    count = 0
+    for one, other in zip(first, last, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
 
 
 _OPERATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}

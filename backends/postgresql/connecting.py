@@ -22,6 +22,9 @@ __all__ = ["Connecting"]
 _LONG = struct.Struct(">q")
 _TIMESTAMPTZ = 1184
 _OLDEST = 140_000
+# A role or a database may have it off. What else it is, remote_apply say, is more than this.
+_DURABLE = """, set_config('synchronous_commit', coalesce(
+    nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,18 @@ class Connecting:
                 f"cannot use {self.shown}: it is PostgreSQL {version // 10_000}.{version % 10_000}, "
                 f"and structable needs {_OLDEST // 10_000} or later"
             )
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            connection.close()
+            raise StorageUnavailableError(
+                f"cannot use {self.shown}: its database has the encoding {encoding}, and structable needs UTF8"
+            )
         try:
             connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
             found = connection.execute(
                 "select array(select pid from pg_stat_activity where datid is null and usesysid is null), "
-                + ", ".join("set_config(%s, %s, false)" for _ in self.settings),
+                + ", ".join("set_config(%s, %s, false)" for _ in self.settings)
+                + ("" if "synchronous_commit" in self.settings else _DURABLE),
                 [part for setting in self.settings.items() for part in setting],
             ).fetchone()
         except psycopg.Error as error:

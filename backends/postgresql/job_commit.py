@@ -39,6 +39,7 @@ _DEADLOCK = "40P01"
 _REPEATED = frozenset({"40001", _DEADLOCK})
 _DUPLICATE = "23505"
 _TWICE = "21000"
+_OUT_OF_LOCKS = "53200"
 _LOCK_NOT_AVAILABLE = "55P03"
 _SECONDS = 15.0
 # The server process may not have noticed that its client is gone. Ended, it can no longer commit.
@@ -123,6 +124,11 @@ class JobCommit:
             self._each_key_once = True
         elif error.state in STALE:
             self._catalog.forget(self._job.table)
+        elif error.state == _OUT_OF_LOCKS:
+            raise StorageUnavailableError(
+                f"{self._what}: the server has no room for the locks of {len(self._staged):,} staged attempts: "
+                "stage fewer and larger partitions, or raise max_locks_per_transaction of the server"
+            ) from error
         elif error.state not in _REPEATED:
             raise translated(error, self._what) from error
         elif error.state == _DEADLOCK:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from structable.spi import (
     DataCorruptionError,
     InvalidFieldError,
     StagedWrite,
+    StorageUnavailableError,
     StructableError,
     WriteJob,
     WriteMode,
@@ -153,13 +155,12 @@ class WriteJobs:
             self._drop(job)
 
     def _drop(self, job: WriteJob) -> None:
-        with self._pool.session() as session:
+        # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
+        with suppress(ServerError, ConnectionLostError, StorageUnavailableError), self._pool.session() as session:
             try:
                 drop_job_staging(session, self._catalog.schema, job.job_id)
-            except ConnectionLostError:
-                return  # the job has ended, as was asked; a sweep drops what is left
-            except ServerError as error:
-                raise translated(error, f"dropping what was staged for {job.job_id!r}") from error
+            finally:
+                roll_back(session)
 
 
 _BEGIN = command("begin isolation level read committed read write")

@@ -7,7 +7,6 @@ which a fork would lose.
 from __future__ import annotations
 
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +42,7 @@ class SessionPool:
         for _ in range(size):
             self._places.put(None)
         self._idle: deque[Session] = deque()
-        self._used: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._used: set[Session] = set()
         self._process = os.getpid()
         self._closed = False
 
@@ -75,6 +74,9 @@ class SessionPool:
             self._places.put(None)
             raise
         self._used.add(session)
+        if self._closed:  # meanwhile
+            self.release(session)
+            raise self._refusal()
         return session
 
     def _take(self) -> Session:
@@ -130,5 +132,5 @@ class SessionPool:
             return
         self._closed = True
         self._close_idle()
-        for session in list(self._used):
+        for session in self._used.copy():  # at once, whatever other threads take and give back
             session.close()

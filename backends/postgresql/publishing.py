@@ -118,8 +118,8 @@ class Publication:
 
     def may_outgrow(self) -> bool:
         """Tell whether merged rows may be over the limit, by what they keep of the table's."""
-        kept = [field for field in self._binding.spec.fields if field.name not in self._given]
-        return self._mode in _PARTIAL and any(not field.type.width for field in kept)
+        width = self._binding.width_without(self._given)
+        return self._mode in _PARTIAL and (width is None or self._staged.largest + width > MAX_ROW_SIZE)
 
     def outgrown(self) -> str:
         """Return the query of the size of a row over the limit, among those that were written."""

@@ -16,7 +16,7 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 
 from .types import DATE_ORIGIN, PACKED, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value
 
-__all__ = ["Pieces", "RowEncoder", "generate_key_encoder"]
+__all__ = ["SLACK", "Pieces", "RowEncoder", "at_most", "generate_key_encoder"]
 
 Pieces = tuple[bytes | None, ...]
 """The binary forms of some fields' values."""
@@ -36,6 +36,14 @@ _CLASSES = {
     FieldType.TIMESTAMP: "datetime",
     FieldType.TIMESTAMP_NTZ: "datetime",
 }
+
+SLACK = 64
+"""By how much the binary form of a value is shorter than what the value counts, at most."""
+
+
+def at_most(pieces: Pieces) -> int:
+    """Return how many bytes fields count at most: a little more than they have in binary, where that is shorter."""
+    return sum([len(piece) + SLACK for piece in pieces if piece is not None])
 
 
 class RowEncoder:

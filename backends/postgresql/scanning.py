@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from psycopg import pq
@@ -25,6 +26,7 @@ _FIRST_ROWS = 64
 _MOST_ROWS = 5_000
 _PORTION = 2 << 20
 """Bytes that a portion is to have, about."""
+_MOST_READ_CURSORS = 64
 _numbers = itertools.count(1)
 
 
@@ -52,6 +54,10 @@ class ScanRows(RowIterator):
         if self._done:
             transaction.flush()  # its snapshot is this call's
             return
+        if len(transaction.read_cursors) >= _MOST_READ_CURSORS:
+            for name in transaction.read_cursors:
+                transaction.precede(table, partial(_closing, name))
+            transaction.read_cursors.clear()
         # Declared and fetched from in one round trip; the first portion is often all.
         transaction.precede(table, lambda binding: self._declaration(binding, request))
         result = transaction.ask(table, lambda _: self._fetch(_FIRST_ROWS))
@@ -76,6 +82,8 @@ class ScanRows(RowIterator):
     def _take(self, result: pq.abc.PGresult, wanted: int) -> None:
         count = result.ntuples
         self._done = count < wanted
+        if self._done:
+            self._tx.read_cursors.append(self._cursor)
         self._rows = iter(made_rows(self._tx.rows_of(result), self._shape))
         if not self._done:
             sample = range(0, count, max(count // 8, 1))
@@ -116,8 +124,12 @@ class ScanRows(RowIterator):
             self._tx.rollback()
         elif not self._done and self._tx.usable:
             self._done = True
-            self._tx.defer(self._table, lambda _: command(f"close {self._cursor}"))
+            self._tx.defer(self._table, partial(_closing, self._cursor))
 
     def __del__(self) -> None:
         if getattr(self, "_owns", False):
             self._tx.rollback()
+
+
+def _closing(cursor: str, _binding: TableBinding) -> Call:
+    return command(f"close {cursor}")

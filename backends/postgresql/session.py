@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import select
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -70,6 +71,8 @@ def command(text: str) -> Call:
 class Session:
     """One connection to the server. Used by one thread at a time; `close` may come from another.
 
+    A process that was forked from the one that made it can neither use nor close it.
+
     Every failure of the connection, and every interruption of a call, closes it: what is still under way on it could
     be taken for the answer to something else.
 
@@ -86,6 +89,7 @@ class Session:
         self._connection = connection
         self._pg = connection.pgconn
         self._process = self._pg.backend_pid  # which a closed connection no longer tells
+        self._client = os.getpid()
         self._wait = connection.wait
         self._poll = select.poll()
         self._poll.register(connection.fileno(), select.POLLIN)
@@ -113,7 +117,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """Whether the connection has ended."""
-        return self._pg.status != pq.ConnStatus.OK
+        return self._pg.status != pq.ConnStatus.OK or os.getpid() != self._client
 
     @property
     def readable(self) -> bool:
@@ -133,6 +137,7 @@ class Session:
         statement, parameters = call
         if statement.name not in self._prepared:
             return self.pipeline((call,))[-1]
+        self._require_own()
         with self._lock:
             try:
                 self._pg.send_query_prepared(statement.name, parameters, statement.formats, 1)
@@ -158,6 +163,7 @@ class Session:
         ConnectionLostError
             If the connection broke.
         """
+        self._require_own()
         with self._lock:
             try:
                 return self._pipelined(calls)
@@ -234,6 +240,7 @@ class Session:
         ServerError, ConnectionLostError
             As `run` does. What the iterable raises comes out, and nothing was copied.
         """
+        self._require_own()
         with self._lock:
             try:
                 return self._copy_in(text, tuples)
@@ -277,35 +284,6 @@ class Session:
             raise self._failure(ended)
         return ended.command_tuples or 0
 
-    def copy_out(self, text: str) -> Iterator[bytes]:
-        """Run a COPY TO STDOUT and yield its chunks; a generator, to be exhausted or closed.
-
-        Closed early, it ends the connection: the server would have to send the rest otherwise.
-        """
-        with self._lock:
-            pg, wait = self._pg, self._wait
-            done = False
-            try:
-                pg.send_query_params(text.encode(), None)
-                begun = wait(generators.execute(pg))[-1]
-                if begun.status != pq.ExecStatus.COPY_OUT:
-                    done = True
-                    raise self._failure(begun)
-                while True:
-                    data = wait(generators.copy_from(pg))
-                    if not isinstance(data, bytes | bytearray | memoryview):
-                        done = True
-                        if data.status in _FAILED:
-                            raise self._failure(data)
-                        return
-                    yield bytes(data)
-            except psycopg.Error as error:
-                done = error.sqlstate is not None
-                raise self._raised(error) from error
-            finally:
-                if not done:
-                    self._discard()
-
     def _failure(self, result: pq.abc.PGresult) -> Exception:
         failure = server_error(result)
         if isinstance(failure, ConnectionLostError):
@@ -325,11 +303,18 @@ class Session:
         transformer.set_pgresult(result)
         return transformer.load_rows(0, result.ntuples, tuple)
 
+    def _require_own(self) -> None:
+        """Refuse a process that was forked: it shares the socket, and would talk to its parent's transaction."""
+        if os.getpid() != self._client:
+            raise ConnectionLostError("it belongs to the process that forked this one; connect anew")
+
     def _discard(self) -> None:
         self._connection.close()
 
     def close(self, seconds: float = 1.0) -> None:
         """End the connection; one that is in use is left to its thread, which finds it closed."""
+        if os.getpid() != self._client:
+            return  # to close it here would end it for the process that it belongs to
         acquired = self._lock.acquire(timeout=seconds)
         try:
             self._connection.close()

@@ -90,7 +90,7 @@ def lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:
             .where(binding.current)
             .order_by(*(binding.core.c[name] for name in key))
         )
-        return compiled(query, types)[0]
+        return compiled(query, types, prepare=False)[0]
 
     found: Statement = binding.kept(("lookup_many", names), make)
     return found
@@ -208,7 +208,7 @@ def batch_upsert(binding: TableBinding, names: tuple[str, ...]) -> Statement:
             sa.select(_number(1)).select_from(changed).where(*(changed.c[name] == _of(given, name) for name in key))
         )
         rows = sa.select(*(_of(given, name) for name in names)).where(~seen, binding.current)
-        return compiled(sa.insert(binding.core).from_select([*names], rows), types)[0]
+        return compiled(sa.insert(binding.core).from_select([*names], rows), types, prepare=False)[0]
 
     found: Statement = binding.kept(("batch_upsert", names), make)
     return found
@@ -220,4 +220,4 @@ def oversized(binding: TableBinding, names: tuple[str, ...], limit: int) -> Stat
     size = row_size(binding, {name: _of(given, name) for name in names})
     joined = sa.join(binding.core, given, _same_key(binding, given))
     query = sa.select(size).select_from(joined).where(binding.current, size > _number(limit)).limit(_number(1))
-    return compiled(query, types)[0]
+    return compiled(query, types, prepare=False)[0]

@@ -37,10 +37,11 @@ from .conditional import find_row, find_size, find_swap, find_value
 from .explaining import explain_scan
 from .queries import ScanRequest, count_statement, scan_request
 from .renewal import on_current_schema
-from .row_codec import Pieces
+from .row_codec import SLACK, Pieces, at_most
 from .rows import decode_row, made_rows, multi_read_call, read_call
 from .scanning import ScanRows
 from .session import Call
+from .write_checks import checked_default, require_integer
 
 if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction
@@ -50,7 +51,6 @@ __all__ = ["PostgreSQLTable"]
 _ALL = Range()
 _ABSENT = -1
 _MOST_SEEN = 4_096
-_DECIMAL_SLACK = 64
 
 
 class PostgreSQLTable(StructuredTable):
@@ -108,7 +108,7 @@ class PostgreSQLTable(StructuredTable):
         if names is None:
             value = result.get_value
             size = sum([len(value(0, place) or b"") for place in range(result.nfields)])
-            self._seen[pieces] = size + _DECIMAL_SLACK * result.nfields + sum(len(piece or b"") for piece in pieces)
+            self._seen[pieces] = size + SLACK * result.nfields + at_most(pieces)
         return decode_row(tx.rows_of(result)[0], checked, binding.shape_of(names))
 
     @on_current_schema
@@ -229,15 +229,17 @@ class PostgreSQLTable(StructuredTable):
         *,
         there: bool,
         pieces: Pieces | None = None,
+        whole: bool = False,
     ) -> None:
-        """Defer the change of a row that is there, or of one that may be."""
+        """Defer the change of a row that is there, or of one that may be; a `whole` row has nulls for all else."""
         kind = statements.change if there else statements.put
         encoded_for = None if pieces is None else self.binding
 
         def build(binding: TableBinding) -> Call:
             if pieces is not None and binding is encoded_for:
                 return kind(binding, names).call(pieces)
-            return kind(binding, names).call(binding.encoder(tuple(row)).pieces(row))
+            given = {**dict.fromkeys(binding.spec.field_names), **row} if whole else row
+            return kind(binding, binding.ordered(given)).call(binding.encoder(tuple(given)).pieces(given))
 
         self._tx.defer(self, build, key)
         if len(self._seen) >= _MOST_SEEN:
@@ -248,22 +250,24 @@ class PostgreSQLTable(StructuredTable):
     def upsert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.upsert`."""
         self._tx.require_writable()
+        self._upsert(row)
+
+    def _upsert(self, row: Mapping[str, Value], *, whole: bool = False) -> None:
         names, pieces = self._encoded(row)
         given = dict(row)
-        size = sum([len(piece) for piece in pieces if piece is not None]) + _DECIMAL_SLACK * len(pieces)
+        size = at_most(pieces)
         key = pieces[: len(self.binding.key_fields)]
         seen = self._seen.get(key)
-        if len(names) == len(self.binding.spec.fields) or seen == _ABSENT or self._others_are_short(names):
-            self._write(names, given, key, size + max(seen or 0, 0), there=seen not in (None, _ABSENT), pieces=pieces)
+        width = self.binding.width_without(names)
+        if width == 0 or seen == _ABSENT or (width is not None and size + width <= MAX_ROW_SIZE):
+            there = seen not in (None, _ABSENT)
+            self._write(names, given, key, size + max(seen or 0, 0), there=there, pieces=pieces, whole=whole)
         elif seen is not None and seen + size <= MAX_ROW_SIZE:
             self._write(names, given, key, seen + size, there=True, pieces=pieces)
         else:
             # How large the row becomes depends on what is there, and this call is the one to say that it is too large.
             found = self._found_size(check_row(self.binding.write_spec, given), names)
             self._write(names, given, key, found or size, there=found is not None, pieces=pieces)
-
-    def _others_are_short(self, names: tuple[str, ...]) -> bool:
-        return all(field.type.width for field in self.binding.spec.fields if field.name not in names)
 
     def _found_size(self, row: Mapping[str, Value], names: tuple[str, ...]) -> int | None:
         size = find_size(self._tx, self, row, names)
@@ -276,7 +280,7 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.replace`."""
         self._tx.require_writable()
         checked = check_row(self.binding.write_spec, row)
-        self.upsert({**dict.fromkeys(self.binding.spec.field_names), **checked})
+        self._upsert({**dict.fromkeys(self.binding.spec.field_names), **checked}, whole=True)
 
     @on_current_schema
     def insert(self, row: Mapping[str, Value]) -> None:
@@ -290,7 +294,7 @@ class PostgreSQLTable(StructuredTable):
             spec = self.binding.write_spec
             checked = check_row(spec, given)
             raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
-        self._write(names, given, key, sum([len(piece) for piece in pieces if piece is not None]), there=False)
+        self._write(names, given, key, at_most(pieces), there=False)
 
     @on_current_schema
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
@@ -298,7 +302,7 @@ class PostgreSQLTable(StructuredTable):
         self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_row(spec, row)
-        start = None if default is None else self._checked_default(checked, default)
+        start = None if default is None else checked_default(spec, checked, default)
         names = self.binding.ordered(checked)
         size = self._found_size(checked, names)
         if size is not None:
@@ -312,21 +316,6 @@ class PostgreSQLTable(StructuredTable):
     def _key_of(self, row: Mapping[str, Value]) -> Pieces:
         binding = self.binding
         return binding.key_pieces(tuple([row[name] for name in binding.spec.primary_key]))
-
-    def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
-        spec = self.binding.write_spec
-        key = {name: row[name] for name in spec.primary_key}
-        if not isinstance(default, Mapping):
-            raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
-        start = check_row(spec, {**key, **default})
-        for name in spec.primary_key:
-            if start[name] != key[name]:
-                reason = (
-                    f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
-                )
-                raise InvalidFieldError(spec.name, name, reason)
-        check_row_size(spec, {**start, **row})
-        return start
 
     @on_current_schema
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
@@ -353,7 +342,7 @@ class PostgreSQLTable(StructuredTable):
         self._tx.require_writable()
         spec = self.binding.spec
         checked = check_key(spec, key)
-        self._require_integer(field)
+        require_integer(spec, field)
         step = int(str(check_value(spec.name, spec.field(field), amount)))
         row: dict[str, Value] = dict(zip(spec.primary_key, checked, strict=True))
         found = find_value(self._tx, self, row, field)
@@ -364,20 +353,13 @@ class PostgreSQLTable(StructuredTable):
             raise InvalidFieldError(spec.name, field, f"{before or 0} incremented by {step} overflows {bits} bits")
         row[field] = total
         size = int(str(found.values[1])) if found.row else 0
-        names = self.binding.ordered((*spec.primary_key, field))
-        self._write(names, row, self._key_of(row), size + _DECIMAL_SLACK, there=found.row)
-
-    def _require_integer(self, field: object) -> None:
-        spec = self.binding.spec
-        if not isinstance(field, str) or field not in spec:
-            known = ", ".join(spec.field_names)
-            raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {known}")
-        kind = spec.field(field).type
-        if field in spec.primary_key:
-            raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
-        if not kind.integer_bits:
-            reason = f"is of type {kind.value}; only integer fields can be incremented"
-            raise InvalidFieldError(spec.name, field, reason)
+        if before is None:
+            size += spec.field(field).type.width
+        if size > MAX_ROW_SIZE:
+            raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
+        # Of a new row, the key is yet to be counted.
+        seen = size if found.row else MAX_ROW_SIZE
+        self._write(self.binding.ordered(row), row, self._key_of(row), seen, there=found.row)
 
     @on_current_schema
     def delete(self, key: Key) -> None:

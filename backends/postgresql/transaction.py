@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -29,11 +30,16 @@ from .pool import SessionPool
 from .row_codec import Pieces
 from .session import Call, Session, Statement, Values
 from .snapshots import is_visible
+from .statements import current
 from .table import PostgreSQLTable
+from .work import Work
 
-__all__ = ["PostgreSQLTransaction", "Work"]
+__all__ = ["PostgreSQLTransaction"]
 
 _ATTEMPTS = 5
+_MOST_PENDING = 256
+_MOST_PENDING_BYTES = 8 << 20
+_MISFITS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, struct.error)
 _BEGIN = {
     (isolation, read_only): Call(
         Statement(f"begin isolation level {level} {'read only' if read_only else 'read write'}")
@@ -46,34 +52,6 @@ _SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
 _NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
 COMMIT = Call(Statement("commit"))
 ROLLBACK = Call(Statement("rollback"))
-
-
-class Work:
-    """A statement on a table that is yet to be run.
-
-    Parameters
-    ----------
-    table : PostgreSQLTable
-        The table.
-    build : callable
-        Makes the call for a version of the table.
-    key : tuple of bytes, optional
-        The only row that it reads or writes; None is any row.
-    """
-
-    __slots__ = ("build", "call", "key", "table")
-
-    def __init__(
-        self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
-    ) -> None:
-        self.table = table
-        self.build = build
-        self.call = build(table.binding)
-        self.key = key
-
-    def meets(self, other: Work) -> bool:
-        """Tell whether both may concern one row."""
-        return self.table is other.table and (self.key is None or other.key is None or self.key == other.key)
 
 
 class PostgreSQLTransaction(Transaction):
@@ -103,6 +81,9 @@ class PostgreSQLTransaction(Transaction):
         self._snapshot = ""
         self._tables: dict[str, PostgreSQLTable] = {}
         self._pending: list[Work] = []
+        self._pending_bytes = 0
+        self.read_cursors: list[str] = []
+        """Cursors that were read to their end; each takes memory of the server's until it is closed."""
         # A transaction that is not usable has ended, unless it holds the failure after which it is yet to be left.
         self._failure: StructableError | None = None
         self.usable = True
@@ -166,8 +147,10 @@ class PostgreSQLTransaction(Transaction):
 
     def precede(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
         """Run a statement just before the next one."""
-        self._pending.append(Work(table, build, key))
-        if len(self._pending) >= _MOST_PENDING:
+        work = Work(table, build, key)
+        self._pending.append(work)
+        self._pending_bytes += sum([len(piece) for piece in work.call.parameters if piece is not None])
+        if len(self._pending) >= _MOST_PENDING or self._pending_bytes >= _MOST_PENDING_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -235,6 +218,7 @@ class PostgreSQLTransaction(Transaction):
                 self._answered = self._answered or bool(sent) or call is not None or work is not None
                 if all_of_it:
                     self._pending.clear()
+                    self._pending_bytes = 0
                 return result
             self._restart(work)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -246,7 +230,10 @@ class PostgreSQLTransaction(Transaction):
         if self._begun:
             return session.pipeline(calls)[-1] if len(calls) > 1 else session.run(calls[0])
         identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT
-        results = session.pipeline([self._begin, identify, *calls])
+        # Where nothing is asked yet, the server says whether the tables are known as they are: a write that is deferred
+        # is refused by the commit otherwise, too late for another try.
+        checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
+        results = session.pipeline([self._begin, identify, *checks, *calls])
         number, snapshot = results[1].get_value(0, 0), results[1].get_value(0, 1)
         self._number = None if number is None else int(number)
         self._snapshot = (snapshot or b"").decode()
@@ -270,6 +257,10 @@ class PostgreSQLTransaction(Transaction):
             self.fail(translated(error, "reading the catalog"))
         except StructableError as error:
             self.fail(error)
+        except _MISFITS as error:
+            # Checked arguments that make no sense for the table that has this name now.
+            names = ", ".join(repr(name) for name in self._tables)
+            self.fail(TransactionConflictError(f"{names}: a table was made anew, with other fields: {error!r}"))
 
     def _looked_up(self, name: str) -> TableBinding:
         with self._pool.session() as session:
@@ -278,6 +269,8 @@ class PostgreSQLTransaction(Transaction):
     def _explained(self, error: Exception, what: str) -> StructableError:
         if not isinstance(error, ServerError) or error.state not in STALE:
             return translated(error, what)
+        # The transaction has failed; what it holds may be the only connection there is to ask with.
+        self._release(rollback=True)
         # Where the catalog has another version by now, that is the reason; else somebody else changed the table.
         try:
             with self._pool.session() as session:
@@ -386,9 +379,6 @@ class PostgreSQLTransaction(Transaction):
     def __del__(self) -> None:
         if getattr(self, "usable", False):
             self._end(rollback=True)
-
-
-_MOST_PENDING = 256
 
 
 class _NewerTableError(Exception):

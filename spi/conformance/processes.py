@@ -322,6 +322,18 @@ class ForkCases(ConformanceCase):
         transaction.commit()
         assert keys(forkable.scan()) == [(1,), (2,)]
 
+    def test_inherited_transaction_is_left_to_the_parent(self, storage: Storage, forkable: StructuredTable) -> None:
+        """What a forked child does to a transaction of its parent's, or to a scan in it, is not seen there."""
+        transaction = storage.transaction()
+        table = transaction.table("items")
+        table.upsert({"id": 2})
+        scan = table.scan()
+        self.in_a_fork(lambda: (table.upsert({"id": 3}), table.read((2,)), transaction.commit()))
+        self.in_a_fork(lambda: (scan.close(), transaction.rollback()))
+        assert keys(scan) == [(1,), (2,)]
+        transaction.commit()
+        assert keys(forkable.scan()) == [(1,), (2,)]
+
     def test_child_connects_anew(self, storage: Storage, storage_url: str, forkable: StructuredTable) -> None:
         """A forked process that connects anew works like any other."""
         self.require("multi_process")

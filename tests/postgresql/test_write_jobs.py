@@ -30,6 +30,7 @@ from structable.spi import (
 from structable.spi.arrow import arrow_schema, rows_to_batches
 from structable.spi.conformance.samples import Record
 from structable.spi.values import MAX_ROW_SIZE
+from tests.postgresql.fixtures import StartServer
 from tests.postgresql.proxy import Cut, Proxy, statement
 from tests.postgresql.server import Server
 from tests.postgresql.shared import Schema
@@ -305,3 +306,60 @@ def test_one_job_committed_by_several_at_once(storage: Storage) -> None:
         for done in [pool.submit(storage.commit_write, job, [staged]) for _ in range(4)]:
             done.result()
     assert storage.table("items").count() == 2_000
+
+
+@pytest.mark.parametrize("mode", ["upsert", "insert", "replace", "update", "delete", "overwrite"])
+def test_table_changed_between_stage_and_commit(storage: Storage, postgresql_url: str, mode: str) -> None:
+    """What was staged before fields were widened and added, and an index, is committed as rows of the table now."""
+    table = storage.table("items")
+    table.upsert_many([{"id": 1, "n": 1, "b": b"b"}, {"id": 2, "n": 1}])
+    job = begin(storage, mode)
+    key = 3 if mode == "insert" else 1
+    rows: list[dict[str, Any]] = [{"id": key}] if mode == "delete" else [{"id": key, "n": 7, "a": b"x"}]
+    staged = stage(storage, job, rows)
+    wide = [Field.long("n") if field.name == "n" else field for field in ITEMS.fields]
+    changed = TableSpecification("items", [*wide, Field.int("more")], ["id"], ["tag", "n"])
+    with connect(postgresql_url) as other:
+        other.admin.create_or_update(changed)
+        other.table("items").upsert_many([{"id": 1, "more": 5}, {"id": 2, "n": 1 << 40}])
+    storage.commit_write(job, [staged])
+    new = {"id": key, "n": 7, "a": b"x", "b": None, "tag": None, "more": None}
+    one = {**new, "id": 1, "n": 1, "a": None, "b": b"b", "more": 5}
+    two = {**new, "id": 2, "n": 1 << 40, "a": None}
+    expected = {
+        "upsert": [{**one, "n": 7, "a": b"x"}, two],
+        "insert": [one, two, new],
+        "replace": [new, two],
+        "update": [{**one, "n": 7, "a": b"x"}, two],
+        "delete": [two],
+        "overwrite": [new],
+    }
+    assert list(table.scan()) == expected[mode]
+    assert list(table.scan_index("n", 7)) == [row for row in expected[mode] if row["n"] == 7]
+
+
+def test_commit_stands_whatever_becomes_of_the_staging(storage: Storage, postgresql_schema: Schema) -> None:
+    """Staging tables that cannot be dropped are left to a sweep; the job was committed, and that is what is said."""
+    with connect(f"{postgresql_schema.url}&statement_timeout=0.5") as hurried:
+        job = begin(hurried)
+        staged = stage(hurried, job, [{"id": 5}])
+        with psycopg.connect(postgresql_schema.conninfo) as reader:
+            reader.execute(f"select * from {postgresql_schema.name}.{staging(postgresql_schema)[0]}".encode())
+            hurried.commit_write(job, [staged])
+            aborted = begin(hurried, job_id="aborted")
+            hurried.abort_write(aborted)
+        assert hurried.table("items").count() == 1
+
+
+def test_more_partitions_than_the_server_has_locks_for(start_postgresql: StartServer) -> None:
+    """The refusal says what to do, and nothing was written; with more locks, all would be."""
+    server = start_postgresql(max_connections="20", max_locks_per_transaction="10")
+    with connect(server.url("s")) as storage:
+        storage.admin.create(ITEMS)
+        job = begin(storage)
+        staged = [stage(storage, job, [{"id": place}], place) for place in range(700)]
+        with pytest.raises(StorageUnavailableError, match=r"700 .*max_locks_per_transaction"):
+            storage.commit_write(job, staged)
+        assert storage.table("items").count() == 0
+        storage.commit_write(job, staged[:100])
+        assert storage.table("items").count() == 100

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import operator
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import reduce
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -15,14 +18,20 @@ import pytest
 from structable.spi import (
     DataCorruptionError,
     Field,
+    Filter,
+    InvalidSpecificationError,
+    Isolation,
     Storage,
     StorageUnavailableError,
     TableNotFoundError,
     TableSpecification,
+    Value,
+    col,
     connect,
 )
 
-from .server import Server
+from .fixtures import StartServer
+from .server import ROLE, Server
 from .shared import Schema
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.int("n"), Field.string("s")], ["k"], ["s"])
@@ -227,3 +236,78 @@ def test_server_too_old(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", property(lambda _: 130_014))
     assert "13.14" in refusal(postgresql_url)
     assert "14" in refusal(postgresql_url)
+
+
+SETTINGS = [
+    "standard_conforming_strings = off",
+    "default_transaction_read_only = on",
+    "default_transaction_deferrable = on",
+    "default_transaction_isolation = 'serializable'",
+    "bytea_output = escape",
+    "datestyle = 'German'",
+    "timezone = 'Asia/Kathmandu'",
+    "extra_float_digits = -15",
+    "client_encoding = 'LATIN1'",
+    "search_path = 'nowhere'",
+]
+
+
+def test_settings_of_the_role(postgresql_server: Server) -> None:
+    """Whatever a role has set, strings, times and numbers are what they were."""
+    with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
+        for setting in SETTINGS:
+            connection.execute(f"alter role {ROLE} set {setting}".encode())
+    row: dict[str, Value] = {
+        "k": "a\\'b",
+        "p": b"\\\0'",
+        "f": 0.1 + 0.2,
+        "d": dt.date(2020, 2, 1),
+        "t": dt.datetime(2020, 2, 1, 3, tzinfo=dt.UTC),
+    }
+    fields = [Field.string("k"), Field.bytes("p"), Field.double("f"), Field.date("d"), Field.timestamp("t")]
+    with connect(f"{postgresql_server.conninfo}?schema=a%5C%27b") as storage:
+        storage.admin.create(TableSpecification("t", fields, ["k"], ["p"]))
+        storage.table("t").upsert(row)
+        same: Filter = reduce(operator.and_, [col(name) == value for name, value in row.items()])
+        assert list(storage.table("t").scan(where=same)) == [row]
+        with storage.plan_scan("t", where=same) as plan:
+            assert [
+                one for split in plan.splits for batch in storage.read_split(split) for one in batch.to_pylist()
+            ] == [row]
+        storage.admin.create_or_update(TableSpecification("t", [*fields, Field.int("n")], ["k"], ["p", "n"]))
+        with storage.transaction(Isolation.SERIALIZABLE, read_only=True) as tx:
+            assert tx.table("t").count() == 1
+
+
+def test_durable_whatever_the_role_says(start_postgresql: StartServer) -> None:
+    """A commit that returned survives a crash of the server, also where the role has `synchronous_commit` off."""
+    server = start_postgresql(wal_writer_delay="10s")
+    with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute(f"alter role {ROLE} set synchronous_commit = off".encode())
+    with connect(server.url("s")) as storage:
+        storage.admin.create(TABLE)
+        for key in range(20):
+            storage.table("t").upsert({"k": key})
+        server.kill()
+        server.start()
+        assert storage.table("t").count() == 20
+
+
+def test_database_of_another_encoding(postgresql_server: Server) -> None:
+    """It could not hold all text, and is refused at once."""
+    with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute("create database latin encoding 'LATIN1' locale 'C' template template0")
+    assert "has the encoding LATIN1" in refusal(replaced(postgresql_server.url("s"), path="/latin"))
+
+
+def test_names_differ_by_case_in_turkish_too(postgresql_server: Server) -> None:
+    """Its lower case of I is another letter, and names are in no language."""
+    with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute(
+            f"create database turkish locale_provider icu icu_locale 'tr' locale 'C' encoding 'UTF8' "
+            f"template template0 owner {ROLE}".encode()
+        )
+    with connect(replaced(postgresql_server.url("s"), path="/turkish")) as storage:
+        storage.admin.create(TableSpecification("TITLE", TABLE.fields, ["k"]))
+        with pytest.raises(InvalidSpecificationError, match="TITLE"):
+            storage.admin.create(TableSpecification("title", TABLE.fields, ["k"]))

@@ -1,0 +1,45 @@
+"""Checks of the arguments of single operations, beyond those that all rows have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from structable.spi import InvalidFieldError, TableSpecification, Value
+from structable.spi.values import check_row, check_row_size
+
+__all__ = ["checked_default", "require_integer"]
+
+
+def checked_default(
+    spec: TableSpecification, row: Mapping[str, Value], default: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return what `update` puts for a checked row that is absent, before its changes.
+
+    Raises
+    ------
+    InvalidFieldError, FieldSizeLimitError
+        If it does not fit, also with the changes, or is for another key.
+    """
+    key = {name: row[name] for name in spec.primary_key}
+    if not isinstance(default, Mapping):
+        raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
+    start = check_row(spec, {**key, **default})
+    for name in spec.primary_key:
+        if start[name] != key[name]:
+            reason = f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
+            raise InvalidFieldError(spec.name, name, reason)
+    check_row_size(spec, {**start, **row})
+    return start
+
+
+def require_integer(spec: TableSpecification, field: object) -> None:
+    """Raise `InvalidFieldError` unless a field can be incremented."""
+    if not isinstance(field, str) or field not in spec:
+        known = ", ".join(spec.field_names)
+        raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {known}")
+    kind = spec.field(field).type
+    if field in spec.primary_key:
+        raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
+    if not kind.integer_bits:
+        reason = f"is of type {kind.value}; only integer fields can be incremented"
+        raise InvalidFieldError(spec.name, field, reason)

@@ -1,0 +1,171 @@
+"""What a server can hold and do, and what structable takes of its memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from structable.spi import (
+    Field,
+    FieldSizeLimitError,
+    InvalidSpecificationError,
+    Range,
+    Storage,
+    StructuredTable,
+    TableSpecification,
+    UnsupportedOperationError,
+    Value,
+    connect,
+)
+from structable.spi.values import MAX_ROW_SIZE
+
+from .server import Server
+
+TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.bytes("p"), Field.string("s")], ["k"], ["s"])
+FULL = bytes(MAX_ROW_SIZE - 4)
+
+
+@pytest.fixture
+def storage(postgresql_url: str) -> Iterator[Storage]:
+    with connect(postgresql_url) as storage:
+        storage.admin.create(TABLE)
+        yield storage
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda t: t.upsert({"k": 1, "n": 5}),
+        lambda t: t.upsert_many([{"k": 1, "n": 5}]),
+        lambda t: t.update({"k": 1, "n": 5}),
+        lambda t: t.compare_and_swap((1,), "n", None, 5),
+        lambda t: t.increment((1,), "n"),
+        lambda t: t.update_all(Range.all(), {"n": 5}),
+    ],
+    ids=["upsert", "upsert_many", "update", "compare_and_swap", "increment", "update_all"],
+)
+def test_full_row_takes_no_number(storage: Storage, grow: Callable[[StructuredTable], object]) -> None:
+    """A row of 8 MiB is full, for the eight bytes of an integer, too."""
+    table = storage.table("t")
+    table.upsert({"k": 1, "p": FULL})
+    with pytest.raises(FieldSizeLimitError):
+        grow(table)
+    table.upsert({"k": 1, "p": FULL[8:]})
+    grow(table)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["upsert", "upsert_many"])
+def test_full_value_beside_a_number(storage: Storage, many: bool) -> None:
+    """What is kept of the row counts where it is of fixed width, too."""
+    storage.admin.create(TableSpecification("u", [Field.int("k"), Field.long("n"), Field.bytes("p")], ["k"]))
+    table = storage.table("u")
+    table.upsert({"k": 1, "n": 7})
+
+    def put(value: bytes) -> None:
+        row: dict[str, Value] = {"k": 1, "p": value}
+        if many:
+            table.upsert_many([row])
+        else:
+            table.upsert(row)
+
+    with pytest.raises(FieldSizeLimitError):
+        put(FULL)
+    put(FULL[8:])
+
+
+def test_table_of_too_many_fields_is_refused(storage: Storage) -> None:
+    fields = [Field.int("k"), *(Field.long(f"f{place}") for place in range(1_600))]
+    with pytest.raises(InvalidSpecificationError, match=r"1,601 fields.* 1600"):
+        storage.admin.create(TableSpecification("wide", fields, ["k"]))
+
+
+def test_row_that_no_page_holds(storage: Storage) -> None:
+    """1,100 numbers are more than 8 kB: the server says so at the commit, and nothing was written."""
+    names = [f"f{place}" for place in range(1_100)]
+    storage.admin.create(TableSpecification("wide", [Field.int("k"), *map(Field.long, names)], ["k"]))
+    with pytest.raises(UnsupportedOperationError, match="row is too big"):
+        storage.table("wide").upsert({"k": 1, **dict.fromkeys(names, 1)})
+    assert storage.table("wide").count() == 0
+
+
+def test_more_values_than_a_statement_takes(storage: Storage) -> None:
+    """The call is refused, and the transaction goes on."""
+    ranges = [Range.prefix((key,)) for key in range(65_536)]
+    with storage.transaction() as tx:
+        table = tx.table("t")
+        table.upsert({"k": 1})
+        with pytest.raises(UnsupportedOperationError, match="65,535"):
+            table.count(ranges)
+    assert storage.table("t").count(ranges[:1_000]) == 1
+
+
+def memory(process: int | str) -> int:
+    """Return the bytes of memory that a process has for itself."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+
+
+def test_many_scans_in_a_transaction_hold_no_memory_of_the_server(postgresql_server: Server) -> None:
+    """A cursor that was read to its end takes tens of kilobytes until it is closed."""
+    with connect(postgresql_server.url("s")) as storage, psycopg.connect(postgresql_server.superuser_conninfo) as other:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert_many([{"k": key, "s": str(key % 5)} for key in range(20)])
+        with storage.transaction(read_only=True) as tx:
+            assert tx.table("t").count() == 20
+            [(process,)] = other.execute(
+                "select pid from pg_stat_activity where application_name = 'structable' and state like 'idle in%'"
+            ).fetchall()
+            scans = [tx.table("t").scan_index("s", str(place % 5)) for place in range(200)]
+            before = memory(process)
+            for place in range(1_000):
+                assert len(list(tx.table("t").scan_index("s", str(place % 5)))) == 4
+            assert memory(process) - before < 16 << 20
+            assert [len(list(scan)) for scan in scans] == [4] * 200
+
+
+def test_large_rows_are_sent_before_they_are_many(storage: Storage) -> None:
+    """A transaction keeps writes to itself up to 8 MiB, not 256 rows of any size."""
+    value = bytes(1 << 20)
+    tx = storage.transaction()
+    table = tx.table("t")
+    before = memory("self")
+    for key in range(200):
+        table.upsert({"k": key, "n": 1, "s": "", "p": value + bytes([key])})
+    held = memory("self") - before
+    tx.commit()
+    assert held < 100 << 20
+    assert storage.table("t").count() == 200
+
+
+def test_plans_made_for_a_small_table_do_not_stay(postgresql_server: Server) -> None:
+    """A table that has grown is not read as a whole for some of its rows, before the server has its statistics, too."""
+    spec = TableSpecification("t", [Field.string("a"), Field.long("b"), Field.int("n")], ["a", "b"])
+    with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute("alter system set autovacuum = off")
+        connection.execute("select pg_reload_conf()")
+        with connect(postgresql_server.url("s")) as storage:
+            storage.admin.create(spec)
+            table = storage.table("t")
+
+            def use() -> None:
+                for begin in range(0, 100, 10):
+                    rows: list[dict[str, Value]] = [{"a": "a", "b": begin + place, "n": 1} for place in range(10)]
+                    table.upsert_many(rows)
+                    assert len(table.multi_read([("a", row["b"]) for row in rows])) == 10
+                    assert table.count([Range(("a", begin), ("a", begin + 10))]) == 10
+
+            use()
+            table.upsert_many([{"a": "a", "b": key, "n": 1} for key in range(1_000, 31_000)])
+            use()
+        query = "select seq_tup_read, n_tup_ins from pg_stat_all_tables where schemaname = 's' and relname = 't'"
+        deadline = time.monotonic() + 30
+        read = inserted = 0
+        while inserted < 30_000 and time.monotonic() < deadline:  # the server counts when a connection ends
+            time.sleep(0.05)
+            [(read, inserted)] = connection.execute(query.encode()).fetchall()
+        assert inserted >= 30_000
+        assert read < 30_000

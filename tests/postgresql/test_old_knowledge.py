@@ -1,0 +1,98 @@
+"""A process that knows a table as it was, until the server tells it otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from structable.spi import (
+    Field,
+    FieldType,
+    InvalidFieldError,
+    Range,
+    Storage,
+    StructuredTable,
+    TableSpecification,
+    TransactionConflictError,
+    col,
+    connect,
+)
+
+
+def table(kind: FieldType = FieldType.BYTE, *more: Field) -> TableSpecification:
+    return TableSpecification("t", [Field.int("k"), Field("v", kind), *more], ["k"])
+
+
+WIDER = table(FieldType.BYTE, Field.int("new"))
+
+
+@pytest.fixture
+def storage(postgresql_url: str) -> Iterator[Storage]:
+    """Give the storage that changes the table."""
+    with connect(postgresql_url) as storage:
+        storage.admin.create(table())
+        yield storage
+
+
+@pytest.fixture
+def old(storage: Storage, postgresql_url: str) -> Iterator[Storage]:
+    """Give another one, as another process has it, that has used the table before and knows no change of it."""
+    with connect(postgresql_url, pool_size=1, pool_timeout=1) as other:
+        other.table("t").upsert_many([{"k": key, "v": 1} for key in (1, 2)])
+        yield other
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda t: t.upsert({"k": 3, "v": 3}),
+        lambda t: t.replace({"k": 3, "v": 3}),
+        lambda t: t.delete((1,)),
+        lambda t: t.upsert_many([{"k": 3, "v": 3}]),
+        lambda t: t.upsert_many([{"k": key, "v": 3} for key in range(10, 210)]),
+    ],
+    ids=["upsert", "replace", "delete", "upsert_many", "copy"],
+)
+@pytest.mark.parametrize(
+    "changed", [WIDER, table(FieldType.SHORT), table(FieldType.LONG)], ids=["added", "widened", "rewritten"]
+)
+def test_first_write_of_a_transaction_meets_the_new_schema(
+    storage: Storage, old: Storage, changed: TableSpecification, write: Callable[[StructuredTable], None]
+) -> None:
+    """A transaction that begins after an admin call returned uses the new schema: no conflict, and no refusal."""
+    storage.admin.create_or_update(changed)
+    with old.transaction() as tx:
+        write(tx.table("t"))
+    assert old.table("t").count() != 2 or storage.table("t").read((1,)) is None
+
+
+def test_replace_clears_fields_that_were_added_meanwhile(storage: Storage, old: Storage) -> None:
+    storage.admin.create_or_update(WIDER)
+    storage.table("t").upsert({"k": 1, "new": 5})
+    with old.transaction() as tx:
+        tx.table("t").replace({"k": 1, "v": 2})
+        assert tx.table("t").read((2,)) is not None
+    assert storage.table("t").read((1,)) == {"k": 1, "v": 2, "new": None}
+
+
+def test_filter_on_a_field_that_is_there_no_longer(storage: Storage, old: Storage) -> None:
+    """The table was made anew without it: a conflict in a transaction, and where calls are repeated, the reason."""
+    storage.admin.drop("t")
+    storage.admin.create(TableSpecification("t", [Field.int("k")], ["k"]))
+    tx = old.transaction()
+    with pytest.raises(TransactionConflictError, match="'t'"):
+        tx.table("t").scan(where=col("v") > 0)
+    tx.rollback()
+    with pytest.raises(InvalidFieldError, match="v"):
+        old.table("t").scan(where=col("v") > 0)
+
+
+def test_conflict_needs_no_second_connection(storage: Storage, old: Storage) -> None:
+    """Who holds the only connection is told at once."""
+    tx = old.transaction()
+    tx.table("t").read((1,))
+    storage.admin.create_or_update(table(FieldType.SHORT))
+    with pytest.raises(TransactionConflictError, match="changed"):
+        tx.table("t").count([Range.all()])
+    tx.rollback()
