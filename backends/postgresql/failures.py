@@ -18,7 +18,7 @@ STALE = frozenset({"42P01", "42883", "42703", "0A000", "42704", "3F000"})
 """A table, function, column, plan or schema is not, or no longer, what the statement was made for."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """What the server says, in no other language, where something went between the parsing and the run of a statement."""
-_CONFLICTS = frozenset({"40001", "40P01", "23505"})
+_CONFLICTS = frozenset({"40000", "40001", "40P01", "23505"})
 _TOO_LARGE = "54000"
 _UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
 
