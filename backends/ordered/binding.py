@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from structable.spi import Field, InvalidFieldError, TableSpecification, Value
 from structable.spi.rows import RowShape
 from structable.spi.values import MAX_KEY_SIZE, check_columns, check_key, check_row, check_row_size, check_value
+from structable.spi.write_checks import check_incremented_field
 
 from .engine import Increment
 from .index_entries import generate_entry_encoder
@@ -221,17 +222,8 @@ class TableBinding:
             If the field is not an integer field outside the key, or the amount is not in its range.
         """
         spec = self.spec
-        if not isinstance(field, str) or field not in spec:
-            raise InvalidFieldError(
-                spec.name, str(field), f"is not a field; the fields are {', '.join(spec.field_names)}"
-            )
-        kind = spec.field(field).type
-        if field in spec.primary_key:
-            raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
-        if not kind.integer_bits:
-            raise InvalidFieldError(
-                spec.name, field, f"is of type {kind.value}; only integer fields can be incremented"
-            )
+        check_incremented_field(spec, field)
+        assert isinstance(field, str)
         check_value(spec.name, spec.field(field), amount)
         return Increment(self.raw_schema, field, int(amount))  # type: ignore[call-overload]
 

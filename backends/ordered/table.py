@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from structable.spi import (
     Filter,
-    InvalidFieldError,
     Key,
     Range,
     RecordExistsError,
@@ -22,7 +21,8 @@ from structable.spi import (
     Value,
 )
 from structable.spi.evaluation import equal
-from structable.spi.values import check_changes, check_key, check_row
+from structable.spi.values import check_changes, check_row
+from structable.spi.write_checks import check_default
 
 from .binding import TableBinding
 from .engine import EngineSnapshot, Increment, SchemaChangedError, WriteSet
@@ -312,26 +312,13 @@ class OrderedTable(StructuredTable):
             self._tx.refuse_write()
         binding = self.binding
         raw_key = binding.row_key(row)
-        start = None if default is None else self._checked_default(row, default)
+        spec = binding.write_spec
+        start = None if default is None else check_default(spec, check_row(spec, row), default)
         raw = self._get(raw_key)
         changed = binding.changed(row if raw is not None or start is None else {**start, **row}, raw)
         if raw is None and start is None:
             raise RecordNotFoundError(binding.spec.name, binding.keys.decode(raw_key))
         self._put(raw_key, changed)
-
-    def _checked_default(self, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
-        spec = self.binding.write_spec
-        key = dict(zip(spec.primary_key, check_key(spec, {name: row[name] for name in spec.primary_key}), strict=True))
-        if not isinstance(default, Mapping):
-            raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
-        start = check_row(spec, {**key, **default})
-        for name in spec.primary_key:
-            if start[name] != key[name]:
-                reason = (
-                    f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
-                )
-                raise InvalidFieldError(spec.name, name, reason)
-        return start
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         """See `StructuredTable.compare_and_swap`."""

@@ -28,6 +28,7 @@ from structable.spi.values import (
     check_row_size,
     check_value,
 )
+from structable.spi.write_checks import check_default, check_incremented_field
 
 from . import statements
 from .batches import upsert_batch
@@ -41,7 +42,6 @@ from .row_codec import SLACK, Pieces, at_most
 from .rows import decode_row, made_rows, multi_read_call, read_call
 from .scanning import ScanRows
 from .session import Call
-from .write_checks import checked_default, require_integer
 
 if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction
@@ -302,7 +302,7 @@ class PostgreSQLTable(StructuredTable):
         self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_row(spec, row)
-        start = None if default is None else checked_default(spec, checked, default)
+        start = None if default is None else check_default(spec, checked, default)
         names = self.binding.ordered(checked)
         size = self._found_size(checked, names)
         if size is not None:
@@ -342,7 +342,7 @@ class PostgreSQLTable(StructuredTable):
         self._tx.require_writable()
         spec = self.binding.spec
         checked = check_key(spec, key)
-        require_integer(spec, field)
+        check_incremented_field(spec, field)
         step = int(str(check_value(spec.name, spec.field(field), amount)))
         row: dict[str, Value] = dict(zip(spec.primary_key, checked, strict=True))
         found = find_value(self._tx, self, row, field)

@@ -1,18 +1,17 @@
-"""Checks of the arguments of single operations, beyond those that all rows have."""
+"""The rule of what single operations take, beyond what all rows have to be (DESIGN.md section 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from structable.spi import InvalidFieldError, TableSpecification, Value
-from structable.spi.values import check_row, check_row_size
+from .errors import InvalidFieldError
+from .specification import TableSpecification
+from .values import Value, check_row, check_row_size
 
-__all__ = ["checked_default", "require_integer"]
+__all__ = ["check_default", "check_incremented_field"]
 
 
-def checked_default(
-    spec: TableSpecification, row: Mapping[str, Value], default: Mapping[str, Value]
-) -> dict[str, Value]:
+def check_default(spec: TableSpecification, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
     """Return what `update` puts for a checked row that is absent, before its changes.
 
     Raises
@@ -32,8 +31,14 @@ def checked_default(
     return start
 
 
-def require_integer(spec: TableSpecification, field: object) -> None:
-    """Raise `InvalidFieldError` unless a field can be incremented."""
+def check_incremented_field(spec: TableSpecification, field: object) -> None:
+    """Check the field of an increment.
+
+    Raises
+    ------
+    InvalidFieldError
+        If it is not an integer field outside the key.
+    """
     if not isinstance(field, str) or field not in spec:
         known = ", ".join(spec.field_names)
         raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {known}")
