@@ -21,6 +21,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.job_checks import JOB_RETENTION_SECONDS, check_job, check_staged_columns, last_attempts
 
 from .catalog import Catalog, allocate_space, garbage_key, job_key, list_jobs, read_schema, schema_key
 from .engine import Engine, EngineSnapshot, Pair, SchemaChangedError, WriteSet
@@ -35,10 +36,8 @@ __all__ = ["WriteJobs"]
 
 Result = TypeVar("Result")
 
-_KEEP_SECONDS = 7 * 24 * 3600.0
 _RUN_ROWS = 65_536
 _RUN_BYTES = 64 << 20
-_LONGEST_ID = 200
 _ATTEMPTS = 20
 
 
@@ -71,11 +70,7 @@ class WriteJobs:
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Record a job; see `Storage.begin_write`."""
-        try:
-            mode = WriteMode(mode)
-        except ValueError:
-            raise ValueError(f"mode is {mode!r}; allowed are {', '.join(WriteMode)}") from None
-        _check_job_id(job_id)
+        mode = check_job(mode, job_id)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
             schema = _schema(snapshot, table)
@@ -112,7 +107,8 @@ class WriteJobs:
             conformed = conform_batch(spec, batch)
             names = tuple(conformed.schema.names)
             if encoder is None:
-                columns = _staged_columns(job, spec.primary_key, names)
+                check_staged_columns(job, spec.primary_key, names)
+                columns = names
                 encoder = ArrowEncoder(binding.schema, names)
             elif columns != names:
                 raise InvalidFieldError(
@@ -136,12 +132,7 @@ class WriteJobs:
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
         """Commit a job where the engine can do it best; see `Storage.commit_write`."""
-        attempts: dict[int, StagedWrite] = {}
-        for one in staged:
-            if one.job_id != job.job_id:
-                raise ValueError(f"partition {one.partition} was staged for the job {one.job_id!r}, not {job.job_id!r}")
-            attempts[one.partition] = one
-        order = {"job_id": job.job_id, "staged": [one.state.decode() for one in attempts.values()]}
+        order = {"job_id": job.job_id, "staged": [one.state.decode() for one in last_attempts(job, staged)]}
         self._engine.delegate("commit_job", json.dumps(order).encode())
 
     def abort(self, job: WriteJob) -> None:
@@ -301,10 +292,10 @@ class WriteJobs:
                 record = cast(_Record, found)
                 if record["state"] == "applying":
                     alive.add(job_id)
-                elif now - record["time"] <= _KEEP_SECONDS:
+                elif now - record["time"] <= JOB_RETENTION_SECONDS:
                     if record["state"] == "open":
                         alive.add(job_id)
-                elif record["state"] != "open" or now - runs.get(job_id, 0.0) > _KEEP_SECONDS:
+                elif record["state"] != "open" or now - runs.get(job_id, 0.0) > JOB_RETENTION_SECONDS:
                     changes.writes[job_key(job_id)] = None
                     _discard_loading(record, changes)
                 else:
@@ -353,11 +344,6 @@ class _Record(TypedDict, total=False):
     loading: str
 
 
-def _check_job_id(job_id: object) -> None:
-    if not isinstance(job_id, str) or not 1 <= len(job_id) <= _LONGEST_ID:
-        raise ValueError(f"job_id is {job_id!r}; it must be a text of 1 to {_LONGEST_ID} characters")
-
-
 def _schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
     schema = read_schema(snapshot, table) if isinstance(table, str) else None
     if schema is None or schema.spec.name != table:
@@ -394,16 +380,6 @@ def _open_record(snapshot: EngineSnapshot, job_id: str) -> _Record:
     if record["state"] in ("committed", "applying"):
         raise _JobEndedError(job_id)
     return record
-
-
-def _staged_columns(job: WriteJob, key: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in key:
-        if name not in names:
-            raise InvalidFieldError(job.table, name, "is part of the primary key and is missing in the batches")
-    if job.mode is WriteMode.DELETE and len(names) != len(key):
-        others = ", ".join(name for name in names if name not in key)
-        raise InvalidFieldError(job.table, others, f"a job of mode delete takes the key columns only: {', '.join(key)}")
-    return names
 
 
 def _staged_rows(states: list[str]) -> list[StagedRows]:

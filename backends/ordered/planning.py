@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from structable.spi import Field, Filter, InvalidFieldError, Range, ScanExplanation, Value
+from structable.spi import Field, Filter, Range, ScanExplanation, Value
 from structable.spi.filters import And, Comparison, IsNull, Operator, bind_filter
 from structable.spi.ranges import check_range
+from structable.spi.scan_checks import check_indexed_field, check_order
 from structable.spi.values import check_limit, check_value
 
 from .binding import IndexBinding, TableBinding
@@ -55,7 +56,7 @@ class ScanRequest:
         InvalidFieldError
             If the field has no index, or the value does not fit it.
         """
-        _require_index(binding, field)
+        check_indexed_field(binding.spec, field)
         if value is None:
             condition: Filter = IsNull(field)
         else:
@@ -118,31 +119,15 @@ def scan_request(
     checked = tuple(check_range(spec, range_) for range_ in ranges)
     bound = bind_filter(spec, where)
     conjuncts = bound.parts if isinstance(bound, And) else () if bound is None else (bound,)
-    if order_by is not None:
-        if not isinstance(order_by, str) or order_by not in spec:
-            raise InvalidFieldError(
-                spec.name, str(order_by), f"is not a field; the fields are {', '.join(spec.field_names)}"
-            )
-        if order_by not in spec.primary_key:
-            _require_index(binding, order_by)
     return ScanRequest(
         union(range_interval(binding.keys, range_) for range_ in checked),
         checked,
         conjuncts,
         binding.row_columns(columns),
-        None if order_by == spec.primary_key[0] else order_by,
+        check_order(spec, order_by),
         bool(reverse),
         check_limit(spec, limit),
     )
-
-
-def _require_index(binding: TableBinding, field: object) -> None:
-    if not isinstance(field, str) or field not in binding.spec:
-        known = ", ".join(binding.spec.field_names)
-        raise InvalidFieldError(binding.spec.name, str(field), f"is not a field; the fields are {known}")
-    if field not in binding.indexes:
-        indexed = ", ".join(binding.spec.indexes) or "none"
-        raise InvalidFieldError(binding.spec.name, field, f"has no index; indexed are: {indexed}")
 
 
 @dataclass(frozen=True, slots=True)

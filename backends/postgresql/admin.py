@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.schema import CreateTable
 
 from structable.spi import (
@@ -21,7 +20,7 @@ from structable.spi import (
 from structable.spi.schema_change import plan_schema_change
 
 from .admin_work import AdminWork, TableLock, alone
-from .binding import TableBinding, TableVersion
+from .binding import DIALECT, TableBinding, TableVersion
 from .catalog import Ask, Catalog, encode_specification, is_name
 from .failures import ConnectionLostError, ServerError, translated
 from .indexes import index_definition
@@ -98,7 +97,7 @@ class PostgreSQLAdmin(TableAdmin):
         table = TableVersion(int(str(made[0][0])), 1, spec)
         binding = TableBinding(self._catalog.schema, table)
         key = ", ".join(quoted(column_name(name)) for name in spec.primary_key)
-        text = str(CreateTable(binding.core).compile(dialect=_DIALECT)).strip()
+        text = str(CreateTable(binding.core).compile(dialect=DIALECT)).strip()
         primary = f", constraint {quoted(f'_k{table.id:x}')} primary key ({key}))"
         schema = self._catalog.schema
         work.session.pipeline(
@@ -191,7 +190,6 @@ class PostgreSQLAdmin(TableAdmin):
             self._catalog.forget(table)
 
 
-_DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # others double each % of a name
 _THERE_ALREADY = ("42P07", "42710")
 _TOO_MANY_COLUMNS = "54011"
 

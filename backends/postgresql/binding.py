@@ -20,9 +20,10 @@ from .row_codec import Pieces, RowEncoder, generate_key_encoder
 from .session import Statement
 from .types import encode_value, stored_type
 
-__all__ = ["TableBinding", "TableVersion", "compiled"]
+__all__ = ["DIALECT", "TableBinding", "TableVersion", "compiled"]
 
-_DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy has no types for it
+"""How SQL is written: with the server's own parameters, which also leaves a % in a name as it is."""
 _MOST_KEPT = 256
 _SKIPPED_COPIES = 16
 _MOST_PARAMETERS = 65_535
@@ -49,7 +50,7 @@ def compiled(
     UnsupportedOperationError
         If there are more parameters than the server takes.
     """
-    done = statement.compile(dialect=_DIALECT)
+    done = statement.compile(dialect=DIALECT)
     names = tuple(done.positiontup or ())  # type: ignore[attr-defined]
     if len(names) > _MOST_PARAMETERS:
         raise UnsupportedOperationError(

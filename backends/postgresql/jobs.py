@@ -19,6 +19,7 @@ from structable.spi import (
     WriteMode,
 )
 from structable.spi.documents import specification_from_document
+from structable.spi.job_checks import check_job, check_staged_columns, last_attempts
 
 from .binding import TableBinding, TableVersion
 from .catalog import Catalog, encode_specification
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WriteJobs"]
 
-_LONGEST_ID = 200
 _SWEEP_SECONDS = 60.0
 _TEXT = 25
 
@@ -73,11 +73,7 @@ class WriteJobs:
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Record a job; see `Storage.begin_write`."""
-        try:
-            mode = WriteMode(mode)
-        except ValueError:
-            raise ValueError(f"mode is {mode!r}; allowed are {', '.join(WriteMode)}") from None
-        _check_job_id(job_id)
+        mode = check_job(mode, job_id)
         with self._pool.session() as session:
             try:
                 binding = self._catalog.lookup(lambda call: session.rows(session.run(call)), table)
@@ -134,12 +130,7 @@ class WriteJobs:
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
         """Publish what was staged; see `Storage.commit_write`."""
-        attempts: dict[int, StagedWrite] = {}
-        for one in staged:
-            if one.job_id != job.job_id:
-                raise ValueError(f"partition {one.partition} was staged for the job {one.job_id!r}, not {job.job_id!r}")
-            attempts[one.partition] = one
-        tables = [StagedTable.decode(one.state, job.job_id) for one in attempts.values() if one.rows]
+        tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
         JobCommit(self._pool, self._catalog, job, tables, self._lock_timeout).run()
         self._drop(job)
 
@@ -164,13 +155,6 @@ class WriteJobs:
 
 
 _BEGIN = command("begin isolation level read committed read write")
-
-
-def _check_job_id(job_id: object) -> None:
-    if not isinstance(job_id, str) or not 1 <= len(job_id) <= _LONGEST_ID:
-        raise ValueError(f"job_id is {job_id!r}; it must be a text of 1 to {_LONGEST_ID} characters")
-    if "\0" in job_id or any("\ud800" <= one <= "\udfff" for one in job_id):
-        raise ValueError(f"job_id is {job_id!r}; it must not hold NUL characters or lone surrogates")
 
 
 def _encode(table: TableVersion) -> bytes:
@@ -200,13 +184,7 @@ def _conformed(job: WriteJob, binding: TableBinding, batches: Iterable[RecordBat
         names = tuple(conformed.schema.names)
         if columns is None:
             columns = names
-            for name in spec.primary_key:
-                if name not in names:
-                    raise InvalidFieldError(job.table, name, "is part of the primary key and is missing in the batches")
-            others = [name for name in names if name not in spec.primary_key]
-            if job.mode is WriteMode.DELETE and others:
-                only = f"a job of mode delete takes the key columns only: {', '.join(spec.primary_key)}"
-                raise InvalidFieldError(job.table, ", ".join(others), only)
+            check_staged_columns(job, spec.primary_key, names)
         elif columns != names:
             raise InvalidFieldError(
                 spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"

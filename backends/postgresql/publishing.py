@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from structable.spi import Field, WriteMode
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
-from .binding import TableBinding
+from .binding import DIALECT, TableBinding
 from .names import column_name, qualified, quoted
 from .staging import StagedTable, staged_columns
 from .statements import size_of
@@ -20,7 +19,6 @@ __all__ = ["Publication"]
 
 _PUTS = (WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.INSERT, WriteMode.OVERWRITE)
 _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
-_DIALECT = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
 
 class Publication:
@@ -154,4 +152,4 @@ class Publication:
 
 
 def _sql(expression: sa.ColumnElement[int]) -> str:
-    return str(expression.compile(dialect=_DIALECT))
+    return str(expression.compile(dialect=DIALECT))

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from structable.spi import Filter, InvalidFieldError, Range, Value
 from structable.spi.filters import Comparison, IsNull, Operator, bind_filter
 from structable.spi.ranges import check_range
+from structable.spi.scan_checks import check_indexed_field, check_order
 from structable.spi.values import check_limit, check_value
 
 from .binding import TableBinding, compiled
@@ -59,13 +60,11 @@ class ScanRequest:
             If the field has no index, or the value does not fit it.
         """
         spec = binding.spec
-        if not isinstance(field, str) or field not in spec.indexes:
-            known = ", ".join(spec.indexes) or "none"
-            raise InvalidFieldError(spec.name, str(field), f"has no index; indexed are {known}")
+        name = check_indexed_field(spec, field)
         if value is None:
-            return replace(self, index_test=IsNull(field))
-        checked = check_value(spec.name, spec.field(field), value)
-        return replace(self, index_test=Comparison(field, Operator.EQ, checked))
+            return replace(self, index_test=IsNull(name))
+        checked = check_value(spec.name, spec.field(name), value)
+        return replace(self, index_test=Comparison(name, Operator.EQ, checked))
 
 
 def scan_request(
@@ -88,15 +87,12 @@ def scan_request(
     spec = binding.spec
     if isinstance(ranges, Range) or not isinstance(ranges, Iterable):
         raise InvalidFieldError(spec.name, "ranges", f"{ranges!r} is not a list of ranges")
-    if order_by is not None and order_by not in (*spec.primary_key, *spec.indexes):
-        known = ", ".join((*spec.primary_key, *spec.indexes))
-        raise InvalidFieldError(spec.name, str(order_by), f"cannot order a scan; key and indexed fields can: {known}")
     names = None if columns is None else binding.shape_of(columns).columns
     return ScanRequest(
         tuple(check_range(spec, one) for one in ranges),
         None if where is None else bind_filter(spec, where),
         names,
-        None if order_by == spec.primary_key[0] else order_by,
+        check_order(spec, order_by),
         bool(reverse),
         check_limit(spec, limit),
     )

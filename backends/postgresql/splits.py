@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from structable.spi import Filter, Range, ScanPlan, SnapshotHold, StructableError, TransactionConflictError
 from structable.spi.values import check_columns
 
-from .binding import TableBinding
+from .binding import DIALECT, TableBinding
 from .catalog import Catalog
 from .conditions import Conditions
 from .failures import STALE, ConnectionLostError, ServerError, translated
@@ -37,7 +36,6 @@ _FACTS = Statement(
     (_TEXT,),
 )
 # Without parameters, so that nothing in the SQL could be taken for one.
-_DIALECT = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
 Literals = dict[str, str]
 """SQL for the parameters of conditions, by their names."""
@@ -176,7 +174,7 @@ def rendered_query(session: Session, binding: TableBinding, request: ScanRequest
         .select_from(binding.core)
         .where(*_tests(_Rendered(binding, literals), binding, request), binding.current)
     )
-    return str(query.compile(dialect=_DIALECT))
+    return str(query.compile(dialect=DIALECT))
 
 
 _MOST_RENDERED = 1_000

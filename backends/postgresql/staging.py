@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from structable.spi import DataCorruptionError
+from structable.spi.job_checks import JOB_RETENTION_SECONDS
 
 from .binding import TableBinding
 from .failures import ConnectionLostError, ServerError
@@ -30,7 +31,6 @@ __all__ = [
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
 _TEXT = 25
-_KEEP_SECONDS = 7 * 24 * 3600
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
 _TABLES = Statement(
@@ -156,10 +156,10 @@ def sweep_staging(session: Session, schema: str) -> None:
     now = int(str(session.rows(session.pipeline((_NOW,))[0])[0][0]))
     ages = {name: now - int(found["time"], 16) for name, found in tables.items() if found is not None}
     jobs = {name: found["job"] for name, found in tables.items() if found is not None}
-    recent = {jobs[name] for name, age in ages.items() if age <= _KEEP_SECONDS}
+    recent = {jobs[name] for name, age in ages.items() if age <= JOB_RETENTION_SECONDS}
     records = qualified(schema, JOBS)
     delete = Statement(
-        f"delete from {records} where changed < now() - interval '{_KEEP_SECONDS} seconds' "
+        f"delete from {records} where changed < now() - interval '{JOB_RETENTION_SECONDS} seconds' "
         f"and (state <> 'open' or {_DIGEST} <> all($1))",
         (1009,),
         prepare=False,
