@@ -309,7 +309,8 @@ class Storage(Transactional):
         TableNotFoundError
             If there is no such table.
         ValueError
-            If the mode is unknown, the id is empty or over 200 characters, or was used with another table or mode.
+            If the mode is unknown, or the id is empty, over 200 characters, holds NUL characters or lone surrogates, or
+            was used with another table or mode.
         """
 
     @abstractmethod

@@ -33,8 +33,8 @@ class JobRules(JobCase):
     """DESIGN.md section 5: nothing before `commit_write`, all of it after, each row once."""
 
     def test_wrong_arguments_of_a_job(self, storage: Storage, target: StructuredTable) -> None:
-        """An unknown mode, and an id that is empty or over 200 characters, are `ValueError`."""
-        for mode, job_id in (("merge", "id"), ("upsert", ""), ("upsert", "x" * 201)):
+        """An unknown mode, and an id that is empty, over 200 characters or no text of UTF-8, are `ValueError`."""
+        for mode, job_id in (("merge", "id"), *(("upsert", one) for one in ("", "x" * 201, "a\0b", "\ud800"))):
             with pytest.raises(ValueError, match=r".+"):
                 storage.begin_write("items", mode=mode, job_id=job_id)
         storage.abort_write(storage.begin_write("items", mode="upsert", job_id=self.fresh_id().ljust(200, "x")))
