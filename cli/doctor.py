@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from platform import python_version
 from typing import Annotated
@@ -12,6 +10,8 @@ from typing import Annotated
 import typer
 
 from structable.spi import (
+    Finding,
+    FindingLevel,
     Storage,
     StructableError,
     StructuredTable,
@@ -27,59 +27,38 @@ from structable.spi import (
 from .arguments import Url, open_store
 from .errors import ExitCode, one_line, without_secrets
 
-__all__ = ["Finding", "Level", "doctor", "examine"]
+__all__ = ["doctor", "examine"]
 
 _SAMPLED_VALUES = 1_000
 _HASH = (1 << 64) - 1
 
 
-class Level(enum.StrEnum):
-    """What a finding means."""
-
-    OK = "ok"
-    NOTE = "note"
-    """Nothing is wrong, but the check says less than it might."""
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was checked.
-
-    Parameters
-    ----------
-    level : Level
-        What it means.
-    subject : str
-        What was checked.
-    text : str
-        What was found.
-    """
-
-    level: Level
-    subject: str
-    text: str
-
-
 def doctor(
     url: Url,
     table: Annotated[list[str] | None, typer.Option(metavar="TABLE", help="Only this table. May be repeated.")] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="First finish what ended processes left, waiting where that is needed.")
+    ] = False,
 ) -> None:
-    """Check a store: backend, connection, every table's specification, rows, count and indexes.
+    """Check a store: backend, connection, its own state, every table's specification, rows, count and indexes.
 
     All rows are read, each table in one snapshot; others may go on writing. The exit code is 1 if there is a problem.
     """
-    colours = {Level.OK: typer.colors.GREEN, Level.NOTE: typer.colors.YELLOW, Level.PROBLEM: typer.colors.RED}
+    colours = {
+        FindingLevel.OK: typer.colors.GREEN,
+        FindingLevel.NOTE: typer.colors.YELLOW,
+        FindingLevel.PROBLEM: typer.colors.RED,
+    }
     problems = 0
-    for finding in examine(url, table):
-        problems += finding.level is Level.PROBLEM
+    for finding in examine(url, table, repair=repair):
+        problems += finding.level is FindingLevel.PROBLEM
         text = one_line(without_secrets(finding.text, [url]))
         typer.echo(f"{typer.style(f'{finding.level:<7}', fg=colours[finding.level])}  {finding.subject}: {text}")
     if problems:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def examine(url: str, tables: list[str] | None = None) -> Iterator[Finding]:
+def examine(url: str, tables: list[str] | None = None, *, repair: bool = False) -> Iterator[Finding]:
     """Yield what a check of a store finds, as it goes.
 
     Parameters
@@ -88,47 +67,55 @@ def examine(url: str, tables: list[str] | None = None) -> Iterator[Finding]:
         The store.
     tables : list of str, optional
         Only these; all, if not given.
+    repair : bool
+        Whether the store first finishes what ended processes left.
 
     Raises
     ------
     UsageProblem
         If the URL is malformed. Whatever else is wrong is a finding.
     """
-    yield Finding(Level.OK, "program", f"structable {version('structable')}, Python {python_version()}")
+    yield Finding(FindingLevel.OK, "program", f"structable {version('structable')}, Python {python_version()}")
     scheme = url.partition("://")[0].lower()
     for one in installed_backends():
         if one.scheme == scheme:
             good = one.backend is not None
             text = f"{one.provider}: {one.backend.description}" if one.backend else one.problem
-            yield Finding(Level.OK if good else Level.PROBLEM, f"backend {scheme}", text)
+            yield Finding(FindingLevel.OK if good else FindingLevel.PROBLEM, f"backend {scheme}", text)
     try:
         storage = open_store(url)
     except StructableError as error:
-        yield Finding(Level.PROBLEM, "connection", str(error))
+        yield Finding(FindingLevel.PROBLEM, "connection", str(error))
         return
     with storage:
-        yield from _examine_store(storage, url, tables)
+        yield from _examine_store(storage, url, tables, repair)
 
 
-def _examine_store(storage: Storage, url: str, tables: list[str] | None) -> Iterator[Finding]:
+def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair: bool) -> Iterator[Finding]:
     try:
         names = storage.admin.list()
     except StructableError as error:
-        yield Finding(Level.PROBLEM, "connection", f"the tables cannot be listed: {error}")
+        yield Finding(FindingLevel.PROBLEM, "connection", f"the tables cannot be listed: {error}")
         return
-    yield Finding(Level.OK, "connection", mask_url(url))
-    yield Finding(Level.OK, "tables", f"{len(names):,}")
+    yield Finding(FindingLevel.OK, "connection", mask_url(url))
+    try:
+        if repair:
+            yield from storage.repair()
+        yield from storage.diagnose()
+    except StructableError as error:
+        yield Finding(FindingLevel.PROBLEM, "state", str(error))
+    yield Finding(FindingLevel.OK, "tables", f"{len(names):,}")
     for name in names if tables is None else tables:
         try:
             yield from _examine_table(storage, name)
         except StructableError as error:
-            yield Finding(Level.PROBLEM, f"table {name}", str(error))
+            yield Finding(FindingLevel.PROBLEM, f"table {name}", str(error))
 
 
 def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
     spec = storage.admin.get_specification(name)
     if spec.name != name or specification_from_document(specification_to_document(spec)) != spec:
-        yield Finding(Level.PROBLEM, f"table {name}", f"its specification is not its own: {spec!r}")
+        yield Finding(FindingLevel.PROBLEM, f"table {name}", f"its specification is not its own: {spec!r}")
         return
     with storage.transaction(read_only=True) as transaction:
         yield from _examine_rows(transaction.table(name), spec)
@@ -165,12 +152,12 @@ def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[
             if value in seen or len(seen) < _SAMPLED_VALUES:
                 seen[value] = seen.get(value, 0) + 1
     if disorder:
-        yield Finding(Level.PROBLEM, subject, f"{disorder:,} rows are not in key order")
+        yield Finding(FindingLevel.PROBLEM, subject, f"{disorder:,} rows are not in key order")
     counted = table.count()
     if counted != rows.count:
-        yield Finding(Level.PROBLEM, subject, f"a scan finds {rows.count:,} rows, count() {counted:,}")
+        yield Finding(FindingLevel.PROBLEM, subject, f"a scan finds {rows.count:,} rows, count() {counted:,}")
     else:
-        yield Finding(Level.OK, subject, f"{rows.count:,} rows are readable")
+        yield Finding(FindingLevel.OK, subject, f"{rows.count:,} rows are readable")
     for field in spec.indexes:
         explanation = table.explain(order_by=field)
         if explanation.index == field:
@@ -192,10 +179,12 @@ def _examine_index(table: StructuredTable, spec: TableSpecification, field: str,
         before = place
         found.add(row.key, {field: value})
     if found.count != rows.count:
-        return Finding(Level.PROBLEM, subject, f"it finds {found.count:,} rows, the table has {rows.count:,}")
+        return Finding(FindingLevel.PROBLEM, subject, f"it finds {found.count:,} rows, the table has {rows.count:,}")
     if disorder or found.sums[field] != rows.sums[field]:
-        return Finding(Level.PROBLEM, subject, f"it does not agree with the rows ({disorder:,} are out of order)")
-    return Finding(Level.OK, subject, f"agrees with all {rows.count:,} rows")
+        return Finding(
+            FindingLevel.PROBLEM, subject, f"it does not agree with the rows ({disorder:,} are out of order)"
+        )
+    return Finding(FindingLevel.OK, subject, f"agrees with all {rows.count:,} rows")
 
 
 def _sample_index(table: StructuredTable, spec: TableSpecification, field: str, values: dict[Value, int]) -> Finding:
@@ -206,8 +195,10 @@ def _sample_index(table: StructuredTable, spec: TableSpecification, field: str, 
         for row in table.scan_index(field, value, columns=[field]):
             found += row[field] == value
         if found != expected:
-            return Finding(Level.PROBLEM, subject, f"it finds {found:,} rows of {value!r}, the table has {expected:,}")
-    return Finding(Level.OK, subject, f"agrees with the rows of {len(values):,} values")
+            return Finding(
+                FindingLevel.PROBLEM, subject, f"it finds {found:,} rows of {value!r}, the table has {expected:,}"
+            )
+    return Finding(FindingLevel.OK, subject, f"agrees with the rows of {len(values):,} values")
 
 
 def _examine_plan(storage: Storage, spec: TableSpecification) -> Finding:
@@ -215,6 +206,6 @@ def _examine_plan(storage: Storage, spec: TableSpecification) -> Finding:
     try:
         with storage.plan_scan(spec.name, columns=spec.primary_key, splits=2) as plan:
             rows = sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split))
-            return Finding(Level.OK, subject, f"{rows:,} rows in {len(plan.splits)} splits")
+            return Finding(FindingLevel.OK, subject, f"{rows:,} rows in {len(plan.splits)} splits")
     except UnsupportedOperationError as error:
-        return Finding(Level.NOTE, subject, str(error))
+        return Finding(FindingLevel.NOTE, subject, str(error))

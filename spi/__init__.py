@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue
 from .bulk import ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
+from .diagnosis import Finding, FindingLevel
 from .documents import specification_from_document, specification_to_document
 from .errors import (
     BackendNotFoundError,
@@ -35,7 +36,7 @@ from .errors import (
 from .evaluation import compile_filter
 from .fields import Field, FieldType
 from .filters import Column, Filter, bind_filter, col
-from .loader import InstalledBackend, connect, installed_backends
+from .loader import InstalledBackend, connect, installed_backends, read_split
 from .ranges import Range, check_range
 from .rows import Row, RowShape
 from .runner import retry
@@ -76,6 +77,8 @@ __all__ = [
     "FieldSizeLimitError",
     "FieldType",
     "Filter",
+    "Finding",
+    "FindingLevel",
     "InstalledBackend",
     "InvalidFieldError",
     "InvalidSpecificationError",
@@ -116,6 +119,7 @@ __all__ = [
     "connect",
     "installed_backends",
     "mask_url",
+    "read_split",
     "specification_from_document",
     "specification_to_document",
     # For authors of backends: the rules that every store shares.

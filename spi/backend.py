@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from .bulk import ScanSplit
 from .storage import Storage
 from .urls import StorageUrl
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 __all__ = ["COMMON_OPTIONS", "Backend", "Option", "OptionValue", "parse_options"]
 
@@ -117,6 +121,29 @@ class Backend(ABC):
         DataCorruptionError
             If what is there is not structable's, or was made by a newer version.
         """
+
+    def read_split(
+        self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
+    ) -> Iterator[RecordBatch]:
+        """Yield the batches of one split, as `Storage.read_split` does, and free what that took.
+
+        A backend that needs less to read a split than to connect overrides this. The plan was made through a storage of
+        the same URL and options, so that what `connect` checks of the store needs no second look.
+
+        Parameters
+        ----------
+        url, options : StorageUrl, mapping
+            As `connect` takes them.
+        split : ScanSplit
+            The split.
+
+        Raises
+        ------
+        StructableError, ValueError
+            As `connect` and `Storage.read_split` do, at the first batch or later.
+        """
+        with self.connect(url, options) as storage:
+            yield from storage.read_split(split)
 
 
 def parse_options(backend: Backend, url: StorageUrl, keywords: Mapping[str, object]) -> dict[str, OptionValue]:

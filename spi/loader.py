@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from .backend import Backend, parse_options
+from .bulk import ScanSplit
 from .errors import BackendNotFoundError
 from .storage import Storage
 from .urls import StorageUrl
 
-__all__ = ["ENTRY_POINT_GROUP", "InstalledBackend", "connect", "installed_backends", "load_backend"]
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["ENTRY_POINT_GROUP", "InstalledBackend", "connect", "installed_backends", "load_backend", "read_split"]
 
 ENTRY_POINT_GROUP = "structable.backends"
 
@@ -44,6 +52,35 @@ def connect(url: str, **options: object) -> Storage:
     values = parse_options(backend, parsed, options)
     try:
         return backend.connect(parsed, values)
+    except ImportError as missing:
+        raise _not_loadable(_entry_point(parsed.scheme), missing) from missing
+
+
+def read_split(url: str, split: ScanSplit, **options: object) -> Iterator[RecordBatch]:
+    """Yield the batches of one split, for a process that wants nothing else of the store.
+
+    The same as `Storage.read_split` of a new connection that is closed afterwards, with less to open where the backend
+    can do with less.
+
+    Parameters
+    ----------
+    url : str
+        The URL of the storage that made the plan.
+    split : ScanSplit
+        A split of the plan, from whatever process.
+    **options
+        The options of that storage.
+
+    Raises
+    ------
+    StructableError, ValueError
+        As `connect` and `Storage.read_split` do, at the first batch or later.
+    """
+    parsed = StorageUrl.parse(url)
+    backend = load_backend(parsed.scheme)
+    values = parse_options(backend, parsed, options)
+    try:
+        yield from backend.read_split(parsed, values, split)
     except ImportError as missing:
         raise _not_loadable(_entry_point(parsed.scheme), missing) from missing
 
@@ -100,8 +137,17 @@ def installed_backends() -> list[InstalledBackend]:
     return found
 
 
+@lru_cache(maxsize=1)
+def _known_entries(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Return the backends' entry points on a module search path: to look for them reads a file of each distribution."""
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
+
+
 def _entry_point(scheme: str) -> EntryPoint:
-    entries = set(entry_points(group=ENTRY_POINT_GROUP, name=scheme))
+    entries = {entry for entry in _known_entries(tuple(sys.path)) if entry.name == scheme}
+    if not entries:
+        # One that was installed since then?
+        entries = set(entry_points(group=ENTRY_POINT_GROUP, name=scheme))
     if not entries:
         installed = ", ".join(sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})) or "none"
         raise BackendNotFoundError(f"no backend for {scheme}:// is installed; installed are: {installed}")

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from .bulk import ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .diagnosis import Finding
 from .filters import Filter
 from .ranges import Range
 from .runner import run_transaction
@@ -351,6 +352,26 @@ class Storage(Transactional):
     @abstractmethod
     def abort_write(self, job: WriteJob) -> None:
         """Drop all that was staged; the job cannot be committed any more. After a commit it does nothing."""
+
+    def diagnose(self) -> Iterator[Finding]:
+        """Yield what the store knows of its own state, beyond what any reader of its tables can tell; change nothing.
+
+        A store that keeps no such state yields nothing, as here.
+        """
+        return iter(())
+
+    def repair(self) -> Iterator[Finding]:
+        """Finish what ended processes left, as far as that is certain, and yield what was done.
+
+        It may wait as long as the store has to, to tell an ended process from a silent one, and never ends what a
+        living one does. Whatever it leaves is found by `diagnose`. A store that needs none yields nothing, as here.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If the store cannot be reached; what was done stays done.
+        """
+        return iter(())
 
     @abstractmethod
     def close(self) -> None:

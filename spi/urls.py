@@ -40,6 +40,24 @@ class StorageUrl:
     path: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def addresses(self) -> list[tuple[str, str]]:
+        """Return the hosts, without the brackets of IPv6, each with its port as it is written, or "" for none.
+
+        Raises
+        ------
+        ValueError
+            If a port is not a number from 1 to 65535.
+        """
+        found = []
+        for place in self.hosts.split(",") if self.hosts else ():
+            host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+            if not colon:
+                host, port = place, ""
+            if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+                raise ValueError(f"{self} has the port {port!r}; a port is a number from 1 to 65535")
+            found.append((host.removeprefix("[").removesuffix("]"), port))
+        return found
+
     @classmethod
     def parse(cls, url: str) -> StorageUrl:
         """Take a URL apart.

@@ -94,7 +94,7 @@ class LevelDBEngine(Engine):
         return self._route.delegate(self.procedures, procedure, argument)
 
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
-        return plan_splits(self._folder, self._route.checkpoint, begin, end, count)
+        return plan_splits(self._folder, self._route.checkpoint, lambda: self.epoch, begin, end, count)
 
     def read_split(self, state: bytes) -> Iterator[Pair]:
         return read_split(self._folder, state)

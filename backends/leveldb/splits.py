@@ -38,7 +38,9 @@ _IDLE_SECONDS = 5.0
 _UNFINISHED_SECONDS = 600.0
 
 
-def plan_splits(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes, count: int) -> SplitPlan:
+def plan_splits(
+    folder: Folder, checkpoint: Callable[[str], None], epoch: Callable[[], int], begin: bytes, end: bytes, count: int
+) -> SplitPlan:
     """Make a checkpoint and divide it, as `Engine.plan_splits` does.
 
     Parameters
@@ -47,6 +49,8 @@ def plan_splits(folder: Folder, checkpoint: Callable[[str], None], begin: bytes,
         The database folder.
     checkpoint : callable
         Makes the checkpoint of a plan.
+    epoch : callable
+        Returns the number of the newest schema change.
     begin, end : bytes
         The interval of keys.
     count : int
@@ -67,7 +71,8 @@ def plan_splits(folder: Folder, checkpoint: Callable[[str], None], begin: bytes,
         release()
         raise
     states = [wire.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
-    return SplitPlan(states, release)
+    # Read later than the state: no schema change that the state shows can be missing.
+    return SplitPlan(states, release, epoch())
 
 
 def read_split(folder: Folder, state: bytes) -> Iterator[Pair]:

@@ -179,7 +179,7 @@ class MemoryEngine(Engine):
         def release() -> None:
             _plans.pop(token).close()
 
-        return SplitPlan(states, release)
+        return SplitPlan(states, release, snapshot.epoch)
 
     def read_split(self, state: bytes) -> Iterator[Pair]:
         """Yield the pairs of a split."""

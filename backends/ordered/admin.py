@@ -74,7 +74,7 @@ class OrderedAdmin(TableAdmin):
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _existing(snapshot, spec) is not None:
                 raise TableAlreadyExistsError(spec.name)
-            _add_table(snapshot, changes, spec)
+            _add_table(self._engine, snapshot, changes, spec)
 
         self._change(body)
 
@@ -87,7 +87,7 @@ class OrderedAdmin(TableAdmin):
         def step(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema | None:
             existing = _existing(snapshot, spec)
             if existing is None:
-                _add_table(snapshot, changes, spec)
+                _add_table(self._engine, snapshot, changes, spec)
                 return None
             change = plan_schema_change(existing.spec, spec)
             if change.empty:
@@ -270,8 +270,8 @@ def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema
     return schema
 
 
-def _add_table(snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
-    space = allocate_space(snapshot, changes.writes)
+def _add_table(engine: Engine, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
+    space = allocate_space(engine, snapshot, changes.writes)
     indexes = {name: number for number, name in enumerate(spec.indexes)}
     _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes)))
 

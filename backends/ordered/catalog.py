@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from structable.spi import DataCorruptionError, TableNotFoundError
 
 from .binding import TableBinding
-from .engine import SPACE_BYTES, Engine, EngineSnapshot
-from .key_codec import successor
+from .engine import SPACE_BYTES, Engine, EngineSnapshot, Spaces, successor
 from .schema import TableSchema
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "list_jobs",
     "list_schemas",
     "read_schema",
+    "read_spaces",
     "schema_key",
 ]
 
@@ -49,14 +49,31 @@ def list_schemas(snapshot: EngineSnapshot) -> Iterator[TableSchema]:
         yield TableSchema.decode(raw)
 
 
-def allocate_space(snapshot: EngineSnapshot, writes: dict[bytes, bytes | None]) -> bytes:
-    """Return a space never used before, and record that in `writes`: two that allocate at once conflict."""
-    raw = snapshot.get(_NEXT_SPACE)
-    number = 1 if raw is None else int.from_bytes(raw)
+def allocate_space(engine: Engine, snapshot: EngineSnapshot, writes: dict[bytes, bytes | None]) -> bytes:
+    """Make a space never used before, and record that in `writes`: two that allocate at once conflict."""
+    number = _following(snapshot)
     if number >= 1 << (8 * SPACE_BYTES):
         raise DataCorruptionError(f"the catalog has given away all {number:,} spaces")
     writes[_NEXT_SPACE] = (number + 1).to_bytes(SPACE_BYTES)
-    return number.to_bytes(SPACE_BYTES)
+    space = number.to_bytes(SPACE_BYTES)
+    engine.create_space(space)
+    return space
+
+
+def _following(snapshot: EngineSnapshot) -> int:
+    raw = snapshot.get(_NEXT_SPACE)
+    return 1 if raw is None else int.from_bytes(raw)
+
+
+def read_spaces(snapshot: EngineSnapshot) -> Spaces:
+    """Return what the catalog says of spaces."""
+    loading = (record.get("loading") for _, record in list_jobs(snapshot))
+    return Spaces(
+        frozenset(schema.space for schema in list_schemas(snapshot)),
+        frozenset(bytes.fromhex(space) for space in loading if isinstance(space, str)),
+        frozenset(beginning for beginning in list_garbage(snapshot) if len(beginning) == SPACE_BYTES),
+        min(_following(snapshot), (1 << 8 * SPACE_BYTES) - 1).to_bytes(SPACE_BYTES),
+    )
 
 
 def garbage_key(begin: bytes) -> bytes:

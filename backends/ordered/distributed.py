@@ -30,8 +30,8 @@ def plan_table_scan(
     where: Filter | None,
     columns: Iterable[str] | None,
     splits: int,
-) -> ScanPlan:
-    """Take a snapshot of a table and divide its scan; see `Storage.plan_scan`."""
+) -> tuple[ScanPlan, int]:
+    """Take a snapshot of a table and divide its scan, see `Storage.plan_scan`; return the snapshot's epoch as well."""
     if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
         raise ValueError(f"splits is {splits!r}; it must be a whole number of at least 1")
     names = check_columns(binding.spec, columns) or binding.spec.field_names
@@ -41,7 +41,8 @@ def plan_table_scan(
     divided = engine.plan_splits(begin, end, splits)
     common = (binding.raw_schema, names, path.residual, path.intervals if len(path.intervals) > 1 else None)
     states = [pickle.dumps((*common, state)) for state in divided.states]
-    return ScanPlan(binding.spec.name, names, states, SnapshotHold(divided.release), ordered=True)
+    plan = ScanPlan(binding.spec.name, names, states, SnapshotHold(divided.release), ordered=True)
+    return plan, divided.epoch
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+
+from structable.spi import Finding
 
 __all__ = [
     "SPACE_BYTES",
@@ -21,8 +24,10 @@ __all__ = [
     "Pair",
     "ReadSet",
     "SchemaChangedError",
+    "Spaces",
     "SplitPlan",
     "WriteSet",
+    "successor",
 ]
 
 SPACE_BYTES = 4
@@ -30,6 +35,21 @@ SPACE_BYTES = 4
 
 Pair = tuple[bytes, bytes]
 """A key and its value."""
+_DISCARDED_AT_ONCE = 1_000
+
+
+def successor(prefix: bytes) -> bytes:
+    """Return the smallest byte string that is greater than every one with this prefix.
+
+    Raises
+    ------
+    ValueError
+        If there is none: the prefix is empty or all 0xFF.
+    """
+    head = prefix.rstrip(b"\xff")
+    if not head:
+        raise ValueError(f"nothing is greater than everything that begins with {prefix!r}")
+    return head[:-1] + bytes([head[-1] + 1])
 
 
 class SchemaChangedError(Exception):
@@ -95,6 +115,9 @@ class EngineSnapshot(ABC):
     read.
     """
 
+    scan_from = 32
+    """From how many keys on, if they lie close together, a scan may be cheaper than `get_many`."""
+
     epoch: int
     """The engine's schema epoch in this state."""
 
@@ -158,10 +181,35 @@ class SplitPlan:
         One for each split, for `Engine.read_split` in any process.
     release : callable
         Frees the snapshot; after it, `read_split` raises `TransactionClosedError`. Must not refer to the storage.
+    epoch : int
+        The engine's schema epoch in the snapshot.
     """
 
     states: list[bytes]
     release: Callable[[], None]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """What the catalog says of spaces.
+
+    Parameters
+    ----------
+    tables : frozenset of bytes
+        Those of tables.
+    loading : frozenset of bytes
+        Those that write jobs load, for tables that are overwritten.
+    leaving : frozenset of bytes
+        Those of dropped tables that are still to be discarded.
+    following : bytes
+        The first that was never given away. One below it that is in no set is never used again.
+    """
+
+    tables: frozenset[bytes]
+    loading: frozenset[bytes]
+    leaving: frozenset[bytes]
+    following: bytes
 
 
 class Engine(ABC):
@@ -173,13 +221,16 @@ class Engine(ABC):
     procedures: dict[str, Callable[[bytes], bytes]]
     """What `delegate` runs; set by the layer above."""
 
+    epoch_lags = False
+    """Whether `epoch` may be out of date until `begin` or `get` finds that out."""
+
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """Number of the newest schema change, cheap to read.
+        """Number of the newest schema change that is known here, cheap to read.
 
-        It is up to date, in every process, before the commit that changed the schema returns in any of them, so that
-        `begin` needs no round trip to know it.
+        A snapshot has the epoch of its own state, never an older one. Where this number may lag behind the store,
+        `get` finds that out.
         """
 
     def start(self) -> None:
@@ -200,6 +251,42 @@ class Engine(ABC):
             If the schema changed while the call was on its way; `epoch` is up to date when it is raised. Never from an
             engine whose `epoch` is read from the store itself.
         """
+
+    def create_space(self, space: bytes) -> None:
+        """Make a space ready for its first key, before the table is recorded whose rows it will hold; idempotent.
+
+        Raises
+        ------
+        TransactionConflictError
+            If keys are there already: somebody else has made the space his own meanwhile.
+        """
+        return None
+
+    def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
+        """Delete all keys that start with `beginning`, which no snapshot of later than now names.
+
+        Parameters
+        ----------
+        beginning : bytes
+            At least a space.
+        stopped : callable
+            Asked between steps; true ends the call early.
+
+        Returns
+        -------
+        bool
+            Whether all of them are gone; else the call is to be repeated later.
+        """
+        snapshot = self.begin(True)
+        try:
+            keys = (key for key, _ in snapshot.scan(beginning, successor(beginning)))
+            while step := list(islice(keys, _DISCARDED_AT_ONCE)):
+                if stopped():
+                    return False
+                self.commit(None, WriteSet(derived=dict.fromkeys(step)))
+        finally:
+            snapshot.close()
+        return True
 
     @abstractmethod
     def begin(self, read_only: bool) -> EngineSnapshot:
@@ -284,6 +371,14 @@ class Engine(ABC):
     @abstractmethod
     def jobs_with_runs(self) -> dict[str, float]:
         """Return the ids of jobs that have runs, with the time of the youngest run in seconds since the epoch."""
+
+    def diagnose(self, spaces: Spaces) -> Iterator[Finding]:
+        """Yield what the engine knows of its own state; see `Storage.diagnose`. By default there is nothing to tell."""
+        return iter(())
+
+    def repair(self, spaces: Spaces) -> Iterator[Finding]:
+        """Finish what ended processes left; see `Storage.repair`. By default there is nothing to do."""
+        return iter(())
 
     @property
     @abstractmethod

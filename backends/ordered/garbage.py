@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from itertools import islice
+from contextlib import suppress
 
-from structable.spi import StructableError
+from structable.spi import StructableError, TransactionConflictError
 
 from .catalog import garbage_key, list_garbage
 from .engine import Engine, SchemaChangedError, WriteSet
-from .key_codec import successor
 
 __all__ = ["GarbageCollector"]
 
-_STEP = 1_000
+_PAUSE = 5.0
+"""Seconds until what an engine does not let go yet is tried again."""
 
 
 class GarbageCollector:
@@ -67,20 +67,28 @@ class GarbageCollector:
                     return
                 self._again = False
             try:
-                self._collect()
+                while not self._collect() and not self._stopping.wait(_PAUSE):
+                    continue
             except (StructableError, SchemaChangedError):
                 continue  # it stays recorded, for the next `notify` or `resume`
 
-    def _collect(self) -> None:
+    def _collect(self) -> bool:
+        """Delete what may be deleted; False if something has to wait."""
         snapshot = self._engine.begin(True)
         try:
             beginnings = list_garbage(snapshot)
-            for beginning in beginnings:
-                keys = (key for key, _ in snapshot.scan(beginning, successor(beginning)))
-                while not self._stopping.is_set() and (step := list(islice(keys, _STEP))):
-                    self._engine.commit(None, WriteSet(derived=dict.fromkeys(step)))
-                if self._stopping.is_set():
-                    return
-                self._engine.commit(None, WriteSet(derived={garbage_key(beginning): None}))
         finally:
             snapshot.close()
+        whole = True
+        for beginning in beginnings:
+            if not self._engine.discard(beginning, self._stopping.is_set):
+                whole = False
+                continue
+            # Another process may have done the same.
+            with suppress(TransactionConflictError):
+                snapshot = self._engine.begin(False)
+                try:
+                    self._engine.commit(snapshot, WriteSet(writes={garbage_key(beginning): None}))
+                finally:
+                    snapshot.close()
+        return whole

@@ -10,7 +10,8 @@ from typing import TypeAlias
 from structable.spi import Field, FieldType, Filter, Range, Value
 from structable.spi.filters import Comparison, IsIn, IsNull, Operator, StartsWith
 
-from .key_codec import KeyCodec, successor
+from .engine import successor
+from .key_codec import KeyCodec
 
 __all__ = [
     "Condition",

@@ -239,7 +239,7 @@ class WriteJobs:
         def prepare(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema:
             current = _open_record(snapshot, job_id)
             _discard_loading(current, changes)
-            space = allocate_space(snapshot, changes.writes)
+            space = allocate_space(self._engine, snapshot, changes.writes)
             changes.writes[job_key(job_id)] = job_record("open", table, mode, loading=space.hex())
             return replace(_schema(snapshot, table), space=space)
 

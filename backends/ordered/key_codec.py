@@ -15,33 +15,20 @@ from typing import Any
 from structable.spi import DataCorruptionError, Field, FieldType
 from structable.spi.values import MAX_KEY_SIZE, Value
 
-from .engine import SPACE_BYTES
+from .engine import SPACE_BYTES, successor
 from .generated import DECODE_FAILURES, Source, corrupt
 from .key_code import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
 from .schema import TableSchema
 
-__all__ = ["ROW_KEY_START", "KeyCodec", "successor"]
+__all__ = ["ROW_KEY_START", "ROW_MARK", "KeyCodec"]
 
 ROW_KEY_START = SPACE_BYTES + 1
 """Where the key fields of a raw row key begin."""
 _VALUE_START = SPACE_BYTES + 3
 """Where the indexed value of a raw index entry begins."""
-_ROWS = b"\x01"
+ROW_MARK = b"\x01"
+"""What follows the space in the key of a row, and of nothing else."""
 _ENTRIES = b"\x02"
-
-
-def successor(prefix: bytes) -> bytes:
-    """Return the smallest byte string that is greater than every one with this prefix.
-
-    Raises
-    ------
-    ValueError
-        If there is none: the prefix is empty or all 0xFF.
-    """
-    head = prefix.rstrip(b"\xff")
-    if not head:
-        raise ValueError(f"nothing is greater than everything that begins with {prefix!r}")
-    return head[:-1] + bytes([head[-1] + 1])
 
 
 class _IndexedValueCode:
@@ -111,7 +98,7 @@ class KeyCodec:
         self._fields = schema.spec.key_fields
         self._space = schema.space
         self._value_codes: dict[FieldType, _IndexedValueCode] = {}
-        self.rows_begin = schema.space + _ROWS
+        self.rows_begin = schema.space + ROW_MARK
         self.rows_end = schema.space + _ENTRIES
         self.encode_tuple = self._generate_checked_encoder()
         self._prefixes = [

@@ -10,8 +10,6 @@ from .engine import EngineSnapshot
 
 __all__ = ["values_of"]
 
-_SCAN_FROM = 32
-
 
 def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | None]:
     """Return the raw values of sorted raw keys.
@@ -23,7 +21,7 @@ def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | N
     raw_keys : list of bytes
         Maybe many and close together, as in a load or an update of one part of a table after the other.
     """
-    if len(raw_keys) < _SCAN_FROM:
+    if len(raw_keys) < snapshot.scan_from:
         return snapshot.get_many(raw_keys)
     # A step of a scan costs a fraction of a lookup. As many steps as there are keys show whether there are rows between
     # them that nobody asked for.

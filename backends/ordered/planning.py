@@ -12,8 +12,8 @@ from structable.spi.scan_checks import check_indexed_field, check_order
 from structable.spi.values import check_limit, check_value
 
 from .binding import IndexBinding, TableBinding
+from .engine import successor
 from .intervals import Condition, Interval, field_condition, intersection, range_interval, union
-from .key_codec import successor
 
 __all__ = ["ScanPath", "ScanRequest", "explain", "plan", "plan_rows", "scan_request"]
 

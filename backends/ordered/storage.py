@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from structable.spi import (
     Filter,
+    Finding,
     Isolation,
     Key,
     Range,
@@ -29,9 +31,9 @@ from structable.spi.autocommit import AutoCommitTable, consumed
 
 from .admin import OrderedAdmin
 from .binding import TableBinding
-from .catalog import Catalog
+from .catalog import Catalog, read_spaces
 from .distributed import plan_table_scan, read_table_split
-from .engine import Engine, Increment, SchemaChangedError
+from .engine import Engine, Increment, SchemaChangedError, Spaces
 from .garbage import GarbageCollector
 from .generated import NewerLayoutError
 from .jobs import WriteJobs
@@ -132,8 +134,8 @@ class OrderedStorage(Storage):
         while True:
             with self.transaction(read_only=True) as transaction:
                 binding, epoch = transaction.table(table).binding, transaction.snapshot.epoch
-            plan = plan_table_scan(self._engine, binding, range, where, names, splits)
-            if self._engine.epoch == epoch:
+            plan, divided_at = plan_table_scan(self._engine, binding, range, where, names, splits)
+            if divided_at == epoch:
                 break
             plan.close()  # its snapshot is younger than the table as it was looked up, which may be gone by then
         self._plans.add(plan.hold)
@@ -163,6 +165,20 @@ class OrderedStorage(Storage):
         """Abort a write job; see `Storage.abort_write`."""
         self._require_open()
         self._jobs.abort(job)
+
+    def diagnose(self) -> Iterator[Finding]:
+        """Yield what the engine knows of its own state; see `Storage.diagnose`."""
+        self._require_open()
+        return self._engine.diagnose(self._spaces())
+
+    def repair(self) -> Iterator[Finding]:
+        """Let the engine finish what ended processes left; see `Storage.repair`."""
+        self._require_open()
+        return self._engine.repair(self._spaces())
+
+    def _spaces(self) -> Spaces:
+        with closing(self._engine.begin(True)) as snapshot:
+            return read_spaces(snapshot)
 
     def close(self) -> None:
         """Free the store; idempotent."""
@@ -207,10 +223,14 @@ class _AutoCommitOrderedTable(AutoCommitTable):
             if raw_key is None:
                 return super().read(key)
             raw = engine.get(raw_key)
-            if raw is not None:
-                return binding.row_of(raw, key)
-            # The table may have moved, and its old rows been deleted meanwhile; a row that was found was still the row.
-            return None if engine.epoch == epoch else super().read(key)
+            if raw is None or engine.epoch_lags:
+                # The table may have moved, and its old rows been deleted meanwhile. A row that was found was still the
+                # row, unless what was known before the call was out of date already.
+                if engine.epoch != epoch:
+                    return super().read(key)
+                if raw is None:
+                    return None
+            return binding.row_of(raw, key)
         except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
             # The long way reads the catalog again, retries and reports.
             return super().read(key)

@@ -303,3 +303,16 @@ class BulkScanRules(ConformanceCase):
             splits = plan.splits
         with pytest.raises(TransactionClosedError):
             reader.ask("read_split", splits[0])
+
+    def test_a_split_is_read_by_the_url_alone(
+        self, storage: Storage, storage_url: str, planned: StructuredTable, reader: Client
+    ) -> None:
+        """`read_split` of a URL gives the plan's snapshot in any process; after the plan it is an error."""
+        with storage.plan_scan("grid", where=col("color") == "red", columns=["v", "color"], splits=3) as plan:
+            planned.delete_all(Range.all())
+            found = [row for split in plan.splits for row in reader.ask("read_split_by_url", storage_url, split)]
+            red = [row for row in ROWS if row["color"] == "red"]
+            assert by_value(found) == by_value({name: row[name] for name in ("v", "color")} for row in red)
+            splits = plan.splits
+        with pytest.raises(TransactionClosedError):
+            reader.ask("read_split_by_url", storage_url, splits[0])

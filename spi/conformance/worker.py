@@ -31,6 +31,7 @@ from structable.spi import (
     Value,
     WriteJob,
     connect,
+    read_split,
 )
 
 from .bank import transfer
@@ -195,6 +196,10 @@ def _read_split(storage: Storage, split: ScanSplit) -> list[dict[str, object]]:
     return [row for batch in storage.read_split(split) for row in batch.to_pylist()]
 
 
+def _read_split_by_url(_: Storage, url: str, split: ScanSplit) -> list[dict[str, object]]:
+    return [row for batch in read_split(url, split) for row in batch.to_pylist()]
+
+
 def _stage(storage: Storage, job: WriteJob, partition: int, rows: list[dict[str, Value]]) -> StagedWrite:
     from structable.spi.arrow import rows_to_batches
 
@@ -213,6 +218,7 @@ DEEDS: dict[str, Callable[..., object]] = {
     "change": _change,
     "drop": lambda storage, table: storage.admin.drop(table),
     "read_split": _read_split,
+    "read_split_by_url": _read_split_by_url,
     "stage": _stage,
     "commit_write": _commit_write,
 }

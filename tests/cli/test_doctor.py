@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 from structable.cli import doctor
-from structable.spi import DataCorruptionError, Row, Storage, StructuredTable, UnsupportedOperationError, connect
+from structable.spi import (
+    DataCorruptionError,
+    Finding,
+    FindingLevel,
+    Row,
+    Storage,
+    StorageUnavailableError,
+    StructuredTable,
+    UnsupportedOperationError,
+    connect,
+)
 from tests.cli.conftest import Command, every_store
 
 
@@ -73,6 +83,38 @@ class Faulty:
 
     def __exit__(self, *error: object) -> None:
         self.wrapped.__exit__(*error)  # type: ignore[attr-defined]
+
+
+def test_the_state_that_a_store_tells(
+    structable: Command, url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is repaired first where that is wanted, and what is wrong with it is a problem like any other."""
+
+    def store(repair: Callable[[], Iterator[Finding]]) -> None:
+        def diagnose() -> Iterator[Finding]:
+            yield Finding(FindingLevel.NOTE, "transactions", "1 pending")
+
+        monkeypatch.setattr(doctor, "open_store", lambda url: Faulty(connect(url), diagnose=diagnose, repair=repair))
+
+    def repaired() -> Iterator[Finding]:
+        yield Finding(FindingLevel.OK, "repair", "2 are finished")
+
+    def failing() -> Iterator[Finding]:
+        raise StorageUnavailableError("nobody answers")
+
+    store(repaired)
+    outcome = structable("doctor", url)
+    assert outcome.code == 0
+    assert "note     transactions: 1 pending" in outcome.out
+    assert "finished" not in outcome.out
+    texts = [text for _, text in lines(structable("doctor", url, "--repair").out)]
+    assert texts.index("repair: 2 are finished") < texts.index("transactions: 1 pending") < texts.index("tables: 2")
+
+    store(failing)
+    outcome = structable("doctor", url, "--repair")
+    assert outcome.code == 1
+    assert "problem  state: nobody answers" in outcome.out
+    assert "ok       table runs: 4 rows are readable" in outcome.out
 
 
 Method = Callable[..., Any]

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structable.backends.ordered.key_codec import KeyCodec, successor
+from structable.backends.ordered.engine import successor
+from structable.backends.ordered.key_codec import KeyCodec
 from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError
 from structable.spi.values import Value, check_key
 from tests.ordered.strategies import KEYABLE, SPACE, fields, row_values, same, table, values

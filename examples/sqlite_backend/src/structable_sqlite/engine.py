@@ -98,7 +98,7 @@ class SQLiteEngine(Engine):
 
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
         with closing(self.begin(True)) as snapshot, translated(self._files):
-            return make_plan(self._files / "plans", snapshot.scan(begin, end), count)
+            return make_plan(self._files / "plans", snapshot.scan(begin, end), count, snapshot.epoch)
 
     def read_split(self, state: bytes) -> Iterator[Pair]:
         first, after, path = state.decode().split(":", 2)

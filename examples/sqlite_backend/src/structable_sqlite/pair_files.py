@@ -41,7 +41,7 @@ def read_pairs(path: Path, first: int = 1, after: int = 1 << 62) -> Iterator[Pai
         yield from connection.execute(query, (first, after))
 
 
-def make_plan(plans: Path, pairs: Iterable[Pair], count: int) -> SplitPlan:
+def make_plan(plans: Path, pairs: Iterable[Pair], count: int, epoch: int) -> SplitPlan:
     """Copy pairs into a folder of their own, and divide the copy.
 
     The folder is locked while its plan is in use; a lock ends with its process, so that what a killed one left is told
@@ -59,7 +59,7 @@ def make_plan(plans: Path, pairs: Iterable[Pair], count: int) -> SplitPlan:
         raise
     size = max(1, -(-rows // count))
     states = [f"{first}:{first + size}:{folder}/pairs".encode() for first in range(1, max(rows, 1) + 1, size)]
-    return SplitPlan(states, partial(_release, folder, lock))
+    return SplitPlan(states, partial(_release, folder, lock), epoch)
 
 
 def _release(folder: str, lock: int) -> None:
