@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue
+from structable.spi.bulk import ScanSplit
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
 from .catalog import is_name
 from .connecting import Connecting
+from .split_reading import read_one_split
 from .storage import PostgreSQLStorage
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 __all__ = ["PostgreSQLBackend"]
 
@@ -69,35 +74,44 @@ class PostgreSQLBackend(Backend):
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        parameters = _parameters(url, options)
         schema = str(options["schema"])
         if not is_name(schema) or not 1 <= len(schema.encode()) <= 63:
             raise ValueError(f"schema is {schema!r}; it must be a name of 1 to 63 bytes")
         if schema.startswith("pg_") or schema == "information_schema":
             raise ValueError(f"schema is {schema!r}, which belongs to PostgreSQL itself")
-        settings = {
-            "timezone": "UTC",
-            "default_transaction_isolation": "read committed",
-            "default_transaction_read_only": "off",
-            "statement_timeout": str(round(float(options["statement_timeout"]) * 1_000)),
-            "extra_float_digits": "1",
-            "client_min_messages": "warning",
-            "search_path": "pg_catalog",
-            # Whatever role and database have them set to:
-            "default_transaction_deferrable": "off",
-            "standard_conforming_strings": "on",
-            "quote_all_identifiers": "off",
-        }
-        if options["durability"] == "process":
-            settings["synchronous_commit"] = "off"
         return PostgreSQLStorage(
-            Connecting(parameters, settings, str(url)),
+            _connecting(url, options),
             schema,
             str(url),
             pool_size=int(options["pool_size"]),
             pool_timeout=float(options["pool_timeout"]),
             ddl_timeout=float(options["ddl_timeout"]),
         )
+
+    def read_split(
+        self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
+    ) -> Iterator[RecordBatch]:
+        # The exported snapshot is of a database that the planning storage has looked at.
+        return read_one_split(_connecting(url, options), split)
+
+
+def _connecting(url: StorageUrl, options: Mapping[str, OptionValue]) -> Connecting:
+    settings = {
+        "timezone": "UTC",
+        "default_transaction_isolation": "read committed",
+        "default_transaction_read_only": "off",
+        "statement_timeout": str(round(float(options["statement_timeout"]) * 1_000)),
+        "extra_float_digits": "1",
+        "client_min_messages": "warning",
+        "search_path": "pg_catalog",
+        # Whatever role and database have them set to:
+        "default_transaction_deferrable": "off",
+        "standard_conforming_strings": "on",
+        "quote_all_identifiers": "off",
+    }
+    if options["durability"] == "process":
+        settings["synchronous_commit"] = "off"
+    return Connecting(_parameters(url, options), settings, str(url))
 
 
 def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str, str]:
@@ -123,16 +137,6 @@ def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str
 
 def _hosts(url: StorageUrl) -> tuple[str, str]:
     """Return hosts and ports as libpq has them: lists, where there are several."""
-    if not url.hosts:
-        return "", ""
-    hosts: list[str] = []
-    ports: list[str] = []
-    for place in url.hosts.split(","):
-        host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
-        if not colon:
-            host, port = place, ""
-        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise ValueError(f"{url} has the port {port!r}; a port is a number from 1 to 65535")
-        hosts.append(host.removeprefix("[").removesuffix("]"))
-        ports.append(port)
-    return ",".join(hosts), ",".join(ports) if any(ports) else ""
+    addresses = url.addresses()
+    ports = [port for _, port in addresses]
+    return ",".join(host for host, _ in addresses), ",".join(ports) if any(ports) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from structable.spi import FieldSizeLimitError, Value
@@ -13,7 +14,7 @@ from .binding import TableBinding
 from .failures import ServerError
 from .names import column_name, quoted
 from .row_codec import Pieces, at_most
-from .session import Call, Session, command
+from .session import Call, Session, Statement
 from .types import array
 
 if TYPE_CHECKING:
@@ -28,9 +29,16 @@ _COPY_FROM = 100
 """Rows from which COPY, with the round trips of its own, is faster than arrays."""
 _PORTION = 8 << 20
 """Bytes of one statement's arrays, about."""
-_CHUNK = 128
-"""Rows that are encoded and sent together."""
+_COPIED = 225
+"""Rows of one COPY. While the server inserts them, the next ones are encoded."""
+_COPIED_FIRST = 100
+"""Rows of the first COPY, for which the server waits."""
+_COPIES = 16
+"""COPYs of one round trip."""
 _DUPLICATE = "23505"
+_SAVEPOINT = Call(Statement("savepoint structable_copy"))
+_RELEASE = Call(Statement("release structable_copy"))
+_ROLLBACK = Call(Statement("rollback to structable_copy"))
 
 
 def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> None:
@@ -70,7 +78,7 @@ def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
     """Tell whether all rows name all fields."""
     width = len(binding.spec.fields)
     names = tuple(rows[0]) if rows[0].__class__ is dict else ()
-    return binding.known_names(names) is not None and all(row.__class__ is dict and len(row) == width for row in rows)
+    return binding.known_names(names) is not None and {*map(type, rows)} == {dict} and {*map(len, rows)} == {width}
 
 
 def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[str, Value], tuple[str, ...], Pieces]:
@@ -151,33 +159,28 @@ def _defer(
     tx.defer(table, build)
 
 
-class _RepeatedKeyError(Exception):
-    """Two rows have one key."""
-
-
 def _encoded_rows(binding: TableBinding, rows: list[Mapping[str, Value]]) -> Iterator[bytes]:
-    """Yield rows in COPY's form; each is checked. The server works on the first ones while the others are encoded."""
-    encode = binding.encoder(tuple(rows[0])).copied
-    keys: set[bytes] = set()
-    for first in range(0, len(rows), _CHUNK):
-        chunk = dict([encode(row) for row in rows[first : first + _CHUNK]])
-        keys.update(chunk)
-        yield b"".join(chunk.values())
-    if len(keys) != len(rows):
-        raise _RepeatedKeyError
+    """Yield rows in COPY's form; each is checked."""
+    yield b"".join(map(binding.encoder(tuple(rows[0])).copied, rows))
+
+
+def _lock(binding: TableBinding) -> Call:
+    statement = binding.kept("lock", lambda: Statement(f"lock table {binding.qualified} in row exclusive mode"))
+    return Call(statement)
 
 
 def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> bool:
     """Try to insert all rows as new ones; False if one is there, comes twice or lacks a field, and nothing was done."""
-    if not _are_whole(table.binding, rows):
+    known = table.binding
+    if not _are_whole(known, rows):
         return False
     # No token stops a COPY into another version of the table. The lock does: what changes columns waits for it.
-    tx.precede(table, lambda binding: command(f"lock table {binding.qualified} in row exclusive mode"))
-    tx.precede(table, lambda _: command("savepoint structable_copy"))
+    tx.precede(table, _lock)
+    tx.precede(table, lambda _: _SAVEPOINT)
     tx.ask(table, lambda binding: Call(statements.current(binding)))
     binding = table.binding
-    if not _are_whole(binding, rows):
-        tx.precede(table, lambda _: command("release structable_copy"))
+    if binding is not known and not _are_whole(binding, rows):
+        tx.precede(table, lambda _: _RELEASE)
         return False
     columns = ", ".join(quoted(column_name(name)) for name in binding.shape.columns)
     text = f"copy {binding.qualified} ({columns}) from stdin (format binary)"
@@ -186,17 +189,19 @@ def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mappin
     def body(session: Session) -> None:
         nonlocal done
         try:
-            session.copy_in(text, _encoded_rows(binding, rows))
+            bounds = [0, *range(_COPIED_FIRST, len(rows), _COPIED), len(rows)]
+            copies = [_encoded_rows(binding, rows[first:end]) for first, end in pairwise(bounds)]
+            for first in range(0, len(copies), _COPIES):
+                session.copy_in(text, copies[first : first + _COPIES])
             done = True
         except BaseException as error:
             if not session.closed:
-                session.pipeline((command("rollback to structable_copy"), command("release structable_copy")))
-            repeated = isinstance(error, ServerError) and error.state == _DUPLICATE
-            if not repeated and not isinstance(error, _RepeatedKeyError):
+                session.pipeline((_ROLLBACK, _RELEASE))
+            if not isinstance(error, ServerError) or error.state != _DUPLICATE:
                 raise
 
     tx.run(body, "copying rows")
     binding.note_copy(done)
     if done:
-        tx.precede(table, lambda _: command("release structable_copy"))
+        tx.precede(table, lambda _: _RELEASE)
     return done

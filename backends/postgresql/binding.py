@@ -11,14 +11,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.sql.elements import quoted_name
 
-from structable.spi import TableSpecification, UnsupportedOperationError, Value
+from structable.spi import Field, TableSpecification, UnsupportedOperationError, Value
 from structable.spi.rows import RowShape
 from structable.spi.values import check_columns, check_key
 
 from .names import column_name, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder
 from .session import Statement
-from .types import encode_value, stored_type
+from .types import encode_value, stored_type, stored_width
 
 __all__ = ["DIALECT", "TableBinding", "TableVersion", "compiled"]
 
@@ -85,6 +85,15 @@ class TableVersion:
     changed_by: int = 0
 
 
+def _laid_out(spec: TableSpecification) -> list[Field]:
+    """Return the fields in the order of a new table's columns: those of fixed width first, the widest of them foremost.
+
+    So there are no gaps between them, and the server finds each without going through the texts before it, which saves
+    space and time. Within a width the key comes first, which is never null.
+    """
+    return sorted(spec.fields, key=lambda one: (-stored_width(one), one.name not in spec.primary_key))
+
+
 class TableBinding:
     """A version of a table, ready to be used.
 
@@ -111,7 +120,7 @@ class TableBinding:
             sa.MetaData(schema=quoted_name(schema, True)),
             *(
                 sa.Column(quoted_name(column_name(one.name), True), stored_type(one).core, key=one.name)
-                for one in spec.fields
+                for one in _laid_out(spec)
             ),
         )
         self.qualified = qualified(schema, spec.name)

@@ -119,7 +119,7 @@ class WriteJobs:
                     f"copy {qualified(self._catalog.schema, name)} ({', '.join(staged_columns(len(columns)))}) "
                     "from stdin (format binary, freeze)"
                 )
-                rows = session.copy_in(text, portions())
+                rows = session.copy_in(text, [portions()])
                 session.pipeline((command("commit"),))
             except (ServerError, ConnectionLostError) as error:
                 raise translated(error, f"staging rows of the write job {job.job_id!r}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from structable.spi import Field, FieldType, TableSpecification, Value
@@ -55,34 +56,37 @@ class RowEncoder:
         The table, with the indexes that writes have to fit.
     names : tuple of str
         The fields, all of the key among them, in the order of the pieces.
-
-    Attributes
-    ----------
-    pieces : callable
-        The binary values of a row; raises what `check_row` does.
-    copied : callable
-        The key, and the row as a tuple, in COPY's binary format; likewise.
     """
 
     def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
         self._spec = spec
         self._names = names
         self._fields = [spec.field(name) for name in names]
-        fast_pieces = _generate(spec, self._fields, copied=False)
-        fast_copied = _generate(spec, self._fields, copied=True)
+
+    @cached_property
+    def pieces(self) -> Callable[[Mapping[str, Value]], Pieces]:
+        """The function from a row to the binary values of its fields; it raises what `check_row` does."""
+        fast = _generate(self._spec, self._fields, copied=False)
 
         def pieces(row: Mapping[str, Value]) -> Pieces:
-            found = fast_pieces(row)
+            found: Pieces | None = fast(row)
             return self._checked(row) if found is None else found
 
-        width = len(spec.primary_key)
+        return pieces
 
-        def copied(row: Mapping[str, Value]) -> tuple[bytes, bytes]:
-            found = fast_copied(row)
-            return _copied(self._checked(row), width) if found is None else found
+    @cached_property
+    def copied(self) -> Callable[[Mapping[str, Value]], bytes]:
+        """The function from a row to its form in a binary COPY; it raises what `check_row` does."""
 
-        self.pieces: Callable[[Mapping[str, Value]], Pieces] = pieces
-        self.copied: Callable[[Mapping[str, Value]], tuple[bytes, bytes]] = copied
+        def with_nulls(row: Mapping[str, Value]) -> bytes:
+            found: bytes | None = self._copied_with_nulls(row)
+            return _copied(self._checked(row)) if found is None else found
+
+        return _generate_full(self._spec, self._fields, with_nulls)
+
+    @cached_property
+    def _copied_with_nulls(self) -> Callable[[Mapping[str, Value]], bytes | None]:
+        return _generate(self._spec, self._fields, copied=True)
 
     def _checked(self, row: Mapping[str, Value]) -> Pieces:
         checked = check_row(self._spec, row)
@@ -94,9 +98,9 @@ _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
 
-def _copied(pieces: Pieces, width: int) -> tuple[bytes, bytes]:
+def _copied(pieces: Pieces) -> bytes:
     parts = [_NULL if piece is None else _LENGTH.pack(len(piece)) + piece for piece in pieces]
-    return b"".join(parts[:width]), _COUNT.pack(len(pieces)) + b"".join(parts)
+    return _COUNT.pack(len(pieces)) + b"".join(parts)
 
 
 def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces | None]:
@@ -159,9 +163,7 @@ def _generate(
     names = [f"v{position}" for position in range(len(fields))]
     if copied:
         constants["head"] = _COUNT.pack(len(fields))
-        width = len(spec.primary_key)
-        lines.append(f"        key = b''.join(({', '.join(names[:width])},))")
-        lines.append(f"        return key, b''.join(({', '.join(['head', 'key', *names[width:]])}))")
+        lines.append(f"        return b''.join(({', '.join(['head', *names])}))")
     else:
         lines.append(f"        return {', '.join(names)},")
     lines += ["    except FAILURES:", "        return None"]
@@ -179,18 +181,8 @@ def _encoded(field: Field, name: str, position: int, constants: dict[str, Any], 
         lines = [f"if '\\0' in {name}: return None", f"{name} = {name}.encode()"] if kind is FieldType.STRING else []
         lines.append(f"s{position} = len({name})")
         return [*lines, f"{name} = length(s{position}) + {name}"] if copied else lines
-    lines = []
-    value = name
-    if kind is FieldType.BYTE:
-        lines.append(f"if not -128 <= {name} <= 127: return None")
-    elif kind is FieldType.DATE:
-        value = f"{name}.toordinal() - {DATE_ORIGIN}"
-    elif kind is FieldType.TIMESTAMP:
-        lines.append(f"if {name}.tzinfo is not UTC: return None")
-        value = f"({name} - ORIGIN) // MICROSECOND"
-    elif kind is FieldType.TIMESTAMP_NTZ:
-        lines.append(f"if {name}.tzinfo is not None: return None")
-        value = f"({name} - ORIGIN_NTZ) // MICROSECOND"
+    tests, value = _number(field, name)
+    lines = [f"if {test}: return None" for test in tests]
     code = PACKED[kind]
     pack = f"pack_{code}"
     if copied:
@@ -198,6 +190,75 @@ def _encoded(field: Field, name: str, position: int, constants: dict[str, Any], 
         return [*lines, f"{name} = {pack}({struct.calcsize('>' + code)}, {value})"]
     constants[pack] = struct.Struct(f">{code}").pack
     return [*lines, f"{name} = {pack}({value})"]
+
+
+def _number(field: Field, name: str) -> tuple[list[str], str]:
+    """Return tests that are true of values that need a closer look, and the number that a value is packed as."""
+    match field.type:
+        case FieldType.BYTE:
+            return [f"not -128 <= {name} <= 127"], name
+        case FieldType.DATE:
+            return [], f"{name}.toordinal() - {DATE_ORIGIN}"
+        case FieldType.TIMESTAMP:
+            return [f"{name}.tzinfo is not UTC"], f"({name} - ORIGIN) // MICROSECOND"
+        case FieldType.TIMESTAMP_NTZ:
+            return [f"{name}.tzinfo is not None"], f"({name} - ORIGIN_NTZ) // MICROSECOND"
+        case _:
+            return [], name
+
+
+def _generate_full(
+    spec: TableSpecification, fields: Sequence[Field], otherwise: Callable[[Mapping[str, Value]], bytes]
+) -> Callable[[Mapping[str, Value]], bytes]:
+    """Return the function from a dict to COPY's form that packs all between two strings at once.
+
+    It leaves rows with a null to `otherwise`, and whatever else is unusual.
+    """
+    if any(field.type is FieldType.DECIMAL for field in fields):
+        return otherwise
+    constants = _constants(copied=True) | {"otherwise": otherwise}
+    values = [f"v{position}" for position in range(len(fields))]
+    texts: list[str] = []
+    sizes: dict[str, str] = {}
+    parts: list[str] = []
+    layout, packed = ">h", [str(len(fields))]
+
+    def close_run() -> None:
+        pack = f"pack_{len(parts)}"
+        constants[pack] = struct.Struct(layout).pack
+        parts.append(f"{pack}({', '.join(packed)})")
+
+    tests: list[str] = []
+    for name, field in zip(values, fields, strict=True):
+        tests.append(f"{name}.__class__ is not {_CLASSES[field.type]}")
+        sizes[field.name] = ""
+        if field.type in (FieldType.STRING, FieldType.BYTES):
+            size = sizes[field.name] = f"s{name[1:]}"
+            if field.type is FieldType.STRING:
+                tests.append(f"'\\0' in {name}")
+                texts.append(f"{name} = {name}.encode()")
+            texts.append(f"{size} = len({name})")
+            layout, packed = layout + "i", [*packed, size]
+            close_run()
+            parts.append(name)
+            layout, packed = ">", []
+            continue
+        code = "?" if field.type is FieldType.BOOLEAN else PACKED[field.type]
+        found, number = _number(field, name)
+        tests += found
+        layout, packed = f"{layout}i{code}", [*packed, str(struct.calcsize(f">{code}")), number]
+    if packed:
+        close_run()
+    lines = ["def encode(row):"]
+    lines += [f"    if row.__class__ is not dict or len(row) != {len(fields)}: return otherwise(row)", "    try:"]
+    lines += [f"        {name} = row[{field.name!r}]" for name, field in zip(values, fields, strict=True)]
+    lines.append(f"        if not ({' or '.join(tests)}):")
+    lines += [f"            {line}" for line in texts]
+    lines.append(f"            if not ({' or '.join(_limits(spec, fields, sizes)) or False}):")
+    lines.append(f"                return b''.join(({', '.join(parts)},))")
+    lines += ["    except FAILURES:", "        pass", "    return otherwise(row)"]
+    exec(compile("\n".join(lines), "<generated encode>", "exec"), constants)  # noqa: S102
+    return constants["encode"]  # type: ignore[no-any-return]
 
 
 def _limits(spec: TableSpecification, fields: Sequence[Field], sizes: dict[str, str]) -> list[str]:

@@ -20,9 +20,10 @@ __all__ = ["Call", "Session", "Statement", "Values", "command"]
 _MOST_PREPARED = 500
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
-_COPY_BUFFER = 1 << 13
+_COPY_SLICE = 1 << 20
 _numbers = itertools.count(1)
 
+_CANCELED = "57014"
 _SYNC = pq.ExecStatus.PIPELINE_SYNC
 _FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
@@ -225,77 +226,97 @@ class Session:
         preparations = set(new.values())
         return [result for place, result in enumerate(results) if place not in preparations]
 
-    def copy_in(self, text: str, tuples: Iterable[bytes]) -> int:
-        """Run a COPY FROM STDIN in binary format and return the number of rows.
+    def copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
+        """Run a COPY FROM STDIN in binary format, once or more, and return the number of rows.
 
         Parameters
         ----------
         text : str
             The command.
-        tuples : iterable of bytes
-            Rows in COPY's binary format.
+        copies : sequence of iterable of bytes
+            For each run, rows in COPY's binary format. The first of them are produced while the server is still at the
+            run before: it inserts no row before it has a thousand, or all of a run.
 
         Raises
         ------
         ServerError, ConnectionLostError
-            As `run` does. What the iterable raises comes out, and nothing was copied.
+            As `run` does. What an iterable raises comes out, and its run has copied nothing.
         """
         self._require_own()
         with self._lock:
             try:
-                return self._copy_in(text, tuples)
+                return self._copy_in(text, copies)
             except psycopg.Error as error:
-                raise self._raised(error) from error
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
             except BaseException:
                 # A failed COPY leaves the connection as it is; one that was interrupted does not.
                 if self._pg.transaction_status == pq.TransactionStatus.ACTIVE:
                     self._discard()
                 raise
 
-    def _copy_in(self, text: str, tuples: Iterable[bytes]) -> int:
+    def _copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
         pg, wait = self._pg, self._wait
-        pg.send_query_params(text.encode(), None)
-        begun = wait(generators.execute(pg))[-1]
-        if begun.status != pq.ExecStatus.COPY_IN:
-            raise self._failure(begun)
+        pg.send_query("; ".join([text] * len(copies)).encode())
+        wait(generators.send(pg))
+        copied: list[int] = []
         failure: Exception | None = None
-        try:
-            buffer = bytearray(_COPY_HEADER)
-            for one in tuples:
-                buffer += one
-                if len(buffer) >= _COPY_BUFFER:
-                    wait(generators.copy_to(pg, bytes(buffer)))
-                    buffer.clear()
-            buffer += _COPY_TRAILER
-            wait(generators.copy_to(pg, bytes(buffer)))
-        except psycopg.Error:
-            raise
-        except Exception as error:
-            failure = error
-        if failure is not None:
+        for copy in copies:
+            portions = iter(copy)
+            portion: bytes | None = None
             try:
-                wait(generators.copy_end(pg, b"the rows could not be produced"))
-            except psycopg.Error as error:
-                if error.sqlstate != "57014":  # the server's answer to a COPY that was given up
-                    raise
+                portion = next(portions, None)
+            except Exception as error:
+                failure = error
+            self._await_copy(copied)
+            self._put(_COPY_HEADER)
+            while portion is not None:
+                for begin in range(0, len(portion), _COPY_SLICE):
+                    self._put(portion[begin : begin + _COPY_SLICE])
+                    wait(generators.send(pg))
+                try:
+                    portion = next(portions, None)
+                except Exception as error:
+                    failure, portion = error, None
+            self._put(_COPY_TRAILER)
+            while not pg.put_copy_end(None if failure is None else b"the rows could not be produced"):
+                wait(generators.send(pg))
+            wait(generators.send(pg))
+            if failure is not None:
+                break
+        try:
+            self._await_copy(copied)
+        except ServerError as error:
+            if failure is None or error.state != _CANCELED:  # the server's answer to a COPY that was given up
+                raise
+        if failure is not None:
             raise failure
-        ended = wait(generators.copy_end(pg, None))
-        if ended.status in _FAILED:
-            raise self._failure(ended)
-        return ended.command_tuples or 0
+        return sum(copied)
+
+    def _put(self, data: bytes) -> None:
+        while not self._pg.put_copy_data(data):
+            self._wait(generators.send(self._pg))
+
+    def _await_copy(self, copied: list[int]) -> None:
+        """Wait until the server takes rows or has no more to say, and note the rows of the runs that have ended."""
+        pg, wait = self._pg, self._wait
+        failed: pq.abc.PGresult | None = None
+        while (result := wait(generators.fetch(pg))) is not None:
+            if result.status == pq.ExecStatus.COPY_IN:
+                return
+            if result.status in _FAILED:
+                failed = result
+            copied.append(result.command_tuples or 0)
+        if failed is not None:
+            raise self._failure(failed)
+        if pg.status != pq.ConnStatus.OK:
+            raise ConnectionLostError("the server closed the connection")
 
     def _failure(self, result: pq.abc.PGresult) -> Exception:
         failure = server_error(result)
         if isinstance(failure, ConnectionLostError):
             self._discard()
         return failure
-
-    def _raised(self, error: psycopg.Error) -> Exception:
-        """Return our error for one that psycopg has raised."""
-        if error.sqlstate is None or error.sqlstate.startswith("57P0"):
-            self._discard()
-            return ConnectionLostError(str(error).strip())
-        return ServerError(error.sqlstate, error.diag.message_primary or str(error), error.diag.message_detail or "")
 
     def rows(self, result: pq.abc.PGresult) -> list[Values]:
         """Return the rows of a result as tuples of values."""

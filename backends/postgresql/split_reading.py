@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from psycopg import sql
 
 from structable.spi import (
     FieldType,
+    ScanSplit,
     StorageUnavailableError,
     StructableError,
     TableSpecification,
@@ -30,7 +32,7 @@ from .session import command
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
-__all__ = ["SplitReader", "SplitState"]
+__all__ = ["SplitReader", "SplitState", "read_one_split"]
 
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}\Z")
 # Depending on the server's version, the file of the snapshot is missing or its transaction is over.
@@ -73,16 +75,19 @@ class SplitReader:
         The way to the database.
     pool : SessionPool
         Where connections come from without ADBC, which needs its own.
+    most_idle : int
+        How many of ADBC's connections are kept for the next splits.
     """
 
-    def __init__(self, connecting: Connecting, pool: SessionPool) -> None:
+    def __init__(self, connecting: Connecting, pool: SessionPool, *, most_idle: int = _MOST_IDLE) -> None:
         self._connecting = connecting
         self._pool = pool
+        self._most_idle = most_idle
         self._process = os.getpid()
         self._idle: deque[Any] = deque()
 
-    def read(self, state: SplitState) -> Iterator[RecordBatch]:
-        """Yield the rows of a split; a generator, to be exhausted or closed.
+    def read(self, split: ScanSplit) -> Iterator[RecordBatch]:
+        """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
 
         Raises
         ------
@@ -93,6 +98,9 @@ class SplitReader:
         StorageUnavailableError
             If the server cannot be reached, or the storage was closed.
         """
+        split.require_open()
+        # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
+        state = SplitState(*pickle.loads(split.state))
         if not _SNAPSHOT.match(state.snapshot):
             raise ValueError(f"{state.snapshot!r} is not the name of a snapshot")
         from structable.spi.arrow import arrow_schema
@@ -102,7 +110,9 @@ class SplitReader:
         for batch in batches:
             if self._pool.closed:
                 raise StorageUnavailableError("the storage was closed")
+            split.require_open()
             yield batch
+        split.require_open()
 
     def _by_cursor(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
         import pyarrow as pa
@@ -195,7 +205,7 @@ class SplitReader:
         """Keep a connection for the next split, unless the server is still sending on it."""
         import adbc_driver_manager as adbc
 
-        if done and not self._pool.closed and len(self._idle) < _MOST_IDLE:
+        if done and not self._pool.closed and len(self._idle) < self._most_idle:
             try:
                 _execute(connection, "rollback")
             except adbc.Error:
@@ -224,6 +234,17 @@ class SplitReader:
             except IndexError:  # another thread was faster
                 return
             self._close(connection)
+
+
+def read_one_split(connecting: Connecting, split: ScanSplit) -> Iterator[RecordBatch]:
+    """Yield the rows of a split over one connection that is opened for it; see `SplitReader.read`."""
+    pool = SessionPool(connecting.open, 1, 0.0)
+    reader = SplitReader(connecting, pool, most_idle=0)
+    try:
+        yield from reader.read(split)
+    finally:
+        pool.close()
+        reader.close()
 
 
 @lru_cache(maxsize=16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -39,7 +38,7 @@ from .jobs import WriteJobs
 from .pool import SessionPool
 from .rows import decode_row, read_call
 from .scanning import ScanRows
-from .split_reading import SplitReader, SplitState
+from .split_reading import SplitReader
 from .splits import plan_table_scan
 from .transaction import PostgreSQLTransaction
 
@@ -149,8 +148,7 @@ class PostgreSQLStorage(Storage):
         """Yield the batches of a split; see `Storage.read_split`."""
         split.require_open()
         self._require_open()
-        # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
-        return _while_held(split, self._splits.read(SplitState(*pickle.loads(split.state))))
+        return self._splits.read(split)
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Begin a write job; see `Storage.begin_write`."""
@@ -239,11 +237,3 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
 
 
 _RETRIED = (StorageUnavailableError,)
-
-
-def _while_held(split: ScanSplit, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield batches as long as the plan's snapshot is held, which the reference to the split does, too."""
-    for batch in batches:
-        split.require_open()
-        yield batch
-    split.require_open()

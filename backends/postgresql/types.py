@@ -25,6 +25,7 @@ __all__ = [
     "encode_value",
     "numeric",
     "stored_type",
+    "stored_width",
 ]
 
 DATE_ORIGIN = dt.date(2000, 1, 1).toordinal()
@@ -123,6 +124,11 @@ _WIDTHS = {16: 1, 21: 2, 23: 4, 20: 8, 700: 4, 701: 8, 1082: 4, 1184: 8, 1114: 8
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 _ARRAY = struct.Struct(">iiIii")
+
+
+def stored_width(field: Field) -> int:
+    """Return the bytes of a field's values, in a row of a table too; 0 where they differ."""
+    return _WIDTHS.get(stored_type(field).oid, 0)
 
 
 def array(oid: int, pieces: Sequence[bytes | None]) -> bytes:

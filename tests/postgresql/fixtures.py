@@ -5,15 +5,16 @@ With no server to be had, the tests are skipped with the reason, and fail where 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import pytest
 
+from tests.servers.availability import NoServerError, unavailable
+
 from .server import MINIMUM, Server, find_binaries
-from .shared import NoServerError, Schema, fresh_schema, shared_server
+from .shared import Schema, fresh_schema, shared_server
 
 __all__ = [
     "StartServer",
@@ -22,7 +23,6 @@ __all__ = [
     "postgresql_server",
     "postgresql_url",
     "start_postgresql",
-    "unavailable",
 ]
 
 
@@ -80,10 +80,3 @@ def start_postgresql() -> Iterator[StartServer]:
 def postgresql_server(start_postgresql: StartServer) -> Server:
     """Return a server of the test's own, where a commit survives a crash."""
     return start_postgresql()
-
-
-def unavailable(reason: str) -> NoReturn:
-    """Skip the test, or fail it where all stores must be tested."""
-    if os.environ.get("STRUCTABLE_REQUIRE_ALL_BACKENDS") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)

@@ -5,22 +5,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
 import re
 import secrets
-import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Self
+
+from tests.servers.held import HeldServer
+from tests.servers.processes import HOST, ServerFailedError, children, end_and_wait
 
 __all__ = ["DATABASE", "MINIMUM", "ROLE", "Server", "ServerFailedError", "find_binaries"]
 
@@ -32,7 +33,6 @@ ROLE = "app"
 
 DATABASE = "app"
 
-_HOST = "127.0.0.1"
 _TIMEOUT = 60  # seconds that a server gets to start or to stop
 _NO_PID = 2**22 + 1  # beyond all that Linux gives
 _ATTEMPTS = 5  # at a port that nobody took between its choice and the server's start
@@ -41,16 +41,12 @@ _ATTEMPTS = 5  # at a port that nobody took between its choice and the server's 
 _UNSAFE = {"fsync": "off", "full_page_writes": "off"}
 
 _SETTINGS = {
-    "listen_addresses": _HOST,
+    "listen_addresses": HOST,
     "max_connections": "200",
     "timezone": "America/Los_Angeles",  # far from UTC, so that a time that took the server's for its own would show
     "log_line_prefix": "%m [%p] %a ",
     "log_statement": "none",
 }
-
-
-class ServerFailedError(RuntimeError):
-    """The server did not start or stop. The message ends with the server's log."""
 
 
 def find_binaries() -> Path | None:
@@ -71,7 +67,7 @@ def find_binaries() -> Path | None:
     return max(found, key=lambda folder: found[folder], default=None)
 
 
-class Server:
+class Server(HeldServer):
     """One server: made and started by `create`, stopped and removed by `close` or on leaving its `with` block.
 
     A process of its own watches the folder: when every process that holds the server has ended, in whatever way, it
@@ -90,18 +86,10 @@ class Server:
         Of the role `ROLE` and of the superuser `postgres`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._holders = os.open(folder / "holders", os.O_RDWR)
-        try:
-            # Refused when the last holder is just removing it.
-            fcntl.flock(self._holders, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            self._bin = Path((folder / "binaries").read_text())
-            self.port = int((folder / "port").read_text())
-            self.password = (folder / "password").read_text()
-        except BaseException:
-            os.close(self._holders)
-            raise
+    def _join(self) -> None:
+        self._bin = Path((self.folder / "binaries").read_text())
+        self.port = int((self.folder / "port").read_text())
+        self.password = (self.folder / "password").read_text()
 
     @classmethod
     def create(cls, *, fsync: bool = False, settings: Mapping[str, str] | None = None) -> Self:
@@ -137,7 +125,7 @@ class Server:
             shutil.rmtree(folder)
             raise
         try:
-            server._watch()
+            server.watch()
             chosen = (_SETTINGS if fsync else _SETTINGS | _UNSAFE) | dict(settings or {})
             server._initialise(chosen)
             server._start_on_free_port()
@@ -147,21 +135,15 @@ class Server:
             raise
         return server
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
     @property
     def conninfo(self) -> str:
         """The database as libpq's URL, for the role that owns it."""
-        return f"postgresql://{ROLE}:{self.password}@{_HOST}:{self.port}/{DATABASE}"
+        return f"postgresql://{ROLE}:{self.password}@{HOST}:{self.port}/{DATABASE}"
 
     @property
     def superuser_conninfo(self) -> str:
         """The same for the superuser."""
-        return f"postgresql://postgres:{self.password}@{_HOST}:{self.port}/{DATABASE}"
+        return f"postgresql://postgres:{self.password}@{HOST}:{self.port}/{DATABASE}"
 
     def url(self, schema: str) -> str:
         """Return structable's URL of a schema, which need not exist."""
@@ -209,32 +191,19 @@ class Server:
             return
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)  # it starts no further ones meanwhile
-            _kill_and_wait([pid, *_children(pid)])
+            end_and_wait([pid, *children(pid)])
         # Where nobody collects orphans, the number stays taken, and the next start would take it for a running server.
         rest = self._pid_file.read_text().partition("\n")[2]
         self._pid_file.write_text(f"{_NO_PID}\n{rest}")
         (self.folder / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Let go of the server; the last that does so stops it and removes its folder."""
-        if self._holders < 0:
-            return
-        holders, self._holders = self._holders, -1
+    def _end(self) -> None:
         try:
-            fcntl.flock(holders, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # another process uses it, or the watcher is at it
-        else:
-            if self.folder.exists():
-                try:
-                    if self.pid is None and self._pid_file.exists():
-                        self.start()  # which removes the shared memory that a killed one left
-                    self.stop("immediate")
-                finally:
-                    self.kill()
-                    shutil.rmtree(self.folder)
+            if self.pid is None and self._pid_file.exists():
+                self.start()  # which removes the shared memory that a killed one left
+            self.stop("immediate")
         finally:
-            os.close(holders)
+            self.kill()
 
     @property
     def _data(self) -> Path:
@@ -254,7 +223,7 @@ class Server:
 
     def _start_on_free_port(self) -> None:
         for attempt in range(_ATTEMPTS):
-            with closing(socket.create_server((_HOST, 0))) as probe:
+            with closing(socket.create_server((HOST, 0))) as probe:
                 self.port = probe.getsockname()[1]
             with (self._data / "postgresql.conf").open("a") as file:
                 file.write(f"port = {self.port}\n")
@@ -307,25 +276,6 @@ class Server:
             logged = log.read_text(errors="replace")[start:] if log.exists() else ""
             raise ServerFailedError(f"{program} {arguments[0]} failed:\n{said}{logged}")
 
-    def _watch(self) -> None:
-        command = [sys.executable, "-m", "tests.postgresql.server", "--watch", str(self.folder)]
-        root = Path(__file__).parent.parent.parent
-        quiet = subprocess.DEVNULL
-        subprocess.run(command, cwd=root, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, check=True)
-
-
-def _watch(folder: Path) -> None:
-    """In the background, wait until no process holds the server any more, and end it unless the last one did."""
-    if os.fork():
-        return
-    with suppress(FileNotFoundError):
-        while folder.exists():
-            holders = os.open(folder / "holders", os.O_RDWR)
-            fcntl.flock(holders, fcntl.LOCK_EX)
-            os.close(holders)
-            with suppress(BlockingIOError):  # somebody joined it just now
-                Server(folder).close()
-
 
 def _server_user() -> pwd.struct_passwd | None:
     """Return whom the server runs as: itself refuses root. None is the user of this process."""
@@ -337,37 +287,7 @@ def _server_user() -> pwd.struct_passwd | None:
     raise ServerFailedError("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
 
 
-def _children(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            # PID (NAME) STATE PARENT ..., where the name may hold anything
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return found
-
-
-def _kill_and_wait(pids: Sequence[int]) -> None:
-    handles = []
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            handles.append(os.pidfd_open(pid))
-    try:
-        for handle in handles:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        for handle in handles:
-            if not select.select([handle], [], [], _TIMEOUT)[0]:
-                raise ServerFailedError("a killed process of the server did not end")
-    finally:
-        for handle in handles:
-            os.close(handle)
-
-
-def _main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["--watch"]:
-        _watch(Path(arguments[1]))
-        return
+def _main() -> None:
     signals = [signal.SIGINT, signal.SIGTERM]
     try:
         with Server.create(fsync=True) as server:
@@ -382,4 +302,4 @@ def _main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _main()

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import importlib.util
 import os
-import shutil
-import subprocess
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
+
+from tests.servers.availability import NoServerError, containers_run
+from tests.servers.held import joined_or_created
 
 from .server import MINIMUM, Server, find_binaries
 
@@ -26,10 +25,6 @@ URL_VARIABLE = "STRUCTABLE_TEST_POSTGRESQL_URL"
 
 _IMAGE = "postgres:16-alpine"
 PATIENCE = 10.0  # seconds that the drop of a schema waits for who uses it
-
-
-class NoServerError(Exception):
-    """There is no server, and the message says how to get one."""
 
 
 class LeakedTransactionError(AssertionError):
@@ -74,11 +69,11 @@ def shared_server(folder: Path) -> Iterator[str]:
     given = os.environ.get(URL_VARIABLE)
     if given:
         yield given
-    elif _testcontainers_installed() and _docker_answers():
+    elif containers_run():
         with _container() as conninfo:
             yield conninfo
     elif find_binaries() is not None:
-        with _joined_or_created(folder) as server:
+        with joined_or_created(folder, "postgresql", Server, Server.create) as server:
             yield server.conninfo
     else:
         raise NoServerError(
@@ -126,34 +121,6 @@ _USERS = """
         WHERE n.nspname = %(schema)s
     )
 """
-
-
-def _joined_or_created(folder: Path) -> Server:
-    with (folder / "postgresql.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until the server runs
-        place = folder / "postgresql.place"
-        with suppress(FileNotFoundError, BlockingIOError):
-            return Server(Path(place.read_text()))
-        server = Server.create()
-        place.write_text(str(server.folder))
-        return server
-
-
-def _docker_answers() -> bool:
-    docker = shutil.which("docker")
-    if docker is None:
-        return False
-    try:
-        asked = subprocess.run(
-            [docker, "version", "--format", "{{.Server.Version}}"], capture_output=True, timeout=20, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return asked.returncode == 0
-
-
-def _testcontainers_installed() -> bool:
-    return importlib.util.find_spec("testcontainers") is not None
 
 
 @contextmanager

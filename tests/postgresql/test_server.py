@@ -12,16 +12,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgresql.fixtures import StartServer, unavailable
+from tests.postgresql.fixtures import StartServer
 from tests.postgresql.server import ROLE, Server, ServerFailedError
 from tests.postgresql.shared import (
     URL_VARIABLE,
     LeakedTransactionError,
-    NoServerError,
     Schema,
     fresh_schema,
     shared_server,
 )
+from tests.servers.availability import NoServerError, unavailable
 
 ROOT = Path(__file__).parent.parent.parent
 SHARED = "tests.postgresql.shared"
@@ -48,7 +48,7 @@ class TestSharing:
     @pytest.fixture(autouse=True)
     def only_local_binaries(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(URL_VARIABLE, raising=False)
-        monkeypatch.setattr(f"{SHARED}._testcontainers_installed", lambda: False)
+        monkeypatch.setattr(f"{SHARED}.containers_run", lambda: False)
 
     def test_all_that_name_one_folder_share_a_server_until_the_last_leaves(self, tmp_path: Path) -> None:
         with shared_server(tmp_path) as conninfo:
@@ -65,8 +65,9 @@ class TestSharing:
         program = f"""
 import os, signal
 from pathlib import Path
-from tests.postgresql.shared import _joined_or_created
-server = _joined_or_created(Path({str(tmp_path)!r}))
+from tests.postgresql.server import Server
+from tests.servers.held import joined_or_created
+server = joined_or_created(Path({str(tmp_path)!r}), "postgresql", Server, Server.create)
 print(server.pid, server.folder, flush=True)
 signal.pause()
 """

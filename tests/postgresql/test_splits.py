@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -16,12 +17,14 @@ from structable.spi import (
     Field,
     Filter,
     Range,
+    ScanSplit,
     Storage,
     StorageUnavailableError,
     TableSpecification,
     TransactionClosedError,
     col,
     connect,
+    read_split,
 )
 from structable.spi.arrow import arrow_schema
 from structable.spi.conformance.samples import Record
@@ -263,4 +266,26 @@ def test_plan_after_the_table_was_made_anew(storage: Storage, postgresql_url: st
 def test_foreign_snapshot_is_no_sql(storage: Storage) -> None:
     state = split_reading.SplitState(SPEC, ("k1",), "select 1", "'; drop table x --")
     with pytest.raises(ValueError, match="snapshot"):
-        list(storage._splits.read(state))  # type: ignore[attr-defined]
+        list(storage.read_split(ScanSplit("values", ("k1",), 0, pickle.dumps(tuple(state)))))
+
+
+def test_split_read_by_the_url_takes_one_connection(storage: Storage, postgresql_schema: Schema, way: str) -> None:
+    fill(storage)
+    named = {"application_name": f"{postgresql_schema.name[:40]} reader"}
+    with storage.plan_scan("values") as plan:
+        # The first reader of a process also asks the server for its types, over a connection that it closes again.
+        assert sum(batch.num_rows for batch in read_split(postgresql_schema.url, plan.splits[0], **named)) == 20_000
+        with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
+            own = "from pg_stat_activity where application_name = %s"
+            parameters = list(named.values())
+            connection.execute(f"select pg_terminate_backend(pid, 5000) {own}".encode(), parameters)
+            batches = read_split(postgresql_schema.url, plan.splits[0], **named)
+            next(batches)
+            assert connection.execute(f"select count(*) {own}".encode(), parameters).fetchone() == (1,)
+            batches.close()  # type: ignore[attr-defined]
+
+
+def test_split_read_by_the_url_without_a_server_says_so(storage: Storage, way: str) -> None:
+    fill(storage, 10)
+    with storage.plan_scan("values") as plan, pytest.raises(StorageUnavailableError, match="cannot connect to"):
+        list(read_split("postgresql://127.0.0.1:1/nowhere", plan.splits[0]))

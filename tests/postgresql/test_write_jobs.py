@@ -17,6 +17,7 @@ from structable.backends.postgresql.row_codec import RowEncoder
 from structable.spi import (
     Field,
     FieldSizeLimitError,
+    FieldType,
     InvalidFieldError,
     SchemaIncompatibleError,
     StagedWrite,
@@ -42,6 +43,9 @@ ITEMS = TableSpecification(
     [Field.long("id"), Field.int("n"), Field.bytes("a"), Field.bytes("b"), Field.string("tag")],
     ["id"],
     ["tag"],
+)
+WITHOUT_DECIMALS = TableSpecification(
+    "values", [field for field in VALUES.fields if field.type is not FieldType.DECIMAL], VALUES.primary_key
 )
 
 
@@ -70,13 +74,15 @@ def staging(schema: Schema) -> list[str]:
 
 
 @settings(deadline=None, max_examples=200)
-@given(rows=st.lists(ROWS, min_size=1, max_size=5), begin=st.integers(0, 4))
-def test_batches_are_encoded_as_rows_are(rows: list[dict[str, Any]], begin: int) -> None:
-    names = VALUES.field_names
-    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(VALUES)).slice(begin)
-    encoder = RowEncoder(VALUES, names)
-    expected = b"".join(encoder.copied(row)[1] for row in batch.to_pylist())
-    assert b"".join(CopyEncoder(VALUES, names).encode(batch)) == expected
+@given(rows=st.lists(ROWS, min_size=1, max_size=5), begin=st.integers(0, 4), decimals=st.booleans())
+def test_batches_are_encoded_as_rows_are(rows: list[dict[str, Any]], begin: int, decimals: bool) -> None:
+    spec = VALUES if decimals else WITHOUT_DECIMALS
+    names = spec.field_names
+    rows = [{name: row[name] for name in names} for row in rows]
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(spec)).slice(begin)
+    encoder = RowEncoder(spec, names)
+    expected = b"".join(encoder.copied(row) for row in batch.to_pylist())
+    assert b"".join(CopyEncoder(spec, names).encode(batch)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""Processes that a server of the tests consists of: found, killed, and waited for."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+__all__ = ["HOST", "ServerFailedError", "children", "end_and_wait", "free_port"]
+
+HOST = "127.0.0.1"
+
+_TIMEOUT = 60  # seconds that a killed process gets to end
+
+
+class ServerFailedError(RuntimeError):
+    """The server did not start or stop. The message ends with the server's log."""
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 on which nobody listens.
+
+    It lies below those that Linux gives to outgoing connections, so that a server that is down for a while finds it
+    free again.
+    """
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with suppress(OSError), closing(socket.create_server((HOST, port))):
+            return port
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that were started by a process and run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # PID (NAME) STATE PARENT ..., where the name may hold anything
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, patience: float = _TIMEOUT) -> None:
+    """Send all processes a signal, and return when they have ended.
+
+    Raises
+    ------
+    ServerFailedError
+        If one still runs when the patience, in seconds, is over.
+    """
+    handles = []
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            handles.append(os.pidfd_open(pid))
+    try:
+        for handle in handles:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, how)
+        for handle in handles:
+            if not select.select([handle], [], [], patience)[0]:
+                raise ServerFailedError(f"a process of the server did not end by {signal.Signals(how).name}")
+    finally:
+        for handle in handles:
+            os.close(handle)
