@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from structable.spi import Storage, WriteMode, connect, mask_url
+from structable.spi import ScanSplit, Storage, WriteMode, connect, mask_url, read_split
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 __all__ = ["DEFAULT_LEASE_SECONDS", "ReadOptions", "StoreAddress", "WriteOptions"]
 
@@ -48,6 +52,10 @@ class StoreAddress:
                 raise
             read, write = (", ".join(names.values()) for names in (_READ, _WRITE))
             raise ValueError(f"{error}; the format itself takes {read} to read, and {write} to write") from None
+
+    def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
+        """Yield the batches of a split whose plan was made on this store; see `structable.spi.read_split`."""
+        return read_split(self.url, split, **dict(self.options))
 
     def __str__(self) -> str:
         return mask_url(self.url)

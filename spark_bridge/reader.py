@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from structable.spi import Filter, ScanSplit, TableSpecification
 
+from .collecting import spare_imports
 from .errors import one_line_errors
 from .filters import translate_filter
 from .keeper_client import KeeperClient
@@ -69,6 +70,7 @@ class StructableReader(spark.DataSourceReader):
         if is_probe(self._schema):
             return []
         planned = self._keeper.plan(self._options, self._columns, self._where)
+        spare_imports()
         return [SplitPartition(planned.plan_id, split) for split in planned.splits]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -78,9 +80,9 @@ class StructableReader(spark.DataSourceReader):
         with (
             one_line_errors(),
             self._keeper.holding(partition.plan_id, options.table, options.lease),
-            options.store.connect() as storage,
         ):
-            for batch in storage.read_split(partition.split):
+            for batch in options.store.read_split(partition.split):
+                spare_imports()  # by the first batch all are there, the store's too
                 # The same buffers under Spark's own schema, which it demands to the letter: nullability and metadata.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 

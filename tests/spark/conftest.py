@@ -17,7 +17,7 @@ from structable.spi.values import Value
 
 HERE = Path(__file__).parent
 
-both_stores = pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
+every_store = pytest.mark.parametrize("url", ["leveldb", "postgresql", "hbase"], indirect=True)
 """For tests of what the bridge asks a store for; a query of Spark takes a second, so that not all of them are."""
 
 
@@ -48,12 +48,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Give the URL of a new, empty store that several processes can use: LevelDB, or as `both_stores` has it."""
-    if getattr(request, "param", "leveldb") == "leveldb":
+    """Give the URL of a new, empty store that several processes can use: LevelDB, or as `every_store` has it."""
+    store = getattr(request, "param", "leveldb")
+    if store == "leveldb":
         yield f"leveldb://{tmp_path}/store"
     else:
         session = request.getfixturevalue("spark")
-        yield request.getfixturevalue("postgresql_url")
+        yield request.getfixturevalue(f"{store}_url")
         give_up_snapshots(session)
 
 

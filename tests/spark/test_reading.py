@@ -5,11 +5,11 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
 from structable.spi import Storage, TableSpecification, connect
-from tests.spark.conftest import Tables, both_stores, complete, give_up_snapshots, rows_of
+from tests.spark.conftest import Tables, complete, every_store, give_up_snapshots, rows_of
 from tests.spark.samples import EVERYTHING, ROWS, RUNS, runs
 
 
-@both_stores
+@every_store
 def test_every_type_comes_out_as_it_went_in(tables: Tables, storage: Storage) -> None:
     storage.admin.create(EVERYTHING)
     storage.table("everything").upsert_many(ROWS)
@@ -29,7 +29,7 @@ def test_an_empty_table_has_no_rows(tables: Tables, storage: Storage) -> None:
     assert tables.read("everything").collect() == []
 
 
-@both_stores
+@every_store
 def test_columns_prunes_and_orders(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(3))
@@ -45,7 +45,7 @@ def test_a_schema_prunes_too(tables: Tables, storage: Storage) -> None:
     assert sorted(frame.collect()) == [(0, None), (1, "OK"), (2, "OK")]
 
 
-@both_stores
+@every_store
 def test_splits_become_partitions_and_hold_each_row_once(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(5000))
@@ -54,7 +54,7 @@ def test_splits_become_partitions_and_hold_each_row_once(tables: Tables, storage
     assert sorted(row.started for row in frame.collect()) == list(range(5000))
 
 
-@both_stores
+@every_store
 def test_a_table_joins_and_aggregates_like_any_other(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many([*runs(100), *runs(50, app="web")])
@@ -75,7 +75,7 @@ def test_a_view_in_sql(tables: Tables, storage: Storage, spark: SparkSession) ->
         spark.catalog.dropTempView("some_runs")
 
 
-@both_stores
+@every_store
 def test_an_old_row_reads_null_in_a_new_field(tables: Tables, storage: Storage) -> None:
     small = TableSpecification("runs", RUNS.fields[:2], RUNS.primary_key)
     storage.admin.create(small)
@@ -86,7 +86,7 @@ def test_an_old_row_reads_null_in_a_new_field(tables: Tables, storage: Storage) 
     assert [tuple(row) for row in before.collect()] == [("etl", 1)]
 
 
-@both_stores
+@every_store
 def test_a_table_that_changed_since_load_is_an_error(tables: Tables, storage: Storage) -> None:
     storage.admin.create(RUNS)
     frame = tables.read("runs")

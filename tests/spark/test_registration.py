@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from structable.spark_bridge import register, registration, scan_isolation
 from structable.spi import Storage, UnsupportedOperationError
-from tests.spark.conftest import Tables, both_stores
+from tests.spark.conftest import Tables, every_store
 from tests.spark.samples import RUNS, runs
 from tests.spark.test_pushdown import filters_itself
 
@@ -61,7 +61,7 @@ def optimizer_rules(spark: SparkSession) -> int:
     return str(spark._jsparkSession.sessionState().optimizer().batches().mkString()).count("StructableScanIsolation")
 
 
-@both_stores
+@every_store
 def test_another_session_needs_its_own_call(storage: Storage, url: str, spark: SparkSession) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(10))

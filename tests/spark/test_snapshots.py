@@ -7,7 +7,7 @@ from pyspark.errors import PythonException
 
 from structable.spark_bridge import registration
 from structable.spi import Storage
-from tests.spark.conftest import Tables, both_stores
+from tests.spark.conftest import Tables, every_store
 from tests.spark.samples import RUNS, runs
 
 LEASE = 8.0  # seconds: longer than a busy machine takes from planning to reading
@@ -19,7 +19,7 @@ def old_rows(storage: Storage) -> None:
     storage.table("runs").upsert_many(runs(3000))
 
 
-@both_stores
+@every_store
 def test_a_planned_query_sees_nothing_written_later(tables: Tables, storage: Storage) -> None:
     frame = tables.read("runs", splits=4)
     assert frame.rdd.getNumPartitions() >= 1  # which plans it
@@ -36,7 +36,7 @@ def test_a_new_query_sees_what_was_written(tables: Tables, storage: Storage) -> 
     assert frame.count() == 3005
 
 
-@both_stores
+@every_store
 def test_rows_written_while_a_query_runs_are_not_seen(tables: Tables, storage: Storage) -> None:
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -49,7 +49,7 @@ def test_rows_written_while_a_query_runs_are_not_seen(tables: Tables, storage: S
     assert [row for row in frame.collect() if row.status == "LATE"] == []
 
 
-@both_stores
+@every_store
 def test_a_query_run_again_after_its_lease_is_a_clear_error(tables: Tables) -> None:
     keeper = registration._keepers[tables.session.sparkContext]
     frame = tables.read("runs")
@@ -74,7 +74,7 @@ def test_a_lease_lasts_while_anybody_reads(tables: Tables) -> None:
     assert frame.mapInArrow(slow, frame.schema).count() == 3000
 
 
-@both_stores
+@every_store
 def test_many_queries_in_a_row_do_not_use_up_the_store(tables: Tables) -> None:
     frame = tables.read("runs", pool_timeout=1)
     for number in range(35):

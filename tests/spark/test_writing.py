@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import lit
 
 from structable.spi import Storage, WriteMode
-from tests.spark.conftest import Tables, both_stores, complete
+from tests.spark.conftest import Tables, complete, every_store
 from tests.spark.samples import EVERYTHING, ROWS, RUNS, runs
 
 OLD = runs(4)
@@ -30,7 +30,7 @@ def stored(storage: Storage) -> dict[int, tuple[str | None, float | None]]:
 OLD_STORED = {row["started"]: (row["status"], row["cost"]) for row in OLD}
 
 
-@both_stores
+@every_store
 def test_every_type_goes_in_as_it_comes(tables: Tables, storage: Storage) -> None:
     storage.admin.create(EVERYTHING)
     tables.write(tables.frame(EVERYTHING, ROWS), "everything")
@@ -38,20 +38,20 @@ def test_every_type_goes_in_as_it_comes(tables: Tables, storage: Storage) -> Non
     assert repr(written) == repr(complete(EVERYTHING, ROWS))
 
 
-@both_stores
+@every_store
 def test_upsert_is_the_default_and_keeps_other_fields(tables: Tables, storage: Storage) -> None:
     frame = tables.frame(RUNS, [{**row, "cost": 9.0} for row in runs(2, first=3)], ["app", "started", "cost"])
     tables.write(frame, "runs")
     assert stored(storage) == {**OLD_STORED, 3: (None, 9.0), 4: (None, 9.0)}
 
 
-@both_stores
+@every_store
 def test_replace_nulls_the_fields_that_are_not_there(tables: Tables, storage: Storage) -> None:
     tables.write(tables.frame(RUNS, runs(2, first=1), KEYS), "runs", mode="replace")
     assert stored(storage) == {**OLD_STORED, 1: (None, None), 2: (None, None)}
 
 
-@both_stores
+@every_store
 def test_insert_refuses_keys_that_exist_and_writes_nothing(tables: Tables, storage: Storage) -> None:
     with pytest.raises(
         AnalysisException, match=r"RecordExistsError: table 'runs' already has a row with the key \('etl', 3"
@@ -62,7 +62,7 @@ def test_insert_refuses_keys_that_exist_and_writes_nothing(tables: Tables, stora
     assert len(stored(storage)) == 7
 
 
-@both_stores
+@every_store
 def test_update_refuses_keys_that_do_not_exist(tables: Tables, storage: Storage) -> None:
     with pytest.raises(AnalysisException, match="RecordNotFoundError: table 'runs' has no row with the key"):
         tables.write(tables.frame(RUNS, runs(3, first=3)), "runs", mode="update")
@@ -72,7 +72,7 @@ def test_update_refuses_keys_that_do_not_exist(tables: Tables, storage: Storage)
     assert stored(storage) == {**OLD_STORED, 0: ("DONE", 0.0), 1: ("DONE", 0.25)}
 
 
-@both_stores
+@every_store
 def test_delete_takes_keys(tables: Tables, storage: Storage) -> None:
     tables.write(tables.frame(RUNS, runs(9, first=2), KEYS), "runs", mode="delete")
     assert sorted(stored(storage)) == [0, 1]
@@ -85,7 +85,7 @@ def test_overwrite_replaces_the_whole_table(tables: Tables, storage: Storage, by
     assert sorted(stored(storage)) == [50, 51]
 
 
-@both_stores
+@every_store
 def test_a_table_can_be_overwritten_from_itself(tables: Tables, storage: Storage) -> None:
     frame = tables.read("runs").where("started >= 2").withColumn("status", lit("KEPT"))
     tables.writer(frame, "runs").mode("overwrite").save()
@@ -99,7 +99,7 @@ def test_other_save_modes_are_refused_by_spark(tables: Tables, save_mode: str) -
     assert caught.value.getCondition() == "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 
 
-@both_stores
+@every_store
 def test_indexes_and_later_transactions_see_the_rows(tables: Tables, storage: Storage) -> None:
     tables.write(tables.frame(RUNS, runs(300, first=100)).repartition(4), "runs")
     with storage.transaction() as tx:
@@ -133,14 +133,14 @@ def fails_in(frame: DataFrame, partition: int, attempts: int) -> DataFrame:
     return frame.mapInArrow(fail, frame.schema)
 
 
-@both_stores
+@every_store
 def test_rows_of_a_retried_task_are_there_once(tables: Tables, storage: Storage) -> None:
     frame = tables.frame(RUNS, runs(100, first=1000)).repartition(3)
     tables.write(fails_in(frame, partition=1, attempts=1), "runs", mode="insert")
     assert len(stored(storage)) == 104
 
 
-@both_stores
+@every_store
 def test_a_job_whose_task_fails_for_good_leaves_nothing(tables: Tables, storage: Storage) -> None:
     frame = tables.frame(RUNS, runs(100, first=1000)).repartition(3)
     with pytest.raises(PythonException, match="this task fails"):
@@ -148,7 +148,7 @@ def test_a_job_whose_task_fails_for_good_leaves_nothing(tables: Tables, storage:
     assert stored(storage) == OLD_STORED
 
 
-@both_stores
+@every_store
 def test_bad_rows_leave_nothing(tables: Tables, storage: Storage) -> None:
     bad = tables.session.createDataFrame(
         [("etl", 77, "OK"), ("et\0l", 78, "OK")], "app string, started bigint, status string"
@@ -161,7 +161,7 @@ def test_bad_rows_leave_nothing(tables: Tables, storage: Storage) -> None:
     assert stored(storage) == OLD_STORED
 
 
-@both_stores
+@every_store
 def test_a_job_submitted_again_under_its_id_does_nothing(tables: Tables, storage: Storage) -> None:
     job = f"nightly-{uuid.uuid4()}"
     tables.write(tables.frame(RUNS, runs(2, first=10)), "runs", mode="insert", jobId=job)
@@ -170,7 +170,7 @@ def test_a_job_submitted_again_under_its_id_does_nothing(tables: Tables, storage
     assert sorted(stored(storage)) == [0, 1, 2, 3, 11]
 
 
-@both_stores
+@every_store
 def test_a_failed_job_can_be_submitted_again_under_its_id(tables: Tables, storage: Storage) -> None:
     job = f"nightly-{uuid.uuid4()}"
     frame = tables.frame(RUNS, runs(30, first=10)).repartition(2)

@@ -1,0 +1,20 @@
+import gc
+
+import pytest
+
+from structable.spark_bridge.collecting import spare_imports
+
+
+@pytest.mark.parametrize(("reused", "spared"), [(True, True), (False, False)], ids=["reused", "own"])
+def test_what_is_imported_is_spared_in_processes_that_are_used_again(
+    monkeypatch: pytest.MonkeyPatch, reused: bool, spared: bool
+) -> None:
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    if reused:
+        monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    before = gc.get_freeze_count()
+    try:
+        spare_imports.__wrapped__()
+        assert (gc.get_freeze_count() > before) is spared
+    finally:
+        gc.unfreeze()
