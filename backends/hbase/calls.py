@@ -1,0 +1,331 @@
+"""The calls that the store makes of a gateway: what each one asks, and what it gives.
+
+A call is only a description; `Gateway.call` and `Gateway.flight` send it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from .messages import cells, deleting, descriptor, found_rows, one_put, putting, putting_column, scan_of
+
+__all__ = [
+    "Call",
+    "Cell",
+    "Cells",
+    "Family",
+    "FoundRow",
+    "Region",
+    "compare_and_put",
+    "create_table",
+    "delete_row",
+    "delete_table",
+    "disable_table",
+    "get_row",
+    "get_rows",
+    "increment",
+    "is_enabled",
+    "list_tables",
+    "put_column",
+    "put_rows",
+    "put_then_delete",
+    "regions",
+    "split_rows",
+]
+
+Cell = tuple[bytes, int]
+"""A value and its timestamp."""
+
+Cells = dict[bytes, Cell]
+"""The newest cell of each column that was asked for and is there."""
+
+FoundRow = tuple[bytes, Cells]
+"""A row's key and its cells."""
+
+Result_co = TypeVar("Result_co", covariant=True)
+Written = TypeVar("Written")
+
+
+@dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take thrice as long
+class Call(Generic[Result_co]):
+    """One request.
+
+    Parameters
+    ----------
+    api : str
+        Its name in the IDL.
+    arguments : mapping of str to object
+        As the IDL names them.
+    decode : callable
+        Makes the call's result of the reply's.
+    repeatable : bool
+        Whether sending it twice does what sending it once does, or nothing worse: a lost answer is then no reason to
+        give up.
+    """
+
+    api: str
+    arguments: Mapping[str, object]
+    decode: Callable[[Any], Result_co]
+    repeatable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A column family to be made; its cells live for ever, in blocks that are cached, with Bloom filters of rows.
+
+    Parameters
+    ----------
+    name : str
+        Without a colon.
+    versions : int
+        How many HBase keeps of a cell.
+    in_memory : bool
+        Whether its blocks are the last to leave the cache.
+    """
+
+    name: str
+    versions: int = 2**31 - 1
+    in_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a table.
+
+    Parameters
+    ----------
+    start, end : bytes
+        Its rows, `end` excluded; empty where it is the first or the last.
+    server : str
+        The host that serves it; empty while none does.
+    """
+
+    start: bytes
+    end: bytes
+    server: str
+
+
+def _nothing(_reply: object) -> None:
+    return None
+
+
+def get_row(table: str, row: bytes, columns: Sequence[bytes]) -> Call[Cells]:
+    """Get the newest cells of one row; none where the row is absent.
+
+    A column is b"family:qualifier", or b"family" for all of a family, here and below.
+    """
+    arguments = {"tableName": table, "row": row, "columns": columns}
+    return Call("getRowWithColumns", arguments, cells)
+
+
+def get_rows(
+    table: str, rows: Sequence[bytes], columns: Sequence[bytes], before: int | None = None
+) -> Call[list[FoundRow]]:
+    """Get the newest cells of many rows; rows without any are left out, and the others keep their order.
+
+    Parameters
+    ----------
+    before : int, optional
+        Only cells with a smaller timestamp count.
+    """
+    arguments = {"tableName": table, "rows": rows, "columns": columns}
+    if before is None:
+        return Call("getRowsWithColumns", arguments, found_rows)
+    return Call("getRowsWithColumnsTs", {**arguments, "timestamp": before}, found_rows)
+
+
+def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp: int) -> Call[None]:
+    """Put cells, all with one timestamp; not atomic across rows."""
+    batches = [putting(row, cells) for row, cells in rows.items()]
+    return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+
+
+def put_column(
+    table: str,
+    column: bytes,
+    rows: Mapping[bytes, bytes],
+    timestamp: int,
+    limit_rows: int = 500,
+    limit_bytes: int = 1 << 20,
+) -> Iterator[Call[None]]:
+    """Put one cell of each row, all in one column and with one timestamp, in as many calls as `split_rows` would."""
+    for part in _parts(rows, len(column), limit_rows, limit_bytes):
+        batches = putting_column(column, part)
+        yield Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+
+
+def _parts(
+    rows: Mapping[bytes, bytes], column_size: int, limit_rows: int, limit_bytes: int
+) -> Iterator[Mapping[bytes, bytes]]:
+    each = column_size + 64
+    if len(rows) <= limit_rows and (
+        sum(map(len, rows)) + sum(map(len, rows.values())) + each * len(rows) <= limit_bytes
+    ):
+        if rows:
+            yield rows
+        return
+    yield from _cut(rows, lambda value: len(value) + each, limit_rows, limit_bytes)
+
+
+def put_then_delete(
+    table: str,
+    puts: Mapping[bytes, Mapping[bytes, bytes]],
+    deletes: Mapping[bytes, Sequence[bytes]],
+    timestamp: int,
+) -> Call[None]:
+    """Put cells with a timestamp, and then delete all versions of columns up to it.
+
+    HBase does all puts before the first delete; neither is atomic across rows.
+    """
+    batches = [putting(row, cells) for row, cells in puts.items()]
+    batches += [deleting(row, columns) for row, columns in deletes.items()]
+    return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+
+
+def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | None, new: bytes) -> Call[bool]:
+    """Put a cell if it has the expected value, or, for None, is absent; HBase takes an empty value for an absent one.
+
+    It is never sent twice: after a lost answer, only a look at the cell can tell.
+    """
+    arguments = {"tableName": table, "row": row, "column": column, "mput": one_put(column, new)}
+    if expected is not None:
+        arguments["value"] = expected
+    return Call("checkAndPut", arguments, bool, repeatable=False)
+
+
+def increment(table: str, row: bytes, column: bytes, amount: int) -> Call[int]:
+    """Add to a counter and get its new value; where an answer is lost and it is sent again, it may add twice."""
+    return Call("atomicIncrement", {"tableName": table, "row": row, "column": column, "value": amount}, int)
+
+
+def delete_row(table: str, row: bytes, before: int | None = None) -> Call[None]:
+    """Delete a row, or its cells up to and including a timestamp.
+
+    Parameters
+    ----------
+    before : int, optional
+        Only cells with a smaller timestamp go.
+    """
+    if before is None:
+        return Call("deleteAllRow", {"tableName": table, "row": row}, _nothing)
+    return Call("deleteAllRowTs", {"tableName": table, "row": row, "timestamp": before - 1}, _nothing)
+
+
+def list_tables() -> Call[list[str]]:
+    """Get the names of all tables that the gateway's user may see."""
+    return Call("getTableNames", {}, lambda names: [name.decode() for name in names])
+
+
+def create_table(table: str, families: Sequence[Family]) -> Call[None]:
+    """Make a table; `TableExistsError` may also say that a lost answer's own attempt did."""
+    columns = [
+        descriptor(
+            name=f"{family.name}:",
+            maxVersions=family.versions,
+            inMemory=family.in_memory,
+            bloomFilterType="ROW",
+            blockCacheEnabled=True,
+            timeToLive=-1,
+        )
+        for family in families
+    ]
+    return Call("createTable", {"tableName": table, "columnFamilies": columns}, _nothing)
+
+
+def is_enabled(table: str) -> Call[bool]:
+    """Ask whether a table is enabled."""
+    return Call("isTableEnabled", {"tableName": table}, bool)
+
+
+def disable_table(table: str) -> Call[None]:
+    """Disable a table, which must be so before it can be deleted."""
+    return Call("disableTable", {"tableName": table}, _nothing)
+
+
+def delete_table(table: str) -> Call[None]:
+    """Delete a disabled table."""
+    return Call("deleteTable", {"tableName": table}, _nothing)
+
+
+def regions(table: str) -> Call[list[Region]]:
+    """Get the regions of a table in the order of their keys."""
+    return Call("getTableRegions", {"tableName": table}, _regions)
+
+
+def _regions(found: Sequence[Any]) -> list[Region]:
+    return sorted(
+        (Region(region.startKey or b"", region.endKey or b"", (region.serverName or b"").decode()) for region in found),
+        key=lambda region: region.start,
+    )
+
+
+def open_scanner(
+    table: str,
+    begin: bytes,
+    end: bytes,
+    columns: Sequence[bytes],
+    *,
+    before: int | None,
+    reverse: bool,
+    caching: int,
+    server_filter: str | None,
+) -> Call[int]:
+    """Open a scanner from `begin`, included, to `end`, excluded; empty is the table's own end."""
+    scan = scan_of(
+        startRow=begin or None,
+        stopRow=end or None,
+        timestamp=before,
+        columns=list(columns),
+        caching=caching,
+        filterString=server_filter.encode() if server_filter is not None else None,
+        reversed=True if reverse else None,
+    )
+    return Call("scannerOpenWithScan", {"tableName": table, "scan": scan}, int, repeatable=False)
+
+
+def next_rows(scanner: int, count: int) -> Call[list[FoundRow]]:
+    """Get a scanner's next rows; fewer than asked for are the last."""
+    return Call("scannerGetList", {"id": scanner, "nbRows": count}, found_rows, repeatable=False)
+
+
+def close_scanner(scanner: int) -> Call[None]:
+    """Close a scanner."""
+    return Call("scannerClose", {"id": scanner}, _nothing, repeatable=False)
+
+
+def split_rows(
+    rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = 500, limit_bytes: int = 1 << 20
+) -> Iterator[dict[bytes, Mapping[bytes, bytes]]]:
+    """Cut rows into parts for one call each, in their order; a row beyond the limit gets a part of its own.
+
+    Parameters
+    ----------
+    limit_rows : int
+        How many rows a part has at most.
+    limit_bytes : int
+        How many bytes of keys, columns and values.
+    """
+    return _cut(
+        rows,
+        lambda cells: 32 + sum(len(column) + len(value) + 32 for column, value in cells.items()),
+        limit_rows,
+        limit_bytes,
+    )
+
+
+def _cut(
+    rows: Mapping[bytes, Written], size_of: Callable[[Written], int], limit_rows: int, limit_bytes: int
+) -> Iterator[dict[bytes, Written]]:
+    part: dict[bytes, Written] = {}
+    size = 0
+    for row, written in rows.items():
+        added = len(row) + size_of(written)
+        if part and (len(part) >= limit_rows or size + added > limit_bytes):
+            yield part
+            part, size = {}, 0
+        part[row] = written
+        size += added
+    if part:
+        yield part

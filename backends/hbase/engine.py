@@ -1,0 +1,283 @@
+"""`HBaseEngine`: an `Engine` over the tables of one prefix, with transactions of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+
+from structable.backends.ordered.engine import (
+    SPACE_BYTES,
+    BulkCommit,
+    Engine,
+    EngineSnapshot,
+    Increment,
+    Pair,
+    SchemaChangedError,
+    Spaces,
+    SplitPlan,
+    WriteSet,
+)
+from structable.spi import Finding
+from structable.spi.errors import StorageUnavailableError
+
+from .bulk import BulkCommitter
+from .calls import Cells, get_row, get_rows
+from .commit import Committer
+from .conflicts import Conflicts
+from .diagnosis import Diagnosis
+from .direct import Direct
+from .durations import now
+from .failures import TableMissingError
+from .finaliser import Finaliser, Placing
+from .gateway import Gateway
+from .housekeeping import Housekeeping
+from .janitor import Janitor
+from .layout import CLOCK, FAMILY, MARKER, TICK, VALUE, Layout
+from .reading import Reader
+from .records import Records
+from .resolution import Resolver
+from .schema_trust import SchemaTrust
+from .session import Session
+from .settings import Settings
+from .snapshot import HBaseSnapshot
+from .splits import Splits
+from .staging import Staging
+from .tables import Tables
+from .versions import INCREMENT, PUT, base_of, intents_of
+
+__all__ = ["HBaseEngine"]
+
+_LEAVING = 5.0
+"""Seconds to finish at most what is not needed: others would do it."""
+
+
+class HBaseEngine(Engine):
+    """One connection to the tables of a prefix. `start` makes what is missing.
+
+    Parameters
+    ----------
+    gateway : Gateway
+        Where HBase is; closed with the engine.
+    layout : Layout
+        The names.
+    settings : Settings
+        How to use it.
+    """
+
+    epoch_lags = True
+
+    def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
+        self.merge = _no_merge
+        self.procedures: dict[str, Callable[[bytes], bytes]] = {}
+        self._gateway = gateway
+        self._layout = layout
+        self._settings = settings
+        self._process = os.getpid()
+        self._closed = False
+        self._epoch = 0
+        self._trust = SchemaTrust()
+        self._session: Session | None = None
+        self._renewing = threading.Lock()
+
+        def merge(raw: bytes | None, increments: Sequence[Increment]) -> bytes:
+            return self.merge(raw, increments)
+
+        self.tables = Tables(gateway, layout)
+        self.records = Records(gateway, layout, min(5.0, settings.late_writes / 2))
+        resolver = Resolver(gateway, self.records, merge)
+        placing = Placing(gateway, layout, resolver)
+        conflicts = Conflicts(gateway, layout, self.records, merge, settings.lease)
+        self._resolver = resolver
+        self._reader = Reader(gateway, layout, resolver)
+        self.finaliser = Finaliser(gateway, self.records, placing, settings.finalisation_delay)
+        self._committer = Committer(
+            gateway, layout, self.records, conflicts, self.finaliser, settings.patience, settings.lease
+        )
+        self._bulk = BulkCommitter(gateway, layout, self.records, resolver, conflicts, self._committer, placing)
+        self._direct = Direct(gateway, layout)
+        self._splits = Splits(gateway, layout, self._reader)
+        self._staging = Staging(gateway, layout, self.tables)
+        self.janitor = Janitor(gateway, layout, self.records, placing, settings)
+        self._housekeeping = Housekeeping(self.janitor, settings)
+        self._diagnosis = Diagnosis(
+            gateway,
+            layout,
+            self.records,
+            self.tables,
+            Janitor(gateway, layout, self.records, placing, settings),
+            settings,
+        )
+
+    def start(self) -> None:
+        """Make or check the tables of the prefix, and begin a session.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If HBase cannot be reached.
+        DataCorruptionError
+            If a newer version made the tables, or something else did.
+        """
+        self.tables.prepare()
+        self._session = self._new_session()
+        self._housekeeping.start(lambda: self._session)
+
+    def _new_session(self) -> Session:
+        return Session(self._gateway, self._layout, self._settings.session_timeout)
+
+    @property
+    def session(self) -> Session:
+        """The session of this process: a new one where others have ended the last."""
+        session = self._session
+        if session is not None and session.over and not self.closed:
+            with self._renewing:
+                session = self._session
+                if session is not None and session.over:
+                    session = self._session = self._new_session()
+        if session is None or self.closed:
+            raise StorageUnavailableError(
+                "the HBase store was not started, was closed, or belongs to the process that forked this one"
+            )
+        return session
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def _noticed(self, epoch: int) -> None:
+        if epoch > self._epoch:
+            self._epoch = epoch
+
+    def get(self, key: bytes) -> bytes | None:
+        session = self.session
+        session.require_alive()
+        space = key[:SPACE_BYTES]
+        row, marker = self._layout.row(key), self._layout.row(space + MARKER)
+        table = self._layout.table(space)
+        trust = self._trust
+        try:
+            if trust.may_ask(space):
+                cells = self._gateway.call(get_row(table, row, [FAMILY]))
+                if trust.holds(space):
+                    return self._newest(key, table, row, cells)
+            asked = now()
+            # In one call, though not in one state: a change of the schema that is missed came after the row was read
+            # or during it, and an older row under a newer schema is what the change has to live with anyway.
+            found = dict(self._gateway.call(get_rows(table, [marker, row], [FAMILY])))
+        except TableMissingError:
+            self.begin(True).close()
+            raise SchemaChangedError from None
+        cells = found.get(marker, {})
+        if len(cells) == 1:
+            changed = base_of(cells).version
+        else:
+            changed = self._resolver.states(table, [(marker, cells)], None)[marker].version if cells else 0
+        if changed > self._epoch:
+            self._noticed(changed)
+            raise SchemaChangedError
+        if len(cells) == 1 and VALUE in cells:
+            trust.renew(space, asked)
+        return self._newest(key, table, row, found.get(row, {}))
+
+    def _newest(self, key: bytes, table: str, row: bytes, cells: Cells) -> bytes | None:
+        """Return the newest committed value of a row that was read."""
+        if len(cells) == 1 and (cell := cells.get(VALUE)) is not None and cell[0][0] == PUT:
+            return cell[0][1:]
+        if any(intent[0] == INCREMENT for _, intent in intents_of(cells)):
+            # Which of several increments count is clear at a timestamp only.
+            with closing(self.begin(True)) as snapshot:
+                return snapshot.get(key)
+        state = self._resolver.states(table, [(row, cells)], None).get(row)
+        return state.value if state is not None else None
+
+    def begin(self, read_only: bool) -> HBaseSnapshot:
+        session = self.session
+        snapshot = HBaseSnapshot(self._reader, session)
+        # Held before the counter is read: whoever cleans up reads the counter before he reads the sessions.
+        session.hold(snapshot.holder, session.clock)
+        cells = self._gateway.call(get_row(self._layout.transactions, CLOCK, [TICK, FAMILY]))
+        snapshot.timestamp = timestamp = int.from_bytes(cells.pop(TICK)[0])
+        session.hold(snapshot.holder, timestamp)
+        session.clock = max(session.clock, timestamp)
+        if len(cells) > 1:
+            epoch = self._resolver.states(self._layout.transactions, [(CLOCK, cells)], timestamp)[CLOCK].version
+        else:
+            epoch = base_of(cells).version
+        snapshot.epoch = epoch
+        self._noticed(epoch)
+        session.require_alive()
+        return snapshot
+
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        if snapshot is None:
+            self._direct.write(changes)
+            return
+        assert isinstance(snapshot, HBaseSnapshot)
+        self._committer.commit(snapshot.session, snapshot.timestamp, changes)
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        self._bulk.commit(self.session, bulk)
+
+    def create_space(self, space: bytes) -> None:
+        self.tables.create_space(space)
+
+    def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
+        return self._direct.discard(beginning, stopped)
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        snapshot = self.begin(True)
+        return self._splits.plan(snapshot, begin, end, count)
+
+    def read_split(self, state: bytes) -> Iterator[Pair]:
+        return self._splits.read(state)
+
+    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+        return self._staging.write(job_id, pairs)
+
+    def read_run(self, state: bytes) -> Iterator[Pair]:
+        return self._staging.read(state)
+
+    def drop_runs(self, job_id: str) -> None:
+        self._staging.drop(job_id)
+
+    def jobs_with_runs(self) -> dict[str, float]:
+        return self._staging.jobs()
+
+    def diagnose(self, spaces: Spaces) -> Iterator[Finding]:
+        return self._diagnosis.findings(self.session, spaces)
+
+    def repair(self, spaces: Spaces) -> Iterator[Finding]:
+        return self._diagnosis.repair(self.session, spaces)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or os.getpid() != self._process
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        if os.getpid() == self._process:
+            self._housekeeping.stop(_LEAVING)
+            self.finaliser.close(min(self._settings.patience, _LEAVING))
+            self._closed = True
+            session, self._session = self._session, None
+            if session is not None:
+                # Where HBase cannot be reached, nobody waits for that: others will find the session silent.
+                leaving = threading.Thread(target=_end, args=(session,), name="structable-leaving", daemon=True)
+                leaving.start()
+                leaving.join(_LEAVING)
+                self._gateway.close()
+                leaving.join(_LEAVING)
+        self._closed = True
+        self._gateway.close()
+
+
+def _end(session: Session) -> None:
+    with suppress(StorageUnavailableError):
+        session.close()
+
+
+def _no_merge(raw: bytes | None, increments: Sequence[Increment]) -> bytes:
+    raise StorageUnavailableError("the storage was not started")

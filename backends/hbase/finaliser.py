@@ -1,0 +1,280 @@
+"""`Finaliser`: puts what was committed in its place, in the background, in batches; or cleans up what was aborted."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+
+from .calls import Call, put_then_delete, split_rows
+from .changes import Changes
+from .failpoints import failpoints, reach, stepwise
+from .failures import TableMissingError
+from .gateway import Gateway
+from .layout import VALUE, Layout, intent_column
+from .records import Records
+from .resolution import Resolver
+from .session import Session
+from .status import COMMITTED, Status
+from .threads import tell
+from .versions import INCREMENT, LOCK, RowState
+
+__all__ = ["Ended", "Finaliser", "Finished", "Intents", "Placing"]
+
+Intents = Mapping[bytes, Mapping[bytes, bytes]]
+"""Space to row to intent."""
+
+Ended = tuple[bytes, Status, Intents]
+"""A transaction that has ended, its status, and its intents or some of them."""
+
+_BATCH = 32
+_ROWS_AT_ONCE = 500
+_MOST_WAITING = 512
+_PAUSE = 0.5
+
+
+@dataclass(slots=True)
+class Finished:
+    """A transaction that has ended, with what it has left to do.
+
+    Parameters
+    ----------
+    session : Session
+        Holds the transaction until it is finalised.
+    txid : bytes
+        The transaction.
+    status : Status
+        Committed or aborted.
+    changes : Changes
+        What it wrote.
+    """
+
+    session: Session
+    txid: bytes
+    status: Status
+    changes: Changes
+
+    @property
+    def intents(self) -> Intents:
+        """Its intents."""
+        return {space: dict(one.intents()) for space, one in self.changes.spaces.items()}
+
+    @property
+    def ended(self) -> Ended:
+        """What is to be placed."""
+        return self.txid, self.status, self.intents
+
+    def free_lane(self) -> None:
+        """Give its column to the next transaction of its session; its intents are gone."""
+        self.session.free_lane(self.txid, max(self.status.commit, self.status.start + 1))
+
+
+class Placing:
+    """Places rows: the same for the owner and for whoever does it in his stead, any number of times.
+
+    Parameters
+    ----------
+    gateway : Gateway
+        Where HBase is.
+    layout : Layout
+        The names.
+    resolver : Resolver
+        Says what an increment made of a row.
+    """
+
+    def __init__(self, gateway: Gateway, layout: Layout, resolver: Resolver) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._resolver = resolver
+
+    def calls(self, transactions: Sequence[Ended]) -> list[Call[None]]:
+        """Return the calls that put every row in its place and take the intents away, in this order for each row."""
+        merged = self._merged(transactions)
+        return [call for one in transactions for call in self._calls(*one, merged)]
+
+    def _merged(self, transactions: Sequence[Ended]) -> dict[bytes, Mapping[tuple[bytes, int], RowState]]:
+        """Return, for each space, what increments make of their rows, each at its own timestamp.
+
+        That is the row with all increments up to this one, whoever's they are, in their order.
+        """
+        committed = {txid: status for txid, status, _ in transactions if status.state == COMMITTED}
+        rows: dict[bytes, dict[bytes, list[int]]] = {}
+        for _, status, intents in transactions:
+            if status.state != COMMITTED:
+                continue
+            for space, some in intents.items():
+                for row, intent in some.items():
+                    if intent[0] == INCREMENT:
+                        rows.setdefault(space, {}).setdefault(row, []).append(status.commit)
+        # A hot row is in many of them: it is read once, for the intents on it are many, too.
+        return {
+            space: self._resolver.history(self._layout.table(space), some, committed) for space, some in rows.items()
+        }
+
+    def _calls(
+        self,
+        txid: bytes,
+        status: Status,
+        intents: Intents,
+        merged: Mapping[bytes, Mapping[tuple[bytes, int], RowState]],
+    ) -> list[Call[None]]:
+        column = intent_column(txid)
+        found: list[Call[None]] = []
+        for space, rows in intents.items():
+            table = self._layout.table(space)
+            if status.state != COMMITTED:
+                found += self._removals(table, rows, column, status.start + 1)  # a job's are one later
+                continue
+            puts: dict[bytes, Mapping[bytes, bytes]] = {}
+            for row, intent in rows.items():
+                if intent[0] == INCREMENT:
+                    state = merged[space].get((row, status.commit))
+                    if state is not None and state.version == status.commit:
+                        puts[row] = {VALUE: state.version_cell}
+                elif intent[0] != LOCK:
+                    puts[row] = {VALUE: intent}
+            if locked := [row for row in rows if row not in puts]:
+                # A lock leaves no version behind: who is still pending must commit later than it did.
+                self._resolver.read(table, locked, status.commit, {txid: status})
+            for part in split_rows(puts, 1 if failpoints else _ROWS_AT_ONCE):
+                found.append(put_then_delete(table, part, {row: [column] for row in part}, status.commit))
+            found += self._removals(table, [row for row in rows if row not in puts], column, status.commit)
+        return found
+
+    @staticmethod
+    def _removals(
+        table: str, rows: Mapping[bytes, bytes] | Sequence[bytes], column: bytes, at: int
+    ) -> list[Call[None]]:
+        names = list(rows)
+        count = 1 if failpoints else _ROWS_AT_ONCE
+        return [
+            put_then_delete(table, {}, {row: [column] for row in names[begin : begin + count]}, at)
+            for begin in range(0, len(names), count)
+        ]
+
+    def place(self, txid: bytes, status: Status, intents: Intents) -> None:
+        """Place the rows of one transaction, leaving out tables that are there no longer."""
+        for space, rows in intents.items():
+            try:
+                self._gateway.flight(self.calls([(txid, status, {space: rows})]), retry=True)
+            except TableMissingError:
+                continue
+
+
+class Finaliser:
+    """A thread that finalises the transactions of this process.
+
+    Parameters
+    ----------
+    gateway : Gateway
+        Where HBase is.
+    records : Records
+        The statuses.
+    placing : Placing
+        Does the work.
+    delay : float
+        Seconds that rows stay intents at least.
+    """
+
+    def __init__(self, gateway: Gateway, records: Records, placing: Placing, delay: float) -> None:
+        self._gateway = gateway
+        self._records = records
+        self._placing = placing
+        self._delay = delay
+        self._waiting: deque[Finished] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, finished: Finished) -> None:
+        """Take over a transaction."""
+        with self._changed:
+            self._waiting.append(finished)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="structable-finaliser", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def keep_up(self) -> None:
+        """Wait while too much is waiting; who commits faster than it is finalised makes everybody's reads slow."""
+        if self._delay or len(self._waiting) < _MOST_WAITING:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or len(self._waiting) < _MOST_WAITING, timeout=5.0)
+
+    @property
+    def backlog(self) -> int:
+        """How many transactions wait."""
+        return len(self._waiting)
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until nothing waits; false if that took too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting, timeout)
+
+    def close(self, timeout: float) -> None:
+        """Finish what waits, for at most `timeout` seconds; others finish the rest."""
+        with self._changed:
+            if not self._delay:
+                self._changed.wait_for(lambda: not self._waiting, timeout)
+            self._stopping = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def _work(self) -> None:
+        alone = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stopping)
+                if self._delay and not self._stopping:
+                    self._changed.wait_for(lambda: self._stopping, self._delay)
+                if self._stopping:
+                    return
+                batch = list(islice(self._waiting, 1 if alone else _BATCH))
+            try:
+                self._finalise(batch)
+            except (StorageUnavailableError, TransactionConflictError):
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopping, _PAUSE)
+                continue
+            except Exception as error:
+                if len(batch) > 1:
+                    alone = len(batch)  # to find the one that is to blame
+                    continue
+                # It stays as it is, for the doctor to tell: what can be read is read from the intents.
+                tell(error)
+            alone = max(0, alone - 1)
+            with self._changed:
+                for one in batch:
+                    self._waiting.popleft()
+                    one.session.let_go(one.txid)
+                self._changed.notify_all()
+
+    def _finalise(self, batch: Sequence[Finished]) -> None:
+        # Others do it where the session was declared dead: then what replaced these rows may be gone already, too.
+        mine = [one for one in batch if not one.session.over]
+        for one in mine:
+            one.session.require_alive()
+        reach("before_finalise")
+        try:
+            calls = self._placing.calls([one.ended for one in mine])
+            if failpoints:
+                stepwise(self._gateway, calls, dict.fromkeys(range(len(calls) - 1), "mid_finalise"))
+            else:
+                self._gateway.flight(calls, retry=True)
+        except TableMissingError:
+            for one in mine:
+                self._placing.place(*one.ended)
+        reach("after_finalise")
+        done = {one.txid: (one.status, one.status.with_finalised()) for one in mine if one.status.state == COMMITTED}
+        if done:
+            self._records.change_many(done)
+        for one in mine:
+            one.free_lane()
+        reach("after_finalised")

@@ -1,0 +1,178 @@
+"""Where everything is kept: the HBase tables of a prefix, their rows, and the names of their columns.
+
+    PREFIX_tx          families c (one version a cell) and x (all versions)
+        format         c:s      version of this layout
+        clock          c:t      timestamp counter; x: marker of the catalog, see below
+        sessions       c:n      counter of sessions
+        g SESSION      c:s      heartbeat of a process
+        p PLAN         c:s      a pinned snapshot
+        s SALT TXID    c:s      status of a transaction; c:w its write set where that is large
+        janitor, gc    c:s      who cleans up; up to where
+        k KEY          x        catalog
+    PREFIX_NUMBER      family x, one for each space: a table of one generation
+        00             x        marker, written by each change of the table's schema
+        01 KEY         x        row
+        02 ...         x        index entry
+    PREFIX_staging     family x, made by the first write job: what jobs have staged
+
+A row of family x has the cell x:v, its committed versions, each at its commit's timestamp; and x:iTXID, the intent of a
+transaction that is not yet finalised, at the timestamp of its snapshot. A column that was deleted costs every reader of
+its row some time until HBase compacts the table, so that thousands of them would make a hot row slow: therefore most
+transactions have no column of their own but x:iSESSION LANE, which the session gives to the next one once it is empty;
+the cell begins with the number of its transaction.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from structable.backends.ordered.catalog import CATALOG_SPACE
+from structable.backends.ordered.engine import SPACE_BYTES
+
+__all__ = [
+    "CLOCK",
+    "FAMILY",
+    "FORMAT",
+    "FORMAT_VERSION",
+    "GC",
+    "INTENT",
+    "JANITOR",
+    "LANE_BYTES",
+    "MARKER",
+    "OWN_COLUMN",
+    "SESSIONS",
+    "SESSION_BYTES",
+    "STATE",
+    "TICK",
+    "TXID_BYTES",
+    "VALUE",
+    "WRITES",
+    "Layout",
+    "intent_column",
+    "plan_row",
+    "session_row",
+    "status_row",
+    "transaction_of",
+]
+
+FORMAT_VERSION = 1
+FAMILY = b"x"
+VALUE = b"x:v"
+INTENT = b"x:i"
+STATE = b"c:s"
+TICK = b"c:t"
+WRITES = b"c:w"
+
+CLOCK = b"clock"
+SESSIONS = b"sessions"
+FORMAT = b"format"
+GC = b"gc"
+JANITOR = b"janitor"
+MARKER = b"\x00"
+"""The row of a table that every change of its schema writes."""
+
+TXID_BYTES = 16
+"""Of a transaction's id: its session, and its number there, of which the last bytes are its lane."""
+SESSION_BYTES = 8
+LANE_BYTES = 2
+OWN_COLUMN = bytes(LANE_BYTES)
+"""The lane of transactions that have a column of their own."""
+_SALTS = 16
+_CATALOG_ROWS = b"k"
+_LONGEST_PREFIX = 150
+
+
+def status_row(txid: bytes) -> bytes:
+    """Return the row of a transaction's status: salted, for transactions come in the order of their numbers."""
+    return b"s" + bytes([zlib.crc32(txid) % _SALTS]) + txid
+
+
+def transaction_of(row: bytes) -> bytes:
+    """Return the transaction whose status a row holds."""
+    return row[-TXID_BYTES:]
+
+
+def intent_column(txid: bytes) -> bytes:
+    """Return the column of a transaction's intents."""
+    lane = txid[-LANE_BYTES:]
+    return INTENT + (txid if lane == OWN_COLUMN else txid[:SESSION_BYTES] + lane)
+
+
+def session_row(session: bytes) -> bytes:
+    """Return the row of a session's heartbeat."""
+    return b"g" + session
+
+
+def plan_row(plan: bytes) -> bytes:
+    """Return the row of a pinned snapshot."""
+    return b"p" + plan
+
+
+class Layout:
+    """The names of one prefix.
+
+    Parameters
+    ----------
+    prefix : str
+        What the names of all its HBase tables begin with, before an underscore; with a namespace and a colon where it
+        is not HBase's default one.
+
+    Attributes
+    ----------
+    namespace : str
+        Empty where none was given.
+
+    Raises
+    ------
+    ValueError
+        If HBase would refuse the names.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        namespace, colon, name = prefix.rpartition(":")
+        if (colon and not re.fullmatch(r"\w+", namespace, re.ASCII)) or not re.fullmatch(
+            r"[a-zA-Z0-9_][\w.-]*", name, re.ASCII
+        ):
+            raise ValueError(
+                f"the prefix {prefix!r} cannot begin the name of an HBase table: allowed are letters, digits, '_', '-' "
+                "and '.', the latter two not first, after a namespace and a colon where there is one"
+            )
+        if namespace == "hbase":
+            raise ValueError(f"the prefix {prefix!r} is in the namespace of HBase's own tables; choose another one")
+        if len(prefix) > _LONGEST_PREFIX:
+            raise ValueError(f"the prefix has {len(prefix)} characters; at most {_LONGEST_PREFIX} are allowed")
+        if namespace == "default":
+            prefix = name  # as HBase itself lists them
+        self.prefix = prefix
+        self.namespace = namespace
+        self.transactions = f"{prefix}_tx"
+        self.staging = f"{prefix}_staging"
+
+    def table(self, space: bytes) -> str:
+        """Return the HBase table of a space."""
+        return self.transactions if space == CATALOG_SPACE else f"{self.prefix}_{int.from_bytes(space):08d}"
+
+    def locate(self, key: bytes) -> tuple[str, bytes]:
+        """Return the HBase table and the row of a key."""
+        space = key[:SPACE_BYTES]
+        return self.table(space), self.row(key)
+
+    def row(self, key: bytes) -> bytes:
+        """Return the row of a key in its HBase table."""
+        if not key.startswith(CATALOG_SPACE):
+            return key[SPACE_BYTES:]
+        rest = key[SPACE_BYTES:]
+        return CLOCK if rest == MARKER else _CATALOG_ROWS + rest
+
+    def head(self, space: bytes) -> tuple[bytes, int]:
+        """Return what makes a key of a row: the bytes to put before it, and how many of its own to leave out."""
+        return space, len(_CATALOG_ROWS) if space == CATALOG_SPACE else 0
+
+    def interval(self, begin: bytes, end: bytes) -> tuple[str, bytes, bytes]:
+        """Return the HBase table, the first row, and the row after the last of an interval inside one space."""
+        space = begin[:SPACE_BYTES]
+        table, first = self.table(space), self.row(begin)
+        if end.startswith(space):
+            return table, first, self.row(end)
+        return table, first, b"l" if space == CATALOG_SPACE else b""

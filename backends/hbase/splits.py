@@ -1,0 +1,137 @@
+"""`Splits`: a snapshot divided by regions, and inside large ones, to be read in any process that reaches a gateway."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from structable.backends.ordered.engine import SPACE_BYTES, Pair, SplitPlan
+from structable.spi.errors import StorageUnavailableError, TransactionClosedError
+
+from .calls import compare_and_put, delete_row, get_row, regions
+from .failures import TableMissingError
+from .gateway import Gateway
+from .layout import FAMILY, STATE, Layout, plan_row
+from .reading import Reader, dropped
+from .snapshot import HBaseSnapshot
+
+__all__ = ["Splits"]
+
+_DIGITS = 8
+"""Bytes after what the first and the last key of a region have in common that tell where a key lies between them."""
+
+
+class Splits:
+    """Plans of scans.
+
+    Parameters
+    ----------
+    gateway : Gateway
+        Where HBase is.
+    layout : Layout
+        The names.
+    reader : Reader
+        Reads.
+    """
+
+    def __init__(self, gateway: Gateway, layout: Layout, reader: Reader) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._reader = reader
+
+    def plan(self, snapshot: HBaseSnapshot, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        """Divide a snapshot, which the plan takes over; see `Engine.plan_splits`."""
+        table, first, last = self._layout.interval(begin, end)
+        row = plan_row(uuid.uuid4().bytes)
+        try:
+            # A record for those who read: they have no other way to learn that the plan was given up.
+            about = json.dumps({"session": snapshot.session.id.hex(), "timestamp": snapshot.timestamp}).encode()
+            self._gateway.call(compare_and_put(self._layout.transactions, row, STATE, None, about), retry=False)
+            bounds = [first, *self._points(table, first, last, count), last] if first < last else [first, last]
+        except TableMissingError as error:
+            snapshot.close()
+            raise dropped() from error
+        except BaseException:
+            snapshot.close()
+            raise
+        space, skip = self._layout.head(begin[:SPACE_BYTES])
+        states = [
+            json.dumps(
+                {
+                    "plan": row.hex(),
+                    "timestamp": snapshot.timestamp,
+                    "begin": (space + low[skip:]).hex(),
+                    "end": (space + high[skip:]).hex(),
+                }
+            ).encode()
+            for low, high in pairwise(bounds)
+        ]
+        return SplitPlan(states, self._release(row, snapshot), snapshot.epoch)
+
+    def _release(self, row: bytes, snapshot: HBaseSnapshot) -> Callable[[], None]:
+        gateway, table = self._gateway, self._layout.transactions
+
+        def release() -> None:
+            # First the record: who still reads must not find it once versions may go.
+            try:
+                gateway.call(delete_row(table, row))
+            except StorageUnavailableError:
+                return  # the session keeps what it cannot give back, until it ends
+            snapshot.close()
+
+        return release
+
+    def _points(self, table: str, first: bytes, last: bytes, count: int) -> list[bytes]:
+        """Return where to divide first <= row < last: at the regions' borders, and between them by the keys' values."""
+        borders = sorted(region.start for region in self._gateway.call(regions(table)) if first < region.start < last)
+        bounds = [first, *borders, last]
+        points = list(borders)
+        each = -(-count // (len(bounds) - 1))
+        if each > 1:
+            for low, high in pairwise(bounds):
+                points += self._inner_points(table, low, high, each)
+        return sorted(set(points))
+
+    def _inner_points(self, table: str, low: bytes, high: bytes, count: int) -> list[bytes]:
+        """Return about `count` - 1 keys that divide an interval evenly if its keys are spread evenly."""
+        least, greatest = self._edge(table, low, high, reverse=False), self._edge(table, low, high, reverse=True)
+        if least is None or greatest is None or least >= greatest:
+            return []
+        common = 0
+        while common < min(len(least), len(greatest)) and least[common] == greatest[common]:
+            common += 1
+        one, other = (_number(key[common:]) for key in (least, greatest))
+        points = []
+        for part in range(1, count):
+            middle = least[:common] + (one + (other - one) * part // count).to_bytes(_DIGITS)
+            if low < middle < high:
+                points.append(middle)
+        return points
+
+    def _edge(self, table: str, low: bytes, high: bytes, *, reverse: bool) -> bytes | None:
+        pages = self._gateway.pages(table, low, high, [FAMILY], before=None, reverse=reverse, page_rows=1)
+        return next((page[0][0] for page in pages if page), None)
+
+    def read(self, state: bytes) -> Iterator[Pair]:
+        """Yield the pairs of a split; see `Engine.read_split`."""
+        split = json.loads(state)
+        begin, end = bytes.fromhex(split["begin"]), bytes.fromhex(split["end"])
+        self._require_held(bytes.fromhex(split["plan"]))
+        for pairs in self._reader.pages(begin, end, split["timestamp"]):
+            # After the page: as long as the record is there, nothing of the snapshot was removed.
+            self._require_held(bytes.fromhex(split["plan"]))
+            yield from pairs
+        # Rows whose versions were removed make no page.
+        self._require_held(bytes.fromhex(split["plan"]))
+
+    def _require_held(self, row: bytes) -> None:
+        if STATE not in self._gateway.call(get_row(self._layout.transactions, row, [STATE])):
+            raise TransactionClosedError(
+                "the plan of this split was closed, or its process ended, and its snapshot with it"
+            )
+
+
+def _number(rest: bytes) -> int:
+    return int.from_bytes(rest[:_DIGITS].ljust(_DIGITS, b"\0"))

@@ -1,0 +1,57 @@
+"""The HBase store keeps the contract, on a real server; and its isolation also where values are still intents."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from structable.spi import Isolation, Storage
+from structable.spi.conformance import BackendConformance, Capabilities
+from structable.spi.conformance.case import OpenSession
+from structable.spi.conformance.interleaving import Session
+from structable.spi.conformance.isolation import IsolationCases
+from tests.hbase.remote import OtherProcess
+
+
+class TestHBase(BackendConformance):
+    capabilities = Capabilities(writes_never_wait=True)
+    max_examples = 8  # each makes its tables in some tenths of a second
+
+    @pytest.fixture
+    def storage_url(self, hbase_url: str) -> str:
+        return hbase_url
+
+
+class TestHBaseWithValuesInIntents(IsolationCases):
+    """Nothing that is committed is put in its place: whoever reads has to find out from the intents."""
+
+    capabilities = Capabilities(writes_never_wait=True)
+
+    @pytest.fixture
+    def storage_url(self, hbase_url: str) -> str:
+        return f"{hbase_url}?finalisation_delay=3600"
+
+
+class TestHBaseOfTwoProcesses(IsolationCases):
+    """The first transaction of a test is this process's, the others are another one's."""
+
+    @pytest.fixture
+    def storage_url(self, hbase_url: str) -> str:
+        return f"{hbase_url}?finalisation_delay=3600"
+
+    @pytest.fixture
+    def session(self, storage: Storage, storage_url: str) -> Iterator[OpenSession]:
+        """Open transactions in turn here and there."""
+        sessions: list[Session] = []
+        other = OtherProcess(storage_url)
+
+        def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> Session:
+            place = storage if not sessions else other
+            sessions.append(Session(place, isolation, self.patience))  # type: ignore[arg-type]
+            return sessions[-1]
+
+        yield open_session
+        for session in sessions:
+            session.leave()
+        for session in sessions:
+            session.join()
+        other.close()

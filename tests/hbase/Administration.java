@@ -1,0 +1,100 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import org.apache.hadoop.hbase.HBaseConfiguration;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.client.Admin;
+import org.apache.hadoop.hbase.client.CompactionState;
+import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.ConnectionFactory;
+import org.apache.hadoop.hbase.client.RegionInfo;
+import org.apache.hadoop.hbase.client.Result;
+import org.apache.hadoop.hbase.client.ResultScanner;
+import org.apache.hadoop.hbase.client.Scan;
+import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.filter.FirstKeyOnlyFilter;
+
+/** Does what the Thrift gateway cannot: one command a line, "done" or the error as the answer. */
+public class Administration {
+  public static void main(String[] arguments) throws Exception {
+    try (BufferedReader commands = new BufferedReader(new InputStreamReader(System.in))) {
+      for (String line; (line = commands.readLine()) != null; ) {
+        String answer = "done";
+        // A connection for each command: HBase may have been killed and started between two.
+        try (Connection connection = ConnectionFactory.createConnection(HBaseConfiguration.create());
+            Admin admin = connection.getAdmin()) {
+          String[] words = line.split(" ");
+          TableName table = TableName.valueOf(words[1]);
+          switch (words[0]) {
+            case "flush" -> admin.flush(table);
+            case "compact" -> compact(admin, table);
+            case "split" -> split(admin, table, words.length > 2 ? Base64.getDecoder().decode(words[2]) : null);
+            default -> throw new IllegalArgumentException(line);
+          }
+        } catch (Exception error) {
+          answer = error.toString().replaceAll("\\s+", " ");
+        }
+        System.out.println(answer);
+      }
+    }
+  }
+
+  private static void compact(Admin admin, TableName table) throws Exception {
+    admin.flush(table);
+    admin.majorCompact(table);
+    // It begins a little later than it is asked for.
+    for (int waited = 0; waited < 100 && admin.getCompactionState(table) == CompactionState.NONE; waited++) {
+      Thread.sleep(2);
+    }
+    while (admin.getCompactionState(table) != CompactionState.NONE) {
+      Thread.sleep(2);
+    }
+  }
+
+  private static void split(Admin admin, TableName table, byte[] key) throws Exception {
+    int before = admin.getRegions(table).size();
+    // A region that came of a split can be split again when it refers to its parent's files no more.
+    compact(admin, table);
+    byte[] at = key == null ? middle(admin.getConnection(), table) : key;
+    for (RegionInfo region : admin.getRegions(table)) {
+      if (region.containsRow(at)) {
+        split(admin, region.getRegionName(), at);
+        break;
+      }
+    }
+    while (admin.getRegions(table).size() <= before || !admin.isTableAvailable(table)) {
+      Thread.sleep(2);
+    }
+  }
+
+  /** HBase itself finds the middle only of what fills several blocks of a file. */
+  private static byte[] middle(Connection connection, TableName name) throws Exception {
+    List<byte[]> rows = new ArrayList<>();
+    try (Table table = connection.getTable(name);
+        ResultScanner scanner = table.getScanner(new Scan().setFilter(new FirstKeyOnlyFilter()).setCaching(10_000))) {
+      for (Result result : scanner) {
+        rows.add(result.getRow());
+      }
+    }
+    if (rows.size() < 2) {
+      throw new IllegalArgumentException("a table of fewer than two rows has no middle");
+    }
+    return rows.get(rows.size() / 2);
+  }
+
+  private static void split(Admin admin, byte[] region, byte[] key) throws Exception {
+    for (int attempt = 0; ; attempt++) {
+      try {
+        admin.splitRegionAsync(region, key).get();
+        return;
+      } catch (Exception error) {
+        if (attempt == 100 || !error.toString().contains("NOT splittable")) {
+          throw error;
+        }
+        Thread.sleep(50);
+      }
+    }
+  }
+}

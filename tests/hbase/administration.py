@@ -1,0 +1,65 @@
+"""What HBase's Thrift gateway cannot do, by a Java program on HBase's own class path."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import threading
+from pathlib import Path
+
+from .settings import JAVA
+
+__all__ = ["Administration", "AdministrationError"]
+
+_PROGRAM = Path(__file__).with_name("Administration.java")
+
+
+class AdministrationError(RuntimeError):
+    """HBase refused, with its reason."""
+
+
+class Administration:
+    """A program that stays until `close`, or the end of this process, and does one thing after the other.
+
+    Parameters
+    ----------
+    class_path : str
+        HBase's jars, after a folder with the hbase-site.xml of the server.
+    """
+
+    def __init__(self, class_path: str) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            ["java", "-Xmx128m", *JAVA, "-cp", class_path, _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def split(self, table: str, key: bytes | None = None) -> None:
+        """Split the region of the key there, or else at the middle one of all rows, and wait for the new ones."""
+        self._ask("split", table, *([] if key is None else [base64.b64encode(key).decode()]))
+
+    def flush(self, table: str) -> None:
+        """Write what the table holds in memory to files."""
+        self._ask("flush", table)
+
+    def compact(self, table: str) -> None:
+        """Flush, then rewrite all files of the table without what was deleted, and wait for the end."""
+        self._ask("compact", table)
+
+    def close(self) -> None:
+        """End the program."""
+        self._process.communicate()
+
+    def _ask(self, *words: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            self._process.stdin.write(" ".join(words) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline().strip()
+        if answer != "done":
+            raise AdministrationError(f"{' '.join(words)}: {answer or 'the program ended'}")

@@ -1,0 +1,78 @@
+"""A bank: transfers between accounts, which an index finds by a digit of the balance, each noted in a ledger.
+
+However often its clients die, its total stays what it was, its index says what its rows say, and a transfer is in the
+ledger if and only if it is in the balances.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from structable.spi import Field, Storage, TableSpecification, Transaction, Value
+
+__all__ = ["OPENING", "account", "balances", "open_bank", "quick", "require_sound", "transfer"]
+
+OPENING = 100
+_QUICK: dict[str, float] = {"lease": 1, "session_timeout": 2, "late_writes": 0, "housekeeping": 0.3}
+_BANDS = 4  # each small amount that is moved changes an account's
+_ACCOUNTS = TableSpecification(
+    "accounts", [Field.int("id"), Field.long("balance"), Field.long("band")], ["id"], ["band"]
+)
+_LEDGER = TableSpecification(
+    "ledger", [Field.string("transfer"), Field.int("source"), Field.int("target"), Field.long("amount")], ["transfer"]
+)
+
+
+def quick(url: str, **options: float) -> str:
+    """Return a URL whose clients are found dead, and cleaned up after, at once; with other options where given."""
+    text = "&".join(f"{name}={value:g}" for name, value in {**_QUICK, **options}.items())
+    return f"{url}{'&' if '?' in url else '?'}{text}"
+
+
+def open_bank(storage: Storage, accounts: int) -> None:
+    """Make the bank."""
+    storage.admin.create(_ACCOUNTS)
+    storage.admin.create(_LEDGER)
+    storage.table("accounts").upsert_many(account(number, OPENING) for number in range(accounts))
+
+
+def account(number: int, balance: int) -> dict[str, Value]:
+    """Return an account's row."""
+    return {"id": number, "balance": balance, "band": balance % _BANDS}
+
+
+def transfer(transaction: Transaction, name: str, source: int, target: int, amount: int) -> None:
+    """Move an amount, within a transaction."""
+    accounts = transaction.table("accounts")
+    for number, change in ((source, -amount), (target, amount)):
+        row = accounts.read((number,))
+        assert row is not None
+        accounts.upsert(account(number, int(str(row["balance"])) + change))
+    transaction.table("ledger").insert({"transfer": name, "source": source, "target": target, "amount": amount})
+
+
+def balances(transaction: Transaction) -> dict[int, int]:
+    """Return the balances at a snapshot."""
+    return {int(str(row["id"])): int(str(row["balance"])) for row in transaction.table("accounts").scan()}
+
+
+def require_sound(storage: Storage, accounts: int) -> set[str]:
+    """Check one snapshot of the bank, and return the transfers that it has."""
+    with storage.transaction(read_only=True) as transaction:
+        found = balances(transaction)
+        indexed = {
+            band: [(row["id"], row["balance"]) for row in transaction.table("accounts").scan_index("band", band)]
+            for band in range(_BANDS)
+        }
+        ledger = list(transaction.table("ledger").scan())
+    assert sum(found.values()) == accounts * OPENING
+    assert len(found) == accounts
+    by_band = {band: [item for item in sorted(found.items()) if item[1] % _BANDS == band] for band in range(_BANDS)}
+    assert indexed == by_band
+    expected = Counter(dict.fromkeys(found, OPENING))
+    for row in ledger:
+        amount = int(str(row["amount"]))
+        expected[int(str(row["source"]))] -= amount
+        expected[int(str(row["target"]))] += amount
+    assert dict(expected) == found
+    return {str(row["transfer"]) for row in ledger}

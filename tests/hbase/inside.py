@@ -1,0 +1,35 @@
+"""What tests look at, or do, inside a storage over HBase: for what lasts, and for what is removed, there is no API."""
+
+from __future__ import annotations
+
+from structable.backends.hbase.engine import HBaseEngine
+from structable.backends.hbase.janitor import Report
+from structable.backends.ordered.storage import OrderedStorage
+from structable.spi import Storage
+
+__all__ = ["collect_garbage", "drained", "engine_of"]
+
+_TIMEOUT = 60.0
+
+
+def engine_of(storage: Storage) -> HBaseEngine:
+    """Return the engine of a storage."""
+    assert isinstance(storage, OrderedStorage)
+    engine = storage._engine
+    assert isinstance(engine, HBaseEngine)
+    return engine
+
+
+def drained(storage: Storage) -> None:
+    """Wait until everything that the storage committed is in its place."""
+    assert engine_of(storage).finaliser.drain(_TIMEOUT), "what was committed was not finalised"
+
+
+def collect_garbage(storage: Storage) -> Report:
+    """Let this process's janitor do a round, whoever has the lease of that work."""
+    engine = engine_of(storage)
+    session = engine.session
+    session.beat()
+    report = engine.janitor.run(session, alone=True)
+    assert report is not None
+    return report

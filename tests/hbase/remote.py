@@ -1,0 +1,130 @@
+"""Transactions of another process, driven from a test step by step as if they were this one's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from structable.spi import Isolation, Transaction, connect
+
+__all__ = ["OtherProcess"]
+
+
+class OtherProcess:
+    """A process with a storage of its own, which begins transactions where a `Storage` would.
+
+    Parameters
+    ----------
+    url : str
+        The store.
+    """
+
+    def __init__(self, url: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(url, other), daemon=True)
+        self._process.start()
+        self._lock = threading.Lock()
+        other.close()
+        self.ask("ready")
+
+    def ask(self, *order: object) -> Any:  # noqa: ANN401 - whatever the other process gives
+        """Have an order done, and return its result or raise its error."""
+        with self._lock:
+            self._pipe.send(order)
+            good, result = self._pipe.recv()
+        if not good:
+            raise result
+        return result
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> _RemoteTransaction:
+        """Begin a transaction there."""
+        return _RemoteTransaction(self, self.ask("begin", isolation, read_only))
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join(10)
+        self._process.kill()
+
+
+class _RemoteTransaction:
+    def __init__(self, process: OtherProcess, number: int) -> None:
+        self._process = process
+        self._number = number
+
+    def table(self, name: str) -> _RemoteTable:
+        return _RemoteTable(self._process, self._number, name)
+
+    def commit(self) -> None:
+        self._process.ask("commit", self._number)
+
+    def rollback(self) -> None:
+        self._process.ask("rollback", self._number)
+
+    def __enter__(self) -> _RemoteTransaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.commit()
+        else:
+            self.rollback()
+
+
+class _RemoteTable:
+    def __init__(self, process: OtherProcess, number: int, name: str) -> None:
+        self._process = process
+        self._number = number
+        self._name = name
+
+    def _call(self, method: str, *arguments: object, **named: object) -> Any:  # noqa: ANN401 - the method's result
+        return self._process.ask("call", self._number, self._name, method, arguments, named)
+
+    def upsert(self, row: object) -> None:
+        self._call("upsert", row)
+
+    def read(self, key: object) -> Any:  # noqa: ANN401 - a row
+        return self._call("read", key)
+
+    def scan(self, **arguments: object) -> Iterator[Any]:
+        return iter(self._call("scan", **arguments))
+
+    def delete_all(self, *arguments: object) -> Any:  # noqa: ANN401 - a number
+        return self._call("delete_all", *arguments)
+
+
+def _serve(url: str, pipe: Connection) -> None:
+    with connect(url) as storage:
+        opened: dict[int, Transaction] = {}
+        while True:
+            try:
+                order = pipe.recv()
+            except EOFError:
+                return
+            try:
+                pipe.send((True, _done(storage.transaction, opened, order)))
+            except Exception as error:  # every error is the test's to see
+                pipe.send((False, error))
+
+
+def _done(begin: Any, opened: dict[int, Transaction], order: Any) -> object:  # noqa: ANN401 - as sent
+    match order:
+        case ("ready",):
+            return None
+        case ("begin", isolation, read_only):
+            opened[len(opened)] = begin(isolation, read_only)
+            return len(opened) - 1
+        case ("call", number, table, method, arguments, named):
+            result = getattr(opened[number].table(table), method)(*arguments, **named)
+            return list(result) if method == "scan" else result
+        case (("commit" | "rollback") as end, number):
+            getattr(opened[number], end)()
+            return None
+    raise ValueError(order)

@@ -1,0 +1,380 @@
+"""An HBase server from Maven's jars, on free loopback ports, with its data in a temporary folder.
+
+Two JVMs: ZooKeeper, master and region server in one, the Thrift gateway in the other.
+`python -m tests.hbase.server` (`make hbase`) runs one in the foreground, for a person.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tests.servers.held import HeldServer
+from tests.servers.processes import HOST, ServerFailedError, end_and_wait, free_port
+
+from . import jars
+from .administration import Administration
+from .connections import START_TIMEOUT, connect, wait_until_served
+from .settings import GATEWAY, HBASE, JAVA, LOGGING, site
+
+if TYPE_CHECKING:
+    import happybase
+
+__all__ = ["Gateway", "Server", "ServerFailedError"]
+
+_PATIENCE = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
+_ATTEMPTS = 3  # at ports that nobody took between their choice and the server's start
+
+
+class _Machine:
+    """One JVM: its folder holds its settings, its log and its process id."""
+
+    def __init__(self, folder: Path, main: Sequence[str], heap: str) -> None:
+        self.folder = folder
+        self._main = main
+        self._heap = heap
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "hbase-site.xml").write_text(site(settings))
+        (self.folder / "log4j.properties").write_text(LOGGING)
+
+    @property
+    def pid(self) -> int | None:
+        try:
+            pid = int((self.folder / "pid").read_text())
+            # After a kill the file is still there, and its number may be another process's; a zombie has no command.
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            return pid if os.fsencode(f"{self.folder}:") in command else None
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            return None
+
+    def start(self) -> None:
+        if self.pid is not None:
+            return
+        path = f"{self.folder}:{jars.resolve()}/*"
+        shell = ["/bin/sh", "-c", 'exec >>log 2>&1; "$@" & echo $! >pid', "sh"]
+        # The shell ends at once, so that no process of ours is the JVM's parent and has to collect it.
+        subprocess.run(
+            [*shell, "java", f"-Xmx{self._heap}", *JAVA, "-cp", path, *self._main],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the tests, which then end the server
+            check=True,
+        )
+
+    def end(self, how: int) -> None:
+        pid = self.pid
+        if pid is None:
+            return
+        if how != signal.SIGKILL:
+            with suppress(ServerFailedError):
+                end_and_wait([pid], how, patience=_PATIENCE)
+                return
+        end_and_wait([pid])
+
+    def log(self) -> str:
+        try:
+            return (self.folder / "log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+
+class Gateway:
+    """A Thrift gateway of a server.
+
+    Attributes
+    ----------
+    port : int
+        On 127.0.0.1; the same one after each start.
+    framed, compact : bool
+        Its transport and its protocol.
+    """
+
+    def __init__(
+        self, folder: Path, port: int, *, framed: bool = False, compact: bool = False, heap: str = "256m"
+    ) -> None:
+        self.port = port
+        self.framed = framed
+        self.compact = compact
+        main = ["org.apache.hadoop.hbase.thrift.ThriftServer", "start", "-p", str(port)]
+        self._machine = _Machine(folder / f"gateway-{port}", main, "256m")
+
+    def _configure(self, settings: Mapping[str, str]) -> None:
+        own = {
+            "hbase.regionserver.thrift.framed": str(self.framed).lower(),
+            "hbase.regionserver.thrift.compact": str(self.compact).lower(),
+        }
+        self._machine.configure({**settings, **own})
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None if it is stopped."""
+        return self._machine.pid
+
+    def url(self, prefix: str) -> str:
+        """Return structable's URL of a prefix."""
+        options = ["transport=framed"] * self.framed + ["protocol=compact"] * self.compact
+        return f"hbase://{HOST}:{self.port}/{prefix}" + ("?" + "&".join(options) if options else "")
+
+    def start(self) -> None:
+        """Start the stopped or killed gateway, and return when a put through it succeeds."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start the gateway without waiting for anything."""
+        self._machine.start()
+
+    def stop(self) -> None:
+        """Stop the gateway and wait for its end; none is running: nothing happens."""
+        # It answers SIGTERM by waiting for its clients, who are not asked.
+        self._machine.end(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Kill -9 the gateway."""
+        self._machine.end(signal.SIGKILL)
+
+    def log(self) -> str:
+        """Return what the gateway has written to its log."""
+        return self._machine.log()
+
+    def connection(self, timeout: float = 30.0) -> happybase.Connection:
+        """Open happybase's connection to it; its calls fail after that many seconds."""
+        return connect(HOST, self.port, timeout=timeout, framed=self.framed, compact=self.compact)
+
+    def wait(self, running: Callable[[], bool] = lambda: True) -> None:
+        """Return when a put through the gateway succeeds.
+
+        Raises
+        ------
+        ServerFailedError
+            If none does within two minutes, or the gateway or what else must run ends.
+        """
+        try:
+            wait_until_served(lambda: self.connection(START_TIMEOUT), lambda: self.pid is not None and running())
+        except ServerFailedError as error:
+            raise ServerFailedError(f"{error}\n{self.log()}") from error
+
+
+class Server(HeldServer):
+    """One server: made and started by `create`, stopped and removed by `close` or on leaving its `with` block.
+
+    A process of its own watches the folder: when every process that holds the server has ended, in whatever way, it
+    stops the server and removes the folder. A server that was created elsewhere is joined by `Server(folder)`.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds all that belongs to the server.
+
+    Attributes
+    ----------
+    gateway : Gateway
+        The first one, which `start` starts as well.
+    """
+
+    def _join(self) -> None:
+        self._heap = (self.folder / "heap").read_text()
+        self._hbase = _Machine(self.folder / "hbase", ["org.apache.hadoop.hbase.master.HMaster", "start"], self._heap)
+        self.gateway = Gateway(self.folder, int((self.folder / "port").read_text()))
+        self._gateways = [self.gateway]
+        self._administration: Administration | None = None
+
+    @classmethod
+    def create(cls, *, settings: Mapping[str, str] | None = None, heap: str = "4g") -> Self:
+        """Make an empty HBase and start it, with one gateway.
+
+        Parameters
+        ----------
+        settings : mapping, optional
+            Further settings of hbase-site.xml, for HBase and its gateways.
+        heap : str
+            Of the JVM of HBase, as `-Xmx` takes it: its metrics keep half a megabyte of every table that was dropped,
+            and a run of all tests drops thousands.
+
+        Raises
+        ------
+        ServerFailedError
+            If there are no jars, or the server does not start.
+        """
+        lack = jars.missing()
+        if lack is not None:
+            raise ServerFailedError(f"HBase needs {lack}")
+        jars.resolve()
+        folder = Path(tempfile.mkdtemp(prefix="structable-hbase-")).resolve()
+        try:
+            (folder / "heap").write_text(heap)
+            (folder / "port").write_text("0")
+            (folder / "holders").touch()
+            server = cls(folder)
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        try:
+            server.watch()
+            server._start_on_free_ports(settings or {})
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    @property
+    def port(self) -> int:
+        """Of the gateway, on 127.0.0.1; the same one after each start."""
+        return self.gateway.port
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM of HBase; None if it is stopped."""
+        return self._hbase.pid
+
+    def url(self, prefix: str) -> str:
+        """Return structable's URL of a prefix, under which there need not be any table."""
+        return self.gateway.url(prefix)
+
+    def log(self) -> str:
+        """Return what HBase and its gateways have written to their logs."""
+        return self._hbase.log() + "".join(gateway.log() for gateway in self._gateways)
+
+    def start(self) -> None:
+        """Start the stopped or killed server and its gateway, and return when a put succeeds."""
+        self._hbase.start()
+        self.gateway.launch()
+        self._wait()
+
+    def stop(self) -> None:
+        """Stop all gateways, then HBase, and wait for their end; none is running: nothing happens."""
+        for gateway in self._gateways:
+            gateway.stop()
+        self._hbase.end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Stop the server, which ends all connections, and start it again."""
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """Kill -9 HBase: ZooKeeper, master and region server. The gateway runs on, and waits for the next start."""
+        self._hbase.end(signal.SIGKILL)
+
+    def kill_gateway(self) -> None:
+        """Kill -9 the first gateway."""
+        self.gateway.kill()
+
+    def start_gateway(
+        self,
+        port: int | None = None,
+        *,
+        framed: bool = False,
+        compact: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> Gateway:
+        """Start a further gateway, or the first one anew with other settings, and wait until a put succeeds.
+
+        Parameters
+        ----------
+        port : int, optional
+            Where no gateway runs; by default the server's own port where its gateway is stopped, else a free one.
+        settings : mapping, optional
+            Further settings of hbase-site.xml, for this gateway alone.
+        """
+        if port is None:
+            port = free_port() if self.gateway.pid is not None else self.port
+        gateway = Gateway(self.folder, port, framed=framed, compact=compact)
+        gateway._configure(self._settings() | dict(settings or {}))
+        if port == self.port:
+            self.gateway = gateway
+        self._gateways = [other for other in self._gateways if other.port != port] + [gateway]
+        gateway.start()
+        return gateway
+
+    @property
+    def administration(self) -> Administration:
+        """What the gateway cannot do: split, flush, compact."""
+        if self._administration is None:
+            self._administration = Administration(f"{self.folder / 'hbase'}:{jars.resolve()}/*")
+        return self._administration
+
+    def split(self, table: str, key: bytes | None = None) -> None:
+        """Split a table at a key, or else at the middle one of its rows, and return when the new regions are served."""
+        self.administration.split(table, key)
+
+    def flush(self, table: str) -> None:
+        """Write what the table holds in memory to files."""
+        self.administration.flush(table)
+
+    def compact(self, table: str) -> None:
+        """Rewrite all files of the table without what was deleted, and return when that is done."""
+        self.administration.compact(table)
+
+    def _leave(self) -> None:
+        if self._administration is not None:
+            self._administration.close()
+            self._administration = None
+
+    def _end(self) -> None:
+        # Of gateways that others started there is only a folder.
+        for folder in self.folder.glob("gateway-*"):
+            Gateway(self.folder, int(folder.name.partition("-")[2])).kill()
+        self._hbase.end(signal.SIGKILL)
+
+    def _settings(self) -> dict[str, str]:
+        lines = (self.folder / "settings").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def _start_on_free_ports(self, settings: Mapping[str, str]) -> None:
+        for attempt in range(_ATTEMPTS):
+            own = {
+                "hbase.rootdir": f"file://{self.folder}/data",
+                "hbase.tmp.dir": f"{self.folder}/tmp",
+                "hbase.zookeeper.property.dataDir": f"{self.folder}/zookeeper",
+                "hbase.zookeeper.property.clientPort": str(free_port()),
+                "hbase.master.port": str(free_port()),
+                "hbase.regionserver.port": str(free_port()),
+            }
+            chosen = HBASE | own | dict(settings)
+            (self.folder / "settings").write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
+            self.gateway = Gateway(self.folder, free_port())
+            self._gateways = [self.gateway]
+            (self.folder / "port").write_text(str(self.gateway.port))
+            self._hbase.configure(chosen)
+            self.gateway._configure(chosen | GATEWAY | dict(settings))
+            try:
+                self.start()
+                return
+            except ServerFailedError as error:
+                self._end()
+                taken = "Address already in use" in str(error) or "Could not start ZK at requested port" in str(error)
+                if not taken or attempt == _ATTEMPTS - 1:
+                    raise
+                shutil.rmtree(self.folder / f"gateway-{self.gateway.port}")
+
+    def _wait(self) -> None:
+        try:
+            self.gateway.wait(lambda: self.pid is not None)
+        except ServerFailedError as error:
+            raise ServerFailedError(f"{error}\n{self._hbase.log()}") from error
+
+
+def _main() -> None:
+    signals = [signal.SIGINT, signal.SIGTERM]
+    try:
+        with Server.create() as server:
+            print(f"{server.url('structable')}\nCtrl-C ends and removes it.", flush=True)
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+            signal.sigwait(signals)
+    except ServerFailedError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main()

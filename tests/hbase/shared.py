@@ -1,0 +1,158 @@
+"""The one HBase that all tests of a run share: a given one, a container's, or one from Maven's jars."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from tests.servers.availability import NoServerError, containers_run
+from tests.servers.held import joined_or_created
+
+from . import jars
+from .connections import connect
+from .container import running_container
+from .server import Server
+
+if TYPE_CHECKING:
+    import happybase
+
+__all__ = ["URL_VARIABLE", "NoServerError", "Place", "Sweeper", "fresh_prefix", "shared_server"]
+
+URL_VARIABLE = "STRUCTABLE_TEST_HBASE_URL"
+"""Names a gateway to test on, `hbase://host:port[?transport=framed&protocol=compact]`. All may make tables there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tests of a run have their HBase.
+
+    Parameters
+    ----------
+    address : str
+        The gateway, as structable's URL without a prefix.
+    server : Server, optional
+        Where it is one from local jars, which can also split, flush and compact.
+    """
+
+    address: str
+    server: Server | None = None
+
+    def url(self, prefix: str) -> str:
+        """Return structable's URL of a prefix, under which there need not be any table."""
+        return urlsplit(self.address)._replace(path=f"/{prefix}").geturl()
+
+    def connection(self, timeout: float = 30.0) -> happybase.Connection:
+        """Open happybase's connection to the gateway; its calls fail after that many seconds."""
+        parts = urlsplit(self.address)
+        assert parts.hostname is not None
+        options = parse_qs(parts.query)
+        return connect(
+            parts.hostname,
+            parts.port or 9090,
+            timeout=timeout,
+            framed=options.get("transport") == ["framed"],
+            compact=options.get("protocol") == ["compact"],
+        )
+
+
+@contextmanager
+def shared_server(folder: Path) -> Iterator[Place]:
+    """Give the HBase of the run; one that was started for it is stopped by the last that leaves.
+
+    Parameters
+    ----------
+    folder : Path
+        Where those who are to share a server find one another.
+
+    Raises
+    ------
+    NoServerError
+        If there is none.
+    """
+    given = os.environ.get(URL_VARIABLE)
+    if given:
+        if urlsplit(given).scheme != "hbase" or urlsplit(given).path.strip("/"):
+            raise NoServerError(f"{URL_VARIABLE} is {given!r}; hbase://host:port, without a prefix, would be right")
+        yield Place(given)
+    elif containers_run():
+        with running_container() as address:
+            yield Place(address)
+    elif (lack := jars.missing()) is None:
+        with joined_or_created(folder, "hbase", Server, Server.create) as server:
+            yield Place(server.url("").rstrip("/"), server)
+    else:
+        raise NoServerError(
+            f"no HBase: set {URL_VARIABLE}=hbase://host:port, or install {lack}, or `pip install testcontainers` where "
+            "a Docker daemon runs"
+        )
+
+
+class Sweeper:
+    """Drops the tables of finished tests in the background, and is done with all of them on leaving its `with` block.
+
+    Parameters
+    ----------
+    place : Place
+        Where the tables are.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._prefixes: list[str] = []
+        self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._sweep, name="hbase-sweeper", daemon=True)
+        self._error: Exception | None = None
+
+    def __enter__(self) -> Sweeper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+        # What the background work of a test made after its drop goes now.
+        with closing(self._place.connection()) as connection:
+            _drop(connection, self._prefixes)
+        if self._error is not None:
+            raise self._error
+
+    def drop(self, prefix: str) -> None:
+        """Drop all tables of a prefix, soon."""
+        self._prefixes.append(prefix)
+        self._waiting.put(prefix)
+
+    def _sweep(self) -> None:
+        while (prefix := self._waiting.get()) is not None:
+            try:
+                with closing(self._place.connection()) as connection:
+                    _drop(connection, [prefix])
+            except Exception as error:  # shown at the end; the tables of others are still to be dropped
+                self._error = error
+
+
+@contextmanager
+def fresh_prefix(sweeper: Sweeper) -> Iterator[str]:
+    """Give a prefix that nobody uses, and have all its tables dropped afterwards."""
+    prefix = f"test{uuid.uuid4().hex[:16]}"
+    try:
+        yield prefix
+    finally:
+        sweeper.drop(prefix)
+
+
+def _drop(connection: happybase.Connection, prefixes: list[str]) -> None:
+    starts = tuple(f"{prefix}_".encode() for prefix in prefixes)
+    names = {prefix.encode() for prefix in prefixes}
+    for table in connection.tables():
+        if table in names or table.startswith(starts):
+            if connection.is_table_enabled(table):
+                connection.disable_table(table)
+            connection.delete_table(table)

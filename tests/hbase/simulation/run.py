@@ -1,0 +1,290 @@
+"""One run: clients with a random workload, interleaved at random, and judged when all is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+
+from .cells import LIMIT, Intent, Kind, Row
+from .cluster import Aborted, Bug, Cluster, Committed, Mode, Steps, World
+from .history import (
+    COLOURS,
+    ENTRIES,
+    KEYS,
+    MARKERS,
+    ROWS,
+    BlindRead,
+    Oracle,
+    Outcome,
+    Transaction,
+    index_changes,
+    row_of,
+    table_of,
+)
+from .protocol import AbortError, Protocol
+from .upkeep import Janitor
+
+JANITORS = 2
+WORKLOADS = [(9, 6, 3, 1), (20, 2, 1, 1), (6, 4, 9, 1)]
+"""How often a change is an increment, a put, a tombstone, a lock; one of these for each run."""
+
+FIRST_LANE = 1_000_000
+"""Columns of lanes are above those of transactions."""
+
+LONGEST = 60_000
+"""Steps after which a run has hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How much happened in a run."""
+
+    commits: int
+    aborts: int
+    blind_reads: int
+    collected: int
+    steps: int
+
+
+class Simulation:
+    """All processes of one run."""
+
+    def __init__(self, world: World, mode: Mode, seed: int, bug: Bug | None) -> None:
+        self.random = Random(seed)
+        self.world = world
+        self.mode = mode
+        self.cluster = Cluster(world, self.random, bug)
+        self.protocol = Protocol(self.cluster, mode)
+        self.transactions: dict[int, Transaction] = {}
+        self.blind: list[BlindRead] = []
+        self.janitors = [Janitor(self.cluster, self.protocol, self.transactions) for _ in range(JANITORS)]
+        self.weights = self.random.choice(WORKLOADS if not world.hot else WORKLOADS[1:2])
+        self.heat = self.random.choice([1, 6] if not world.hot else [20])  # of the first row
+        self.ranges: dict[int, range] = {}
+        self.waiting: dict[int, list[Transaction]] = {}  # by session, what it has committed and not yet finalised
+        self.free: dict[int, dict[int, int]] = {}  # by session, lanes that are free, and what they hide
+        self.lanes = count(FIRST_LANE)
+
+    def run(self) -> Counts:
+        cluster, world, choose = self.cluster, self.world, self.random
+        clients: dict[int, Steps[None]] = {session: self._client(session) for session in range(world.clients)}
+        janitors = {-1 - number: janitor.run() for number, janitor in enumerate(self.janitors)}
+        stalled: dict[int, int] = {}
+        sessions = world.clients
+        while clients:
+            cluster.tick()
+            assert cluster.now < LONGEST, "the run does not end"
+            session = choose.choice([*clients, *janitors])
+            if stalled.get(session, 0) > cluster.now:
+                continue
+            chance = choose.random()
+            if chance < world.stalls:
+                stalled[session] = cluster.now + world.patience * (world.latest + min(world.fresh, world.latest))
+            elif session < 0:
+                next(janitors[session])
+            elif chance > 1 - world.crashes and sessions < 2 * world.clients:
+                del clients[session]
+                cluster.floors.pop(session, None)
+                clients[sessions] = self._client(sessions)
+                sessions += 1
+            elif next(clients[session], False) is False:
+                del clients[session]
+        self._judge()
+        outcomes = [tx.outcome for tx in self.transactions.values()]
+        return Counts(
+            commits=len(cluster.decided),
+            aborts=outcomes.count(Outcome.ABORTED),
+            blind_reads=len(self.blind),
+            collected=sum(janitor.collected for janitor in self.janitors),
+            steps=cluster.now,
+        )
+
+    def _judge(self) -> None:
+        self.cluster.calm()
+        last = {}
+        for row in [*ROWS, *MARKERS, *ENTRIES]:
+            reading = self.protocol.read(row, self.cluster.counter)
+            while True:
+                try:
+                    next(reading)
+                except StopIteration as end:
+                    last[row] = end.value.row
+                    break
+        oracle = Oracle(self.transactions, self.cluster.decided)
+        oracle.check(self.mode is Mode.SERIALIZABLE, self.blind, last)
+
+    # What a client does
+
+    def _client(self, session: int) -> Steps[None]:
+        for _ in range(self.world.transactions):
+            yield
+            floor = self._hold(session, self.cluster.counter)
+            chance = self.random.random()
+            if chance < 0.15:
+                yield from self._read_blind(floor)
+            else:
+                start = yield from self.cluster.read_counter()
+                tx = Transaction(len(self.transactions) + 1, start)
+                self.transactions[tx.id] = tx
+                is_bulk = chance < (0.16 if self.world.hot else 0.23)
+                if not is_bulk:
+                    self._take_lane(tx, session)
+                if is_bulk:
+                    yield from self._end(tx, session, self._bulk(tx, session))
+                else:
+                    yield from self._read_and_buffer(tx, changes_schema=chance < 0.28)
+                    if tx.writes:
+                        yield from self._end(tx, session, self.protocol.commit(tx, lambda: self._draw(session)))
+                    else:
+                        tx.outcome, tx.told = Outcome.COMMITTED, self.cluster.now
+            self._hold(session)
+        yield from self._finalise(session)
+
+    def _hold(self, session: int, *snapshots: int) -> int:
+        """Keep what a session's snapshot, and its transactions that are not yet finalised, may need."""
+        held = [*snapshots, *(tx.start for tx in self.waiting.get(session, ()))]
+        if held:
+            self.cluster.floors[session] = min(held)
+        else:
+            self.cluster.floors.pop(session, None)
+        return self.cluster.counter
+
+    def _take_lane(self, tx: Transaction, session: int) -> None:
+        """Give a transaction a column that others had before, which hides nothing that is put at its start."""
+        free = self.free.setdefault(session, {})
+        usable = [
+            lane for lane, hidden in free.items() if hidden < tx.start or self.cluster.bug is Bug.LANE_HIDES_INTENTS
+        ]
+        lane = min(usable, default=0) or next(self.lanes)
+        free.pop(lane, None)
+        self.cluster.lanes[tx.id] = lane
+
+    def _leave_lane(self, tx: Transaction, session: int) -> None:
+        if tx.id in self.cluster.lanes:
+            self.free[session][self.cluster.lanes[tx.id]] = max(tx.cts or 0, tx.start + 1)
+
+    def _draw(self, session: int) -> Steps[int]:
+        if self.cluster.bug is not Bug.COMMIT_TIMESTAMPS_FROM_RANGES:
+            return (yield from self.cluster.draw())
+        yield
+        if not self.ranges.get(session):
+            self.ranges[session] = range(self.cluster.counter + 1, self.cluster.counter + 11)
+            self.cluster.counter += 10
+        cts, self.ranges[session] = self.ranges[session][0], self.ranges[session][1:]
+        return cts
+
+    def _read_blind(self, floor: int) -> Steps[None]:
+        row, began = self.random.choices(ROWS, [self.heat] + [1] * (KEYS - 1))[0], self.cluster.now
+        read = yield from self.protocol.read_blind(row, floor)
+        self.blind.append(BlindRead(row, began, self.cluster.now, read.at, read.row))
+
+    def _read_and_buffer(self, tx: Transaction, *, changes_schema: bool) -> Steps[None]:
+        choose = self.random
+        if self.world.hot:
+            wanted = ROWS[:1] * 3
+        else:
+            wanted = [*ROWS, *choose.sample(ENTRIES, 3)] if choose.random() < 0.2 else choose.choices(ROWS, k=2)
+        for row in wanted:
+            tx.reads.append((row, (yield from self.protocol.read(row, tx.start)).row))
+        if changes_schema:
+            table = choose.randrange(len(MARKERS))
+            tx.tables.add(table)
+            tx.writes[MARKERS[table]] = Intent(Kind.PUT, Row(tx.id, 0, 0, 0))
+            return
+        for key in choose.choices(range(KEYS), [self.heat] + [1] * (KEYS - 1), k=choose.choice([0, 1, 1, 2, 3])):
+            row = row_of(key)
+            if row not in tx.writes:
+                tx.tables.add(table_of(key))
+                old = (yield from self.protocol.read(row, tx.start)).row
+                tx.writes[row] = intent = self._some_change(tx)
+                if intent.kind is Kind.PUT or intent.kind is Kind.TOMBSTONE:
+                    tx.derived |= index_changes(key, old, intent.row)
+                elif intent.kind is Kind.INCREMENT and self.cluster.bug is not Bug.INCREMENT_CREATES_NO_INDEX_ENTRY:
+                    tx.derived |= index_changes(key, old, old or Row(0, 0, 0, 0))
+
+    def _some_change(self, tx: Transaction) -> Intent:
+        choose = self.random
+        kind = choose.choices([Kind.INCREMENT, Kind.PUT, Kind.TOMBSTONE, Kind.LOCK], self.weights)[0]
+        match kind:
+            case Kind.INCREMENT:
+                return Intent(kind, None, choose.choice([-3, -2, -1, 1, 2, 3]), choose.getrandbits(60))
+            case Kind.PUT:
+                return Intent(kind, self._some_row(tx))
+            case _:
+                return Intent(kind)
+
+    def _some_row(self, tx: Transaction) -> Row:
+        return Row(tx.id, self.random.randrange(COLOURS), self.random.randint(-LIMIT, LIMIT), 0)
+
+    def _bulk(self, tx: Transaction, session: int) -> Steps[int]:
+        """Change rows by what they are: recolour some, make some, delete some, leave some."""
+        tx.is_bulk = True
+        keys = self.random.sample(range(KEYS), self.random.randint(1, 3))
+        tx.tables |= {table_of(key) for key in keys}
+
+        def change(row: str, old: Row | None) -> dict[str, Intent]:
+            key = ROWS.index(row)
+            chance = self.random.random()
+            if chance < 0.2:
+                return {}
+            if chance < 0.4:
+                return {row: Intent(Kind.TOMBSTONE), **index_changes(key, old, None)}
+            new = self._some_row(tx) if old is None else old._replace(writer=tx.id, colour=COLOURS - 1 - old.colour)
+            return {row: Intent(Kind.PUT, new), **index_changes(key, old, new)}
+
+        rows = [row_of(key) for key in keys]
+        chunks = [rows[:1], rows[1:]]
+        return (yield from self.protocol.commit_bulk(tx, chunks, change, lambda: self._draw(session)))
+
+    def _end(self, tx: Transaction, session: int, commit: Steps[int]) -> Steps[None]:
+        """Run a commit to its outcome, and tidy up as its owner does."""
+        cluster = self.cluster
+        try:
+            tx.cts = yield from commit
+        except AbortError:
+            if cluster.bug is not Bug.LOST_REPLY_IS_AN_ABORT:
+                status = yield from cluster.abort(tx.id)
+                tx.cts = status.at if isinstance(status, Committed) else None
+        tx.told = cluster.now
+        if tx.cts is None:
+            tx.outcome = Outcome.ABORTED
+            if cluster.bug is Bug.LANE_IS_LEFT_TOO_EARLY:
+                self._leave_lane(tx, session)
+            yield from self.protocol.clean(tx.id, tx.start, list(tx.intents()))
+            if not cluster.world.collects and isinstance(cluster.statuses.get(tx.id), Aborted):
+                yield from cluster.remove(tx.id)
+            self._leave_lane(tx, session)
+            return
+        tx.outcome = Outcome.COMMITTED
+        if cluster.bug is Bug.LANE_IS_LEFT_TOO_EARLY:
+            self._leave_lane(tx, session)
+        if self.random.random() < (0.05 if self.world.hot else 0.3):
+            return
+        self.waiting.setdefault(session, []).append(tx)
+        if self.random.random() < (0.2 if self.world.hot else 0.5):
+            yield from self._finalise(session)
+
+    def _finalise(self, session: int) -> Steps[None]:
+        """Finalise what a session has committed; what is large is found by looking for it."""
+        cluster = self.cluster
+        batch = {tx.id: tx for tx in self.waiting.get(session, ()) if tx.cts is not None}
+        yield from self.protocol.finalise_own(
+            {tx.id: (tx.cts, tx.intents()) for tx in batch.values() if tx.cts is not None and not tx.is_bulk}
+        )
+        for tx in batch.values():
+            assert tx.cts is not None
+            if tx.is_bulk and not (yield from self.protocol.finalise(tx.id, tx.cts, list(tx.intents()), cluster.now)):
+                continue
+            if cluster.world.collects:
+                yield from cluster.cas(tx.id, Committed(tx.cts, False), Committed(tx.cts, True))
+            elif self.random.random() < 0.8:
+                yield from cluster.remove(tx.id)
+            self._leave_lane(tx, session)
+        self.waiting.pop(session, None)
+        self._hold(session)
+
+
+def simulate(world: World, mode: Mode, seed: int, bug: Bug | None = None) -> Counts:
+    """Run one seed. Raises Violation where the history breaks a promise."""
+    return Simulation(world, mode, seed, bug).run()

@@ -1,0 +1,396 @@
+"""Tables are created, changed and dropped by several processes at once, and by some that are killed meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from structable.backends.hbase import schema_trust
+from structable.cli.doctor import examine
+from structable.spi import (
+    Field,
+    FindingLevel,
+    Storage,
+    TableAlreadyExistsError,
+    TableSpecification,
+    TransactionConflictError,
+    col,
+    connect,
+)
+from tests.hbase.doomed import Worker, killed_at
+from tests.hbase.shared import Place
+
+QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
+LATE = "lease=0.5&session_timeout=2&late_writes=600&housekeeping=0.3"
+"""What a dead process has left stays there for as long as the test takes."""
+
+FIELDS = [Field.long("id"), Field.long("amount"), Field.string("name")]
+RUNS = TableSpecification("runs", FIELDS, ["id"])
+INDEXED = TableSpecification("runs", FIELDS, ["id"], ["name"])
+SPEC = (
+    "TableSpecification({name!r}, [Field.long('id'), Field.long('amount'), Field.string('name')], ['id'], {indexes!r})"
+)
+
+
+def spec(name: str = "runs", *indexes: str) -> str:
+    return SPEC.format(name=name, indexes=list(indexes))
+
+
+def with_options(url: str, options: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{options}"
+
+
+@pytest.fixture
+def url(hbase_url: str) -> str:
+    return with_options(hbase_url, LATE)
+
+
+@pytest.fixture
+def storage(url: str) -> Iterator[Storage]:
+    with connect(url) as storage:
+        yield storage
+
+
+@pytest.fixture
+def workers(url: str) -> Iterator[tuple[Worker, Worker]]:
+    with Worker(url) as one, Worker(url) as other:
+        yield one, other
+
+
+def at_once(workers: tuple[Worker, Worker], one: str, other: str) -> list[str]:
+    """Return how each of two pieces of code ended, by the first word."""
+    workers[0].send(one)
+    workers[1].send(other)
+    return [worker.result().partition(" ")[0] for worker in workers]
+
+
+def require_sound(url: str) -> None:
+    problems = [finding for finding in examine(url) if finding.level is FindingLevel.PROBLEM]
+    assert problems == []
+
+
+def fill(storage: Storage, count: int = 50) -> None:
+    storage.table("runs").upsert_many({"id": n, "amount": n, "name": f"n{n % 7}"} for n in range(count))
+
+
+def test_two_create_one_table(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
+    for number in range(8):
+        create = f"storage.admin.create({spec(f't{number}')})"
+        assert sorted(at_once(workers, create, create)) == ["TableAlreadyExistsError", "done"]
+        storage.table(f"t{number}").insert({"id": 1})
+    assert len(storage.admin.list()) == 8
+    require_sound(url)
+
+
+def test_two_create_different_tables(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
+    for number in range(5):
+        one, other = (f"storage.admin.create({spec(f'{name}{number}')})" for name in "ab")
+        assert at_once(workers, one, other) == ["done", "done"]
+        storage.table(f"a{number}").insert({"id": 1})
+        assert storage.table(f"b{number}").count() == 0
+    require_sound(url)
+
+
+def test_two_change_one_table(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
+    """One of two changes that do not go together wins; the same change succeeds for both."""
+    same = f"storage.admin.create_or_update({spec('runs', 'name')})"
+    assert at_once(workers, same, same) == ["done", "done"]
+    fill(storage)
+    for number in range(4):
+        fields = ", ".join(f"Field.int('x{n}')" for n in range(number))
+        changes = [
+            f"s = {spec('runs', 'name')}; s = TableSpecification('runs', [*s.fields, {fields + ',' if fields else ''} "
+            f"Field.int('{name}{number}')], ['id'], ['name'])\nstorage.admin.create_or_update(s)"
+            for name in ("x", "y")
+        ]
+        outcomes = at_once(workers, changes[0], changes[1])
+        assert sorted(outcomes) == ["SchemaIncompatibleError", "done"]
+        field = "xy"[outcomes.index("done")] + str(number)
+        found = storage.admin.get_specification("runs")
+        assert found.fields[-1].name == field
+        storage.table("runs").update({"id": 1, field: 7})
+        if field[0] == "y":
+            storage.admin.drop("runs")
+            storage.admin.create(
+                TableSpecification(
+                    "runs", [*FIELDS, *(Field.int(f"x{n}") for n in range(number + 1))], ["id"], ["name"]
+                )
+            )
+            fill(storage)
+    require_sound(url)
+
+
+def test_one_drops_what_the_other_creates(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
+    for _ in range(6):
+        create = f"storage.admin.create_or_update({spec()})\nstorage.admin.exists('runs')"
+        outcomes = at_once(workers, create, "storage.admin.drop('runs')")
+        assert outcomes == ["done", "done"]
+        if storage.admin.exists("runs"):
+            assert storage.admin.list() == ["runs"]
+            assert storage.table("runs").count() == 0
+            fill(storage, 3)
+            storage.admin.drop("runs")
+        assert storage.admin.list() == []
+    assert at_once(workers, "storage.admin.drop('runs')", "storage.admin.drop('runs')") == ["done", "done"]
+    require_sound(url)
+
+
+def test_a_drop_beside_writers_never_lets_old_rows_come_back(
+    storage: Storage, workers: tuple[Worker, Worker], url: str
+) -> None:
+    """Whoever writes while the table is dropped and made anew writes the old one or the new one, and never both."""
+    write = """
+from structable.spi import StructableError
+for n in range(40):
+    try:
+        with storage.transaction() as tx:
+            table = tx.table("runs")
+            generation = table.read((0,)).amount
+            table.upsert({"id": n + 1, "amount": generation})
+    except (StructableError, AttributeError):
+        pass
+"""
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert({"id": 0, "amount": 0})
+    for generation in range(1, 5):
+        for worker in workers:
+            worker.send(write)
+        time.sleep(0.1)
+        storage.admin.drop("runs")
+        storage.admin.create(RUNS)
+        assert storage.table("runs").count() == 0
+        storage.table("runs").upsert({"id": 0, "amount": generation})
+        for worker in workers:
+            assert worker.result() == "done"
+        assert {row.amount for row in storage.table("runs").scan()} == {generation}
+    require_sound(url)
+
+
+CREATE_POINTS = ["made", "after_readback", "before_commit", "after_commit", "before_finalise", "after_finalise"]
+HELD = "\nimport time; time.sleep(60)"
+
+
+def armed(point: str, body: str, nth: int = 1) -> str:
+    if point == "made":
+        return (
+            "make = Tables.create_space\n"
+            "Tables.create_space = lambda tables, space: (make(tables, space), die())\n" + body + HELD
+        )
+    return f"die_at({point!r}, {nth})\n{body}{HELD}"
+
+
+@pytest.mark.parametrize("point", CREATE_POINTS)
+def test_a_process_killed_in_create(url: str, point: str) -> None:
+    """Before it has decided there is no table, and another call makes it; afterwards there is one, and it is whole."""
+    killed_at(url, armed(point, f"storage.admin.create({spec('runs', 'name')})"))
+    committed = point not in CREATE_POINTS[:3]
+    with connect(url) as storage:
+        assert storage.admin.exists("runs") is committed
+        started = time.monotonic()
+        if committed:
+            with pytest.raises(TableAlreadyExistsError):
+                storage.admin.create(INDEXED)
+        else:
+            storage.admin.create(INDEXED)
+        assert time.monotonic() - started < 5
+        assert storage.table("runs").count() == 0
+        fill(storage)
+        storage.admin.create(TableSpecification("other", FIELDS, ["id"]))
+    require_sound(url)
+
+
+@pytest.mark.parametrize("point", CREATE_POINTS[1:])
+def test_a_process_killed_in_drop(url: str, point: str) -> None:
+    """The table is there with its rows, or not at all; one that is created again is empty, also across a crash."""
+    with connect(url) as storage:
+        storage.admin.create(INDEXED)
+        fill(storage)
+    killed_at(url, armed(point, "storage.admin.drop('runs')"))
+    with connect(url) as storage:
+        if point in CREATE_POINTS[:3]:
+            assert storage.table("runs").count() == 50
+            storage.admin.drop("runs")
+        assert storage.admin.list() == []
+    killed_at(url, armed("before_finalise", f"storage.admin.create({spec('runs', 'name')})"))
+    with connect(url) as storage:
+        assert storage.table("runs").count() == 0
+        assert list(storage.table("runs").scan_index("name", "n1")) == []
+        storage.table("runs").insert({"id": 1})
+    require_sound(url)
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [("before_commit", 1), ("after_commit", 1), ("before_commit", 2), ("after_commit", 2), ("before_commit", 3)],
+)
+def test_a_process_killed_in_the_build_of_an_index(url: str, point: str, nth: int) -> None:
+    """First it is published as being built, then filled, then opened; whoever calls again completes it."""
+    with connect(url) as storage:
+        storage.admin.create(RUNS)
+        fill(storage, 700)
+    killed_at(url, armed(point, f"storage.admin.create_or_update({spec('runs', 'name')})", nth))
+    with connect(url) as storage:
+        assert storage.admin.get_specification("runs") == RUNS
+        storage.run(lambda tx: tx.table("runs").upsert({"id": 1_000, "name": "n1"}))
+        assert storage.table("runs").count(where=col("name") == "n1") == 101
+        storage.admin.create_or_update(INDEXED)
+        assert storage.table("runs").explain(where=col("name") == "n1").index == "name"
+        assert storage.table("runs").count(where=col("name") == "n1") == 101
+    require_sound(url)
+
+
+def test_a_change_holds_for_every_transaction_that_begins_later(
+    storage: Storage, workers: tuple[Worker, Worker]
+) -> None:
+    """In any process, in transactions and in the auto-commit view, without a moment between."""
+    storage.admin.create(RUNS)
+    fill(storage, 3)
+    for worker in workers:
+        assert worker.run("view = storage.table('runs'); assert view.read((1,)).amount == 1") == "done"
+    fields = list(FIELDS)
+    for number in range(6):
+        fields.append(Field.int(f"x{number}"))
+        storage.admin.create_or_update(TableSpecification("runs", fields, ["id"]))
+        sees = (
+            f"with storage.transaction() as tx: assert tx.table('runs').read((1,))['x{number}'] is None\n"
+            f"view.update({{'id': 1, 'x{number}': {number}}})\nassert view.read((1,))['x{number}'] == {number}"
+        )
+        reads = f"assert view.read((2,))['x{number}'] is None"
+        assert workers[0].run(sees) == "done"
+        assert workers[1].run(reads) == "done"
+    storage.admin.drop("runs")
+    gone = (
+        "try: view.read((1,))\nexcept Exception as e: assert type(e).__name__ == 'TableNotFoundError', e\nelse: die()"
+    )
+    for worker in workers:
+        assert worker.run(gone) == "done"
+    storage.admin.create(RUNS)
+    for worker in workers:
+        assert worker.run("assert view.read((1,)) is None") == "done"
+
+
+def test_a_change_holds_for_who_never_stops_reading(
+    storage: Storage, workers: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is read without looking at its table's schema each time; but never by a schema that was changed before."""
+    trusted_for = 0.5  # so that whoever does not wait for it is found out
+    monkeypatch.setattr(schema_trust, "TRUSTED_FOR", trusted_for)
+    for worker in workers:
+        code = f"import structable.backends.hbase.schema_trust as trust; trust.TRUSTED_FOR = {trusted_for}"
+        assert worker.run(code) == "done"
+    storage.admin.create(RUNS)
+    fill(storage, 3)
+    changes = 4
+    last = len(FIELDS) + changes
+    for worker in workers:
+        worker.send(
+            "import time\nview, seen = storage.table('runs'), [(0.0, 0)]\n"
+            f"while seen[-1][1] < {last}: seen.append((time.monotonic(), len(view.read((1,)))))"
+        )
+    fields = list(FIELDS)
+    returned = []
+    for number in range(changes):
+        fields.append(Field.int(f"x{number}"))
+        storage.admin.create_or_update(TableSpecification("runs", fields, ["id"]))
+        returned.append((time.monotonic(), len(fields)))
+    for worker in workers:
+        assert worker.result() == "done"
+        check = f"late = [(a, n) for a, n in seen for b, m in {returned!r} if a > b and n < m]; assert not late, late"
+        assert worker.run(check) == "done"
+        assert worker.run(f"assert len(seen) > {changes}") == "done"
+
+
+def test_a_new_index_misses_no_row_that_is_written_meanwhile(
+    storage: Storage, workers: tuple[Worker, Worker], url: str
+) -> None:
+    storage.admin.create(RUNS)
+    fill(storage, 2_000)
+    load = """
+import random, time
+until = time.monotonic() + 6
+while time.monotonic() < until:
+    def write(tx):
+        table = tx.table("runs")
+        for n in random.sample(range({first}, 4_000, 2), 5):
+            if random.random() < 0.2:
+                table.delete((n,))
+            else:
+                table.upsert({{"id": n, "name": f"n{{random.randrange(7)}}"}})
+    storage.run(write, max_attempts=100)
+"""
+    for first, worker in enumerate(workers):
+        worker.send(load.format(first=first))
+    time.sleep(0.5)
+    storage.admin.create_or_update(INDEXED)
+    for worker in workers:
+        assert worker.result() == "done"
+    require_sound(url)
+    view = storage.table("runs")
+    assert view.explain(where=col("name") == "n3").index == "name"
+    for number in range(7):
+        name = f"n{number}"
+        assert {row.id for row in view.scan_index("name", name)} == {row.id for row in view.scan() if row.name == name}
+
+
+def test_dropped_tables_are_deleted_once_no_snapshot_needs_them(
+    hbase_url: str, hbase_server: Place, hbase_prefix: str
+) -> None:
+    url = with_options(hbase_url, QUICK)
+
+    def physical() -> set[str]:
+        with closing(hbase_server.connection()) as connection:
+            names = {name.decode() for name in connection.tables()}
+        return {name for name in names if name.startswith(f"{hbase_prefix}_0")}
+
+    with connect(url) as storage, connect(url) as other:
+        storage.admin.create(RUNS)
+        fill(storage)
+        old = physical()
+        assert len(old) == 1
+        with other.transaction() as reader:
+            assert reader.table("runs").count() == 50
+            storage.admin.drop("runs")
+            storage.admin.create(RUNS)
+            time.sleep(7)  # some rounds of collecting, which begin anew every five seconds
+            assert reader.table("runs").count() == 50
+            assert old < physical()
+        wait_until(lambda: not old & physical())
+        assert storage.table("runs").count() == 0
+        fill(storage, 3)
+        storage.admin.drop("runs")
+    with connect(url):  # the process that dropped it has ended: the next one deletes it
+        wait_until(lambda: not physical())
+
+
+def wait_until(condition: object) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_two_threads_of_one_process_contend(storage: Storage) -> None:
+    """A conflict of two admin calls in one process is settled like one between processes."""
+    errors: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for _ in range(4):
+                storage.admin.create_or_update(TableSpecification(name, FIELDS, ["id"]))
+                storage.table(name).upsert({"id": 1})
+                storage.admin.drop(name)
+        except TransactionConflictError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert storage.admin.list() == []

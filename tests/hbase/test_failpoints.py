@@ -1,0 +1,180 @@
+"""A process is killed at every arrow of the protocol; the others read a sound bank at once, and write on soon after."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from structable.backends.hbase.failpoints import failpoints
+from structable.spi import Storage, TransactionConflictError, connect
+
+from .bank import OPENING, balances, open_bank, quick, require_sound, transfer
+from .inside import collect_garbage, drained, engine_of
+
+_ROOT = Path(__file__).parents[2]
+_ACCOUNTS = 12
+_KILLED = -9
+_TIMEOUT = 120
+
+
+@contextmanager
+def bank(url: str, accounts: int = _ACCOUNTS) -> Iterator[Storage]:
+    with connect(url) as storage:
+        open_bank(storage, accounts)
+        yield storage
+
+
+def killed(what: str, url: str, point: str, number: int = 1) -> None:
+    """Run a worker that must be killed at the point."""
+    command = [sys.executable, "-m", "tests.hbase.worker", what, url, point, str(number)]
+    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    assert ended.returncode == _KILLED, f"it did not come by {point}: {ended.stdout}{ended.stderr}"
+
+
+def write_on(storage: Storage, accounts: int = _ACCOUNTS) -> None:
+    """Write all rows that the dead process may have left intents in; then it, too, is cleaned up after."""
+    storage.run(lambda transaction: transfer(transaction, "next", 0, 1, 1), max_attempts=1_000)
+    storage.run(lambda transaction: transfer(transaction, "doomed or other", 1, 2, 2), max_attempts=1_000)
+    assert {"next", "doomed or other"} <= require_sound(storage, accounts)
+    while True:
+        report = collect_garbage(storage)
+        if report.pending == report.unfinalised == report.aborted == report.finalised == 0:
+            break
+    assert {"next", "doomed or other"} <= require_sound(storage, accounts)
+
+
+@pytest.mark.parametrize(
+    ("point", "number", "committed"),
+    [
+        ("after_record", 1, False),
+        ("after_intents", 1, False),
+        ("after_timestamp", 1, False),
+        ("after_readback", 1, False),
+        ("before_commit", 1, False),
+        ("after_commit", 1, True),
+        ("before_finalise", 1, True),
+        ("mid_finalise", 1, True),
+        ("mid_finalise", 4, True),
+        ("after_finalise", 1, True),
+        ("after_finalised", 1, True),
+    ],
+)
+def test_killed_in_a_commit(hbase_url: str, point: str, number: int, committed: bool) -> None:
+    """A transfer is there entirely, or not at all, from the moment its process dies; its rows can be written soon."""
+    url = quick(hbase_url)
+    with bank(url) as storage:
+        killed("transfer", url, point, number)
+        assert require_sound(storage, _ACCOUNTS) == ({"doomed"} if committed else set())
+        with connect(url) as other:
+            assert require_sound(other, _ACCOUNTS) == ({"doomed"} if committed else set())
+        write_on(storage)
+
+
+@pytest.mark.parametrize(("point", "number"), [("after_abort", 1), ("before_finalise", 1), ("mid_finalise", 2)])
+def test_killed_in_an_abort(hbase_url: str, point: str, number: int) -> None:
+    """What was aborted is never seen, however much of it was taken away."""
+    url = quick(hbase_url)
+    with bank(url) as storage:
+        killed("conflict", url, point, number)
+        assert require_sound(storage, _ACCOUNTS) == {"winner"}
+        write_on(storage)
+        assert "doomed" not in require_sound(storage, _ACCOUNTS)
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+@pytest.mark.parametrize(
+    "point", ["after_record", "after_intents", "after_timestamp", "after_readback", "before_commit"]
+)
+def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
+    """A transaction that stands still for longer than its lease is aborted by others, and learns that it was."""
+    url = quick(hbase_url)
+    stalled, go_on = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        if threading.current_thread().name == "stalling":
+            stalled.set()
+            go_on.wait(_TIMEOUT)
+
+    def commit() -> None:
+        threading.current_thread().name = "stalling"
+        transaction.commit()
+
+    with bank(url) as storage, connect(quick(hbase_url, housekeeping=1000)) as other, ThreadPoolExecutor(1) as pool:
+        transaction = other.transaction()
+        transfer(transaction, "stalled", 0, 1, 3)
+        failpoints[point] = stall
+        try:
+            committing = pool.submit(commit)
+            assert stalled.wait(_TIMEOUT)
+            del failpoints[point]
+            storage.run(lambda another: transfer(another, "faster", 0, 1, 1), max_attempts=1_000)
+            drained(storage)
+            while cleaned and collect_garbage(storage).aborted:
+                engine_of(other).session.beat()
+        finally:
+            go_on.set()
+        with pytest.raises(TransactionConflictError):
+            committing.result(_TIMEOUT)
+        assert require_sound(storage, _ACCOUNTS) == {"faster"}
+        other.run(lambda another: transfer(another, "stalled", 0, 1, 3))
+        assert require_sound(storage, _ACCOUNTS) == {"faster", "stalled"}
+        assert engine_of(other).session.floors <= 1
+
+
+@pytest.mark.parametrize(("point", "number"), [("before_gc", 1), ("mid_gc", 1), ("mid_gc", 3), ("after_gc", 1)])
+def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
+    """Versions that are half removed are none that anybody can read."""
+    # Nobody cleans up by himself: not this storage before the worker has died, nor the worker before it is told to.
+    by_hand = quick(hbase_url, housekeeping=1000)
+    with bank(by_hand) as storage, storage.transaction(read_only=True) as before:
+        found = balances(before)
+        killed("collect", by_hand, point, number)
+        assert require_sound(storage, _ACCOUNTS) == {f"t{number}" for number in range(6)}
+        assert balances(before) == found
+        before.rollback()
+        write_on(storage)
+
+
+@pytest.mark.parametrize(
+    ("point", "number", "committed"),
+    [
+        ("bulk_locked", 1, False),
+        ("bulk_placed", 1, False),
+        ("before_commit", 1, False),
+        ("after_commit", 1, True),
+        ("bulk_committed", 1, True),
+        ("mid_bulk_cleanup", 2, True),
+    ],
+)
+def test_killed_in_a_write_job(hbase_url: str, point: str, number: int, committed: bool) -> None:
+    """A job is there entirely or not at all, also when a part of its rows is in its place."""
+    accounts = 1_200
+    url = quick(hbase_url, lease=3)  # a job has to show life meanwhile, on a busy machine as well
+    with bank(url, accounts) as storage:
+        killed("job", url, point, number)
+        expected = {account: OPENING + (1 if account % 2 else -1) * committed for account in range(accounts)}
+        with storage.transaction(read_only=True) as transaction:
+            assert balances(transaction) == expected
+            banded = [
+                int(str(row["id"]))
+                for band in range(4)
+                for row in transaction.table("accounts").scan_index("band", band)
+            ]
+            assert sorted(banded) == list(range(accounts))
+        storage.run(
+            lambda transaction: transfer(transaction, "next", 0, 1, 1),
+            max_attempts=1_000,
+        )
+        while collect_garbage(storage).repaired:
+            pass
+        expected[0] -= 1
+        expected[1] += 1
+        with storage.transaction(read_only=True) as transaction:
+            assert balances(transaction) == expected

@@ -1,0 +1,255 @@
+"""Faults on the way to the gateway: the outcome that a commit reports is the truth, then and later."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from structable.backends.hbase.failpoints import failpoints
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Isolation,
+    Storage,
+    StorageUnavailableError,
+    TransactionConflictError,
+    connect,
+)
+
+from .bank import OPENING, account, balances, open_bank, quick, require_sound, transfer
+from .inside import collect_garbage, drained, engine_of
+from .proxy import Fault, Proxy
+from .shared import Place
+
+_ACCOUNTS = 4
+_BY_ITSELF = {"housekeeping": 1000, "session_timeout": 1000}
+"""A client that sends nothing but what it is told to: its requests can be counted."""
+
+
+@pytest.fixture
+def proxy(hbase_server: Place) -> Iterator[Proxy]:
+    if "=framed" in hbase_server.address or "=compact" in hbase_server.address:
+        pytest.skip("the proxy understands Thrift's binary protocol, unframed, alone")
+    with Proxy(hbase_server.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def direct(hbase_url: str) -> Iterator[Storage]:
+    """Connect past the proxy."""
+    with connect(quick(hbase_url, housekeeping=1000)) as storage:
+        open_bank(storage, _ACCOUNTS)
+        yield storage
+
+
+@pytest.fixture
+def storage(hbase_url: str, proxy: Proxy, direct: Storage) -> Iterator[Storage]:
+    with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=5, lease=60))) as storage:
+        require_sound(storage, _ACCOUNTS)
+        yield storage
+
+
+def attempt(storage: Storage, name: str, isolation: Isolation) -> bool | None:
+    """Make a transfer; return whether it was committed, and None if that cannot be known."""
+    try:
+        with storage.transaction(isolation) as transaction:
+            transfer(transaction, name, 0, 1, 1)
+    except CommitOutcomeUnknownError:
+        return None
+    except (TransactionConflictError, StorageUnavailableError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize(
+    ("fault", "late"),
+    [*((fault, "afterwards") for fault in Fault), (Fault.LATE, "meanwhile"), (Fault.TWICE, "meanwhile")],
+)
+def test_fault_at_each_request(
+    storage: Storage, direct: Storage, proxy: Proxy, fault: Fault, isolation: Isolation, late: str
+) -> None:
+    """Whatever goes wrong at whichever request of a transfer: what it reports is so, at once and for good."""
+    done: set[str] = set()
+    seen: list[str] = []
+    for number in itertools.count(1):
+        name = f"t{number}"
+        trap = proxy.trap(number, fault)
+        release = threading.Timer(0.05, trap.release)
+        if late == "meanwhile":
+            release.start()
+        outcome = attempt(storage, name, isolation)
+        assert outcome is not None, f"nothing hindered it to learn how {name} ended, after {trap.api}"
+        if outcome:
+            done.add(name)
+        assert require_sound(direct, _ACCOUNTS) == done, (number, trap.api)
+        drained(storage)
+        release.cancel()
+        trap.release()
+        assert require_sound(direct, _ACCOUNTS) == done, (number, trap.api)
+        if not trap.sprung:
+            break
+        seen.append(trap.api)
+        assert attempt(storage, f"{name}-again", isolation), (number, trap.api)
+        done.add(f"{name}-again")
+        drained(storage)
+    # The clock; reads; record, intents of two tables, timestamp, read-backs, decision; two tables' rows, and the end.
+    assert [api for api in seen if "get" not in api] == [
+        "checkAndPut",
+        *["mutateRowsTs"] * 2,
+        "atomicIncrement",
+        "checkAndPut",
+        *["mutateRowsTs"] * 2,
+        "checkAndPut",
+    ]
+    assert engine_of(storage).session.floors == 0
+    # Nobody's record or intent is left over.
+    while (report := collect_garbage(direct)).safe < report.clock:
+        engine_of(storage).session.beat()
+    while report.pending or report.unfinalised or report.aborted or report.finalised:
+        report = collect_garbage(direct)
+    assert require_sound(direct, _ACCOUNTS) == done
+
+
+@pytest.mark.parametrize("fault", [Fault.NEVER_SENT, Fault.NO_REPLY, Fault.LATE])
+def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: Proxy, fault: Fault) -> None:
+    """Where no gateway can be asked how a commit ended, it says so; the store is sound, and goes on."""
+    with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=1))) as storage:
+        require_sound(storage, _ACCOUNTS)
+        assert attempt(storage, "first", Isolation.SNAPSHOT)
+        drained(storage)
+        transaction = storage.transaction()
+        transfer(transaction, "lost", 0, 1, 1)
+        proxy.refuse()
+        trap = proxy.trap(7, fault)
+        with pytest.raises(CommitOutcomeUnknownError):
+            transaction.commit()
+        assert trap.api == "checkAndPut"
+        proxy.accept()
+        trap.release()
+        found = require_sound(direct, _ACCOUNTS)
+        assert found == ({"first"} if fault is Fault.NEVER_SENT else {"first", "lost"})
+        direct.run(lambda other: transfer(other, "next", 0, 1, 1), max_attempts=1_000)
+        assert require_sound(direct, _ACCOUNTS) == {*found, "next"}
+        assert attempt(storage, "last", Isolation.SNAPSHOT)
+        assert engine_of(storage).session.floors <= 1
+
+
+def test_no_connection_leaks(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
+    """After many losses at random places all is sound, and what is open is in the pool, and works."""
+    with connect(proxy.url(quick(hbase_url, pool_size=6, session_timeout=60))) as storage:
+        stop = threading.Event()
+
+        def work(worker: int) -> tuple[set[str], set[str]]:
+            done: set[str] = set()
+            refused: set[str] = set()
+            number = 0
+            while not stop.is_set() or not done:
+                number += 1
+                outcome = attempt(storage, f"{worker}-{number}", Isolation.SERIALIZABLE)
+                if outcome is not None:
+                    (done if outcome else refused).add(f"{worker}-{number}")
+            return done, refused
+
+        with ThreadPoolExecutor(3) as pool:
+            workers = [pool.submit(work, worker) for worker in range(3)]
+            for _ in range(30):
+                proxy.cut_all()
+                require_sound(direct, _ACCOUNTS)
+            stop.set()
+            ended = [worker.result() for worker in workers]
+        found = require_sound(direct, _ACCOUNTS)
+        assert set().union(*(done for done, _ in ended)) <= found
+        assert not set().union(*(refused for _, refused in ended)) & found
+        drained(storage)
+        open_at_once = [iter(storage.table("accounts").scan()) for _ in range(4)]
+        assert [int(str(next(rows)["id"])) for rows in open_at_once] == [0] * 4
+        assert [len(list(rows)) for rows in open_at_once] == [_ACCOUNTS - 1] * 4
+        del open_at_once
+        proxy.wait_until_open(6)
+        assert engine_of(storage).session.floors == 0
+    proxy.wait_until_open(0)
+    while (report := collect_garbage(direct)).pending or report.unfinalised or report.aborted or report.finalised:
+        require_sound(direct, _ACCOUNTS)
+    assert require_sound(direct, _ACCOUNTS) == found
+
+
+def test_closing_without_a_gateway(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
+    """A storage is closed although its gateway is gone, with a commit that is not yet in its place."""
+    with connect(proxy.url(quick(hbase_url, timeout=3_600, finalisation_delay=3_600))) as storage:
+        assert attempt(storage, "last", Isolation.SNAPSHOT)
+        proxy.refuse()
+        proxy.cut_all()
+    assert not [thread for thread in threading.enumerate() if thread.name == "structable-leaving"]
+    proxy.accept()
+    direct.run(lambda transaction: transfer(transaction, "next", 0, 1, 1))
+    while (report := collect_garbage(direct)).unfinalised or report.finalised:
+        assert require_sound(direct, _ACCOUNTS) == {"last", "next"}
+
+
+@pytest.mark.parametrize(("fault", "step"), [(fault, 1 if fault is Fault.NO_REPLY else 3) for fault in Fault])
+def test_fault_at_each_request_of_a_job(
+    storage: Storage, direct: Storage, proxy: Proxy, fault: Fault, step: int
+) -> None:
+    """A write job is committed as a whole or not at all, as it reports; it is committed by another call if not."""
+    types = pa.schema([("id", pa.int32()), ("balance", pa.int64()), ("band", pa.int64())])
+    before = OPENING
+    for number in itertools.count(1, step):
+        rows = [account(one, OPENING + number) for one in range(_ACCOUNTS)]
+        job = storage.begin_write("accounts", mode="upsert", job_id=f"job{number}")
+        staged = [storage.stage(job, 0, 0, [pa.RecordBatch.from_pylist(rows, types)])]
+        trap = proxy.trap(number, fault)
+        found = None
+        try:
+            storage.commit_write(job, staged)
+            found = OPENING + number
+        except CommitOutcomeUnknownError as error:
+            raise AssertionError(f"nothing hindered it to learn how {number}, {trap.api}, ended") from error
+        except (TransactionConflictError, StorageUnavailableError):
+            found = before
+        with direct.transaction(read_only=True) as transaction:
+            assert set(balances(transaction).values()) == {found}, (number, trap.api)
+        trap.release()
+        with direct.transaction(read_only=True) as transaction:
+            assert set(balances(transaction).values()) == {found}, (number, trap.api)
+        storage.commit_write(job, staged)
+        before = OPENING + number
+        with direct.transaction(read_only=True) as transaction:
+            assert set(balances(transaction).values()) == {before}, (number, trap.api)
+            band = list(transaction.table("accounts").scan_index("band", before % 4))
+            assert len(band) == _ACCOUNTS, (number, trap.api)
+        if not trap.sprung:
+            break
+    assert number > 10
+    assert engine_of(storage).session.floors == 0
+
+
+def test_nothing_can_be_changed(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
+    """Where HBase is read but not written, commits and those who meet them give up in the end."""
+    with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=1, lease=60))) as storage:
+        require_sound(storage, _ACCOUNTS)
+        transaction = storage.transaction()
+        transfer(transaction, "lost", 0, 1, 1)
+
+        def deny() -> None:
+            proxy.denied = "checkAndPut"
+
+        failpoints["before_commit"] = deny
+        try:
+            with pytest.raises(CommitOutcomeUnknownError):
+                transaction.commit()
+            with pytest.raises(StorageUnavailableError), storage.transaction(read_only=True) as reader:
+                balances(reader)  # which has to make the pending one commit later
+            with pytest.raises(StorageUnavailableError), storage.transaction() as writer:
+                writer.table("accounts").upsert(account(0, 1))
+        finally:
+            failpoints.clear()
+            proxy.denied = ""
+        assert require_sound(direct, _ACCOUNTS) == set()
+        direct.run(lambda other: transfer(other, "next", 0, 1, 1), max_attempts=1_000)
+        assert require_sound(storage, _ACCOUNTS) == {"next"}
+        assert attempt(storage, "last", Isolation.SERIALIZABLE)

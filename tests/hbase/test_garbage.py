@@ -1,0 +1,419 @@
+"""What is removed, and what is not: versions, records and rows, as HBase itself holds them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+
+import pytest
+
+from structable.backends.hbase.failpoints import failpoints
+from structable.backends.hbase.layout import STATE, session_row
+from structable.backends.hbase.session import DEAD
+from structable.spi import (
+    Field,
+    Range,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    TransactionClosedError,
+    TransactionConflictError,
+    connect,
+)
+
+from .bank import quick
+from .inside import collect_garbage, drained, engine_of
+from .shared import Place
+
+TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
+_MANY = 1_000_000
+_FAR = 2**62
+UPDATES = int(os.environ.get("STRUCTABLE_TEST_HOT_UPDATES", "2000"))
+"""Of one row; 10,000 take minutes on two cores that other tests share."""
+
+
+@pytest.fixture
+def storage(hbase_url: str) -> Iterator[Storage]:
+    with connect(quick(hbase_url)) as storage:
+        storage.admin.create(TABLE)
+        yield storage
+
+
+@pytest.fixture
+def armed() -> Iterator[dict[str, object]]:
+    yield failpoints  # type: ignore[misc]
+    failpoints.clear()
+
+
+def write(storage: Storage, value: int, rows: int = 5) -> None:
+    storage.run(
+        lambda transaction: transaction.table("t").upsert_many(
+            {"k": number, "n": value, "s": f"s{value}"} for number in range(rows)
+        )
+    )
+
+
+def values(rows: object) -> list[object]:
+    return [row["n"] for row in rows]  # type: ignore[attr-defined]
+
+
+def sweep(storage: Storage) -> None:
+    """Collect until there is nothing left of any transaction."""
+    drained(storage)
+    while (report := collect_garbage(storage)).pending or report.unfinalised or report.aborted or report.finalised:
+        pass
+
+
+class Cells:
+    """What HBase itself holds of a prefix."""
+
+    def __init__(self, place: Place, prefix: str) -> None:
+        self._place = place
+        self._prefix = prefix
+
+    def versions(self, before: int = _FAR) -> dict[tuple[str, bytes], int]:
+        """Return how many versions there are of each row of the user's tables, below a timestamp."""
+        found = {}
+        with closing(self._place.connection()) as connection:
+            for name in self.tables(connection):
+                table = connection.table(name)
+                for row, _ in table.scan(timestamp=before):
+                    if row != b"\0":
+                        cells = table.cells(row, b"x:v", versions=_MANY, timestamp=before)
+                        found[name, row] = len(cells)
+        return found
+
+    def tables(self, connection: object) -> list[str]:
+        names = [name.decode() for name in connection.tables()]  # type: ignore[attr-defined]
+        return [name for name in names if name.startswith(self._prefix) and name[-8:].isdigit()]
+
+    def intents(self) -> int:
+        """Return how many intents there are."""
+        with closing(self._place.connection()) as connection:
+            return sum(
+                column.startswith(b"x:i")
+                for name in self.tables(connection)
+                for _, cells in connection.table(name).scan()
+                for column in cells
+            )
+
+    def intent_columns(self) -> set[bytes]:
+        """Return the columns that intents are in."""
+        with closing(self._place.connection()) as connection:
+            return {
+                column
+                for name in self.tables(connection)
+                for _, cells in connection.table(name).scan()
+                for column in cells
+                if column.startswith(b"x:i")
+            }
+
+    def records(self) -> list[bytes]:
+        """Return the rows of transactions' records, whatever is left in them."""
+        with closing(self._place.connection()) as connection:
+            table = connection.table(f"{self._prefix}_tx")
+            return [row for row, _ in table.scan(row_start=b"s", row_stop=b"t") if row != b"sessions"]
+
+    def is_over(self, session: bytes) -> bool:
+        """Tell whether a session was declared dead, by whomever, or is gone since."""
+        with closing(self._place.connection()) as connection:
+            found = connection.table(f"{self._prefix}_tx").row(session_row(session))
+        return bool(found.get(STATE, DEAD) == DEAD)
+
+
+@pytest.fixture
+def cells(hbase_server: Place, hbase_prefix: str) -> Cells:
+    return Cells(hbase_server, hbase_prefix)
+
+
+def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
+    """An open snapshot reads what it began with, whoever cleans up."""
+    write(storage, 0)
+    with connect(quick(hbase_url)) as other:
+        mine, others = storage.transaction(read_only=True), other.transaction(read_only=True)
+        for transaction in (mine, others):
+            assert transaction.table("t").count() == 5  # its snapshot is taken when it is first needed
+        for value in range(1, 6):
+            write(storage, value)
+            storage.table("t").delete((0,))
+            drained(storage)
+            collect_garbage(storage)
+            collect_garbage(other)
+            for transaction in (mine, others):
+                assert values(transaction.table("t").scan()) == [0] * 5
+                assert values(transaction.table("t").scan_index("s", "s0")) == [0] * 5
+        mine.rollback()
+        others.rollback()
+
+
+def test_plan_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
+    """So does a plan, in whatever process its splits are read; once it is closed, they say so."""
+    write(storage, 0)
+    with storage.plan_scan("t", splits=2) as plan, connect(quick(hbase_url)) as other:
+        for value in range(1, 4):
+            write(other, value)
+            drained(other)
+            collect_garbage(other)
+            collect_garbage(storage)
+            found = [n for split in plan.splits for batch in other.read_split(split) for n in batch["n"].to_pylist()]
+            assert found == [0] * 5
+        plan.close()
+        write(other, 9)
+        collect_garbage(other)
+        with pytest.raises(TransactionClosedError):
+            [list(other.read_split(split)) for split in plan.splits]
+
+
+def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cells) -> None:
+    """A process that others took for dead is told so where it reads, scans or commits, and works on with new ones."""
+    write(storage, 0)
+    with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
+        snapshot, scanning, writing = other.transaction(), other.transaction(), other.transaction()
+        rows = scanning.table("t").scan()
+        assert values(snapshot.table("t").scan()) == [0] * 5
+        writing.table("t").upsert({"k": 9, "n": 9})
+        engine_of(other)._housekeeping.stop(60)
+        drained(storage)
+        session = engine_of(other).session.id
+        while not cells.is_over(session):
+            collect_garbage(storage)  # or the storage's own housekeeping, which may find it dead first
+        write(storage, 1)
+        sweep(storage)
+        with pytest.raises(TransactionConflictError, match="too old"):
+            snapshot.table("t").read((1,))
+        with pytest.raises(TransactionConflictError, match="too old"):
+            list(rows)
+        with pytest.raises(TransactionConflictError, match="too old"):
+            writing.commit()
+        assert values(other.table("t").scan()) == [1] * 5
+        write(other, 2)
+        assert values(storage.table("t").scan()) == [2] * 5
+        drained(other)
+    sweep(storage)
+    assert set(cells.versions().values()) == {1}
+
+
+def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
+    """What was deleted is read at no timestamp that anybody may ask for, and nothing of it stays in HBase."""
+    write(storage, 1)
+    write(storage, 2)
+    storage.run(lambda transaction: [transaction.table("t").delete((number,)) for number in range(4)])
+    sweep(storage)
+    session = engine_of(storage).session
+    # The row and its index entry of the one that is left.
+    assert sorted(cells.versions().values()) == [1, 1]
+    for timestamp in range(session.clock - 20, session.clock + 2):
+        assert len(cells.versions(timestamp)) in (0, 2)
+    assert values(storage.table("t").scan()) == [2]
+    storage.table("t").insert({"k": 0, "n": 7, "s": "again"})
+    assert values(storage.table("t").scan()) == [7, 2]
+    assert list(storage.table("t").scan_index("s", "s1")) == []
+    storage.table("t").delete_all(Range())
+    sweep(storage)
+    assert cells.versions() == {}
+
+
+def test_records_go(storage: Storage, cells: Cells) -> None:
+    """Nothing is left of transactions large and small, committed and aborted: no record, no write set, no intent."""
+    write(storage, 1, rows=300)  # its write set does not fit the status
+    for value in range(5):
+        write(storage, value)
+    for _ in range(3):
+        loser = storage.transaction()
+        loser.table("t").upsert_many({"k": number, "n": -1} for number in range(300))
+        write(storage, 7)
+        with pytest.raises(TransactionConflictError):
+            loser.commit()
+    storage.table("t").increment((1,), "n", 5)
+    sweep(storage)
+    assert cells.records() == []
+    assert cells.intents() == 0
+    assert set(cells.versions().values()) == {1}
+
+
+@pytest.mark.timeout(900)  # on a machine that does much else
+def test_hot_key(storage: Storage, cells: Cells) -> None:
+    """However often a row is written, by increments and by overwrites, its versions stay few."""
+    write(storage, 0, rows=1)
+    counters, each, rewrites = 4, UPDATES * 94 // 400, UPDATES * 6 // 100
+    most: list[int] = []
+
+    def count() -> None:
+        for _ in range(each):
+            storage.table("t").increment((0,), "n")
+
+    def rewrite() -> None:
+        for value in range(rewrites):
+            storage.table("t").upsert({"k": 0, "s": f"s{value % 3}"})
+
+    with ThreadPoolExecutor(counters) as pool:
+        for work, threads in ((count, counters), (rewrite, 1)):
+            running = [pool.submit(work) for _ in range(threads)]
+            while wait(running, timeout=0.5).not_done:
+                most.append(max(cells.versions().values()))
+            for one in running:
+                one.result()
+    assert values(storage.table("t").scan()) == [each * counters]
+    # As many as were committed in a few rounds of the janitor, early and late alike, however long the load lasts.
+    assert max(most) < 500
+    sweep(storage)
+    # A deleted index entry is gone: only the row, its marker's last version and one entry are left.
+    assert set(cells.versions().values()) == {1}
+    assert len(cells.versions()) == 2
+    assert cells.records() == []
+
+
+def test_intents_share_columns(storage: Storage, cells: Cells, armed: dict[str, object]) -> None:
+    """Of transactions one after another every second has the same column: deleted ones are slow to pass for readers."""
+    write(storage, 0, rows=1)
+    drained(storage)
+    columns: set[bytes] = set()
+    armed["before_finalise"] = lambda: columns.update(cells.intent_columns())
+    for value in range(10):
+        storage.table("t").increment((0,), "n")
+        drained(storage)
+        write(storage, value)
+        drained(storage)
+    assert len(columns) <= 2
+
+
+def test_column_of_a_later_transaction(storage: Storage) -> None:
+    """A transaction that began before a column was emptied does not take it: its intents would be hidden there."""
+    write(storage, 0, rows=2)
+    drained(storage)
+    with storage.transaction() as early:
+        assert values(early.table("t").scan()) == [0, 0]
+        for _ in range(3):
+            storage.table("t").increment((0,), "n")
+            drained(storage)
+        early.table("t").increment((0,), "n", 10)
+        early.table("t").upsert({"k": 1, "n": 5})
+    assert values(storage.table("t").scan()) == [13, 5]
+
+
+def test_increments_of_several_processes_in_one_batch(
+    storage: Storage, hbase_url: str, armed: dict[str, object]
+) -> None:
+    """Every snapshot has the increments up to it, also those between two that are finalised together."""
+    write(storage, 0, rows=1)
+    drained(storage)
+    inside, go_on = threading.Event(), threading.Event()
+    mine = "structable-finaliser"
+    with connect(quick(hbase_url)) as other, connect(quick(hbase_url)) as reader, ExitStack() as snapshots:
+        first = engine_of(storage).finaliser
+
+        def pause() -> None:
+            thread = threading.current_thread()
+            if thread.name == mine and thread is first._thread:
+                inside.set()
+                go_on.wait(60)
+
+        armed["before_finalise"] = pause
+        taken = []
+        try:
+            for number in range(12):
+                # The first alone and with nothing in between, then by turns; those of the other are in their places.
+                (other if number % 3 == 2 else storage).table("t").increment((0,), "n", 10**number)
+                assert number or inside.wait(60)
+                drained(other)
+                snapshot = snapshots.enter_context(reader.transaction(read_only=True))
+                taken.append((snapshot, int("1" * (number + 1))))
+                assert values(snapshot.table("t").scan()) == [taken[-1][1]]
+        finally:
+            go_on.set()
+        drained(storage)
+        for snapshot, total in taken:
+            assert values(snapshot.table("t").scan()) == [total]
+
+
+def test_long_round_of_the_janitor(storage: Storage, hbase_url: str, armed: dict[str, object]) -> None:
+    """However long a round takes, the session of its process stays alive."""
+    write(storage, 1)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        if threading.current_thread().name == "structable-housekeeping":
+            inside.set()
+            go_on.wait(60)
+
+    with connect(quick(hbase_url, housekeeping=1000)) as other, storage.transaction(read_only=True) as snapshot:
+        armed["before_gc"] = pause
+        assert inside.wait(60)
+        session = engine_of(storage).session
+        assert values(snapshot.table("t").scan()) == [1] * 5
+        write(other, 2)
+        # Others look for as long as it would take to find it dead.
+        seen = session._raw
+        while session._raw == seen:
+            assert collect_garbage(other).dead_sessions == 0
+        beats = {session._raw}
+        while len(beats) < 12:  # six for each time-out
+            assert collect_garbage(other).dead_sessions == 0
+            beats.add(session._raw)
+        assert values(snapshot.table("t").scan()) == [1] * 5
+        go_on.set()
+    assert not session.over
+
+
+@pytest.mark.parametrize("point", ["before_finalise", "before_gc"])
+def test_background_threads_survive(
+    storage: Storage, cells: Cells, armed: dict[str, object], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """An error that nobody expected ends neither the finaliser nor the janitor, and is told."""
+    told: list[threading.ExceptHookArgs] = []
+    reported = threading.Event()
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        told.append(args)
+        reported.set()
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+
+    def fail() -> None:
+        raise RuntimeError("nobody expected this")
+
+    armed[point] = fail
+    write(storage, 1)
+    assert reported.wait(60)
+    del armed[point]
+    assert str(told[0].exc_value) == "nobody expected this"
+    write(storage, 2)
+    drained(storage)
+    # What could not be finalised by its owner is by the janitor; both go on by themselves.
+    while cells.records():
+        pass
+    assert values(storage.table("t").scan()) == [2] * 5
+    assert set(cells.versions().values()) == {1}
+
+
+def test_paused_process_goes_on(storage: Storage, hbase_url: str) -> None:
+    """A process that was stopped for long, but that nobody took for dead meanwhile, goes on at once."""
+    write(storage, 1)
+    with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
+        engine = engine_of(other)
+        snapshot = other.transaction(read_only=True)
+        engine._housekeeping.stop(60)
+        engine.session._good_until = 0.0
+        assert values(snapshot.table("t").scan()) == [1] * 5
+        write(other, 2)
+        snapshot.rollback()
+
+
+def test_closed_storage_leaves_no_thread(hbase_url: str) -> None:
+    """Neither threads nor connections outlive a storage, however it was used."""
+    before = set(threading.enumerate())
+    with connect(quick(hbase_url)) as storage:
+        storage.admin.create(TABLE)
+        write(storage, 1)
+        left_open = storage.transaction()
+        left_open.table("t").upsert({"k": 1, "n": 5})
+        rows = storage.table("t").scan()
+        next(rows)
+    assert {thread for thread in threading.enumerate() if thread.name.startswith("structable")} <= before
+    with pytest.raises(StorageUnavailableError):
+        left_open.commit()
+    with pytest.raises(StorageUnavailableError):
+        list(rows)

@@ -1,0 +1,90 @@
+"""The transaction protocol, run with random interleavings and faults, and the checker, run on protocols with a bug."""
+
+from __future__ import annotations
+
+import pytest
+
+from .simulation.cluster import HOT, PATIENT, RACES, STORAGE, Bug, Mode, World
+from .simulation.history import Violation
+from .simulation.run import simulate
+
+SEEDS = 500
+CHUNK = 125
+WORLDS = {"races": RACES, "storage": STORAGE, "hot": HOT, "patient": PATIENT}
+CHUNKS = [(name, first) for name in ("races", "storage") for first in range(0, SEEDS, CHUNK)]
+CHUNKS += [("hot", 0), ("patient", 0)]
+
+
+@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name.lower())
+@pytest.mark.parametrize(
+    ("world", "first"),
+    [(WORLDS[name], first) for name, first in CHUNKS],
+    ids=[f"{name}-{first}" for name, first in CHUNKS],
+)
+def test_no_promise_is_broken(world: World, mode: Mode, first: int) -> None:
+    commits = aborts = 0
+    for seed in range(first, first + CHUNK):
+        try:
+            counts = simulate(world, mode, seed)
+        except Violation as violation:
+            pytest.fail(f"seed {seed}: {violation}")
+        commits += counts.commits
+        aborts += counts.aborts
+        assert (counts.collected > 0) <= world.collects
+    assert commits > 10 * CHUNK
+    assert aborts > 5 * CHUNK
+
+
+# The worlds in which a bug can show, and the number of seeds within which it must.
+PLANTED = [
+    (Bug.READER_DOES_NOT_PUSH, RACES, 20),
+    (Bug.READER_DOES_NOT_PUSH, STORAGE, 20),
+    (Bug.ABSENT_STATUS_IS_IGNORED, RACES, 100),
+    (Bug.NO_READ_BACK, RACES, 10),
+    (Bug.NO_READ_BACK, STORAGE, 10),
+    (Bug.COMMIT_TIMESTAMPS_FROM_RANGES, RACES, 10),
+    (Bug.COMMIT_TIMESTAMPS_FROM_RANGES, STORAGE, 10),
+    (Bug.LOST_REPLY_IS_AN_ABORT, RACES, 40),
+    (Bug.LOST_REPLY_IS_AN_ABORT, STORAGE, 40),
+    (Bug.READS_ARE_NOT_VALIDATED, RACES, 20),
+    (Bug.READS_ARE_NOT_VALIDATED, STORAGE, 20),
+    (Bug.MARKERS_ARE_NOT_VALIDATED, RACES, 20),
+    (Bug.MARKERS_ARE_NOT_VALIDATED, STORAGE, 20),
+    (Bug.MARKERS_ARE_NOT_VALIDATED_AGAIN, RACES, 100),
+    (Bug.MARKERS_ARE_NOT_VALIDATED_AGAIN, STORAGE, 100),
+    (Bug.INTENT_DELETED_BEFORE_PUT, RACES, 20),
+    (Bug.INTENT_DELETED_BEFORE_PUT, STORAGE, 20),
+    (Bug.INCREMENT_CREATES_NO_INDEX_ENTRY, RACES, 10),
+    (Bug.INCREMENT_CREATES_NO_INDEX_ENTRY, STORAGE, 10),
+    (Bug.BULK_READS_BEFORE_ITS_LOCK, RACES, 30),
+    (Bug.BULK_READS_BEFORE_ITS_LOCK, STORAGE, 30),
+    (Bug.BULK_KEEPS_PENDING, RACES, 50),
+    (Bug.BULK_KEEPS_PENDING, STORAGE, 50),
+    (Bug.BULK_INTENT_AT_LOCK, RACES, 200),
+    (Bug.BULK_INTENT_AT_LOCK, STORAGE, 200),
+    (Bug.MERGE_DOES_NOT_PUSH, STORAGE, 200),
+    (Bug.MERGE_FORGETS_LAST_WRITE, STORAGE, 500),
+    (Bug.BOUND_IGNORES_PENDING, STORAGE, 200),
+    (Bug.COLLECTS_BELOW_FLOORS, PATIENT, 20),
+    (Bug.LANE_IS_LEFT_TOO_EARLY, RACES, 10),
+    (Bug.LANE_IS_LEFT_TOO_EARLY, STORAGE, 10),
+    (Bug.LANE_HIDES_INTENTS, HOT, 100),
+    (Bug.FINALISER_TAKES_ANY_INTENT_OF_A_LANE, RACES, 100),
+    (Bug.BATCH_HAS_ONE_BASE, HOT, 200),
+]
+
+
+@pytest.mark.parametrize(
+    ("bug", "world", "seeds"),
+    PLANTED,
+    ids=[f"{bug.name.lower()}-{name}" for bug, world, _ in PLANTED for name in WORLDS if WORLDS[name] is world],
+)
+def test_planted_bug_is_found(bug: Bug, world: World, seeds: int) -> None:
+    mode = Mode.SERIALIZABLE if bug is Bug.READS_ARE_NOT_VALIDATED else Mode.SNAPSHOT
+
+    def run_all() -> None:
+        for seed in range(seeds):
+            simulate(world, mode, seed, bug)
+
+    with pytest.raises(Violation):
+        run_all()

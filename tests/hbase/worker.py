@@ -1,0 +1,115 @@
+"""Clients of the bank that are killed: each runs in a process of its own, `python -m tests.hbase.worker WHAT URL ...`.
+
+    transfer URL POINT NUMBER    one transfer, killed when it comes by a failpoint for the NUMBERth time
+    conflict URL POINT NUMBER    one that another transaction makes abort
+    job URL POINT NUMBER         a write job
+    collect URL POINT NUMBER     transfers, and a round of the janitor
+    load URL NAME                transfers until it is killed; prints each when it is acknowledged
+
+All but the last print what they have done once they live on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+
+from structable.backends.hbase.failpoints import failpoints
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Isolation,
+    Storage,
+    StorageUnavailableError,
+    TransactionConflictError,
+    connect,
+)
+
+from .bank import OPENING, account, transfer
+from .inside import collect_garbage, drained
+
+JOB = "job"
+
+
+def _die_at(point: str, number: int) -> None:
+    """End this process as kill -9 does, when it comes by the point for the `number`th time."""
+    seen = itertools.count(1)
+
+    def reached() -> None:
+        if next(seen) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    failpoints[point] = reached
+
+
+def _transfer(storage: Storage, arm: Callable[[], None]) -> None:
+    with storage.transaction(Isolation.SERIALIZABLE) as transaction:
+        transfer(transaction, "doomed", 0, 1, 3)
+        arm()
+    drained(storage)
+
+
+def _conflict(storage: Storage, arm: Callable[[], None]) -> None:
+    transaction = storage.transaction()
+    transfer(transaction, "doomed", 0, 1, 3)
+    storage.run(lambda other: transfer(other, "winner", 1, 2, 1))
+    drained(storage)
+    arm()
+    try:
+        transaction.commit()
+    except TransactionConflictError:
+        drained(storage)
+
+
+def _job(storage: Storage, arm: Callable[[], None]) -> None:
+    import pyarrow as pa
+
+    rows = [account(number, OPENING + (1 if number % 2 else -1)) for number in range(storage.table("accounts").count())]
+    types = pa.schema([("id", pa.int32()), ("balance", pa.int64()), ("band", pa.int64())])
+    job = storage.begin_write("accounts", mode="upsert", job_id=JOB)
+    staged = storage.stage(job, 0, 0, [pa.RecordBatch.from_pylist(rows, types)])
+    arm()
+    storage.commit_write(job, [staged])
+
+
+def _collect(storage: Storage, arm: Callable[[], None]) -> None:
+    for number in range(6):
+        with storage.transaction() as transaction:
+            transfer(transaction, f"t{number}", number, number + 1, 1)
+    drained(storage)
+    arm()
+    while collect_garbage(storage).removed == 0:
+        pass
+
+
+def _load(storage: Storage, name: str) -> None:
+    chance = random.Random(name)
+    accounts = storage.table("accounts").count()
+    for number in itertools.count():
+        source, target = chance.sample(range(accounts), 2)
+        level = chance.choice(list(Isolation))
+        try:
+            with storage.transaction(level) as transaction:
+                transfer(transaction, f"{name}-{number}", source, target, chance.randint(1, 3))
+        except (TransactionConflictError, CommitOutcomeUnknownError, StorageUnavailableError):
+            continue
+        print(f"{name}-{number}", flush=True)
+
+
+def main(what: str, url: str, *rest: str) -> None:
+    """Do what the arguments say."""
+    with connect(url) as storage:
+        if what == "load":
+            _load(storage, *rest)
+            return
+        {"transfer": _transfer, "conflict": _conflict, "job": _job, "collect": _collect}[what](
+            storage, lambda: _die_at(rest[0], int(rest[1]))
+        )
+        print("alive", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
