@@ -1,11 +1,11 @@
-# Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, and Java and PostgreSQL's
-# server by apt.
+# Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, Java, PostgreSQL's server
+# and Maven by apt, and HBase by Maven.
 BIN := .venv/bin
 WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format postgresql venv java clean
+.PHONY: help demo test bench lint format postgresql hbase venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -15,11 +15,13 @@ demo: venv java ## the main job: flights into LevelDB or ARGS="--url URL", servi
 
 test: venv java ## every test; narrow it with ARGS="tests/test_docs.py -k readme"
 	@tools/postgresql server
+	@tools/hbase
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 bench: venv java ## measure each speed promise against its raw floor
 	@tools/postgresql server
 	@tools/postgresql jdbc
+	@tools/hbase
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 lint: venv ## style, types, and the arrows between the folders
@@ -35,6 +37,10 @@ format: venv ## let ruff correct what it can
 postgresql: venv ## a PostgreSQL server to try things on, until Ctrl-C
 	@tools/postgresql server
 	@$(BIN)/python -m tests.postgresql.server
+
+hbase: venv java ## an HBase server with its Thrift gateway to try things on, until Ctrl-C
+	@tools/hbase
+	@$(BIN)/python -m tests.hbase.server
 
 venv: ## .venv with structable, editable, and the pinned versions of constraints.txt
 	@tools/setup

@@ -20,7 +20,7 @@ from .measuring import Measurement, Scale
 from .rows import TABLE, make_rows, specification
 from .stores import url_of
 
-__all__ = ["measure"]
+__all__ = ["measure", "status"]
 
 AREA = "memory"
 _GOAL = 400.0
@@ -58,14 +58,14 @@ def _peak(pipe: Connection, url: str, work: Work, rows: int) -> None:
     with connect(url) as storage:
         storage.table(TABLE).read(("nobody", 0))
         list(rows_to_batches(specification(), make_rows(1)))
-        before = _status("VmRSS")
+        before = status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
         found = work(storage, rows)
         assert found == rows, f"{found:,} rows instead of {rows:,}"
-        pipe.send((_status("VmHWM") - before) / 1024)
+        pipe.send((status("VmHWM") - before) / 1024)
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
     """Return a figure of this process in KiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import QUICK, Measurement, Scale
 
-AREAS = ("points", "bulk", "scans", "group_commit", "client", "postgresql", "spark", "memory")
+AREAS = ("points", "bulk", "scans", "group_commit", "client", "postgresql", "hbase", "spark", "memory")
 
 
 class Area(Protocol):
@@ -90,7 +90,8 @@ def _table(area: str, measured: Iterable[Measurement]) -> Table:
 
 
 def _machine() -> str:
-    drivers = ", ".join(f"{name} {version(name)}" for name in ("plyvel", "psycopg", "numpy", "pyarrow", "pyspark"))
+    packages = ("plyvel", "psycopg", "adbc-driver-postgresql", "happybase", "numpy", "pyarrow", "pyspark")
+    drivers = ", ".join(f"{name} {version(name)}" for name in packages)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return f"{platform.platform()}, {os.cpu_count()} cores, load {load}, Python {platform.python_version()}, {drivers}"
 

@@ -9,7 +9,8 @@ from importlib.metadata import version
 import pytest
 from hypothesis import settings
 
-# Several folders test on PostgreSQL, and pytest finds a fixture only in a conftest above.
+# Several folders test on the stores that are servers, and pytest finds a fixture only in a conftest above.
+from tests.hbase.fixtures import hbase_prefix, hbase_server, hbase_sweeper, hbase_url, start_hbase  # noqa: F401
 from tests.postgresql.fixtures import (  # noqa: F401
     postgresql_conninfo,
     postgresql_schema,
@@ -35,6 +36,7 @@ def pytest_report_header() -> list[str]:
     """Name the versions that a failure may depend on."""
     names = (
         "adbc-driver-postgresql",
+        "happybase",
         "hypothesis",
         "numpy",
         "plyvel",

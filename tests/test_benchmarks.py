@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sessions import JDBC_DRIVER
+from tests.hbase.shared import URL_VARIABLE as HBASE_URL_VARIABLE
 from tests.postgresql.shared import URL_VARIABLE
 
 ROOT = Path(__file__).parent.parent
@@ -20,6 +21,7 @@ GOALS = {
     "group_commit": [0.35],
     "client": [3.0, 3.0, 0.5, 0.5],
     "postgresql": [1.1, 0.75, 1.1, 0.5, 0.25, 1.1, 0.9, 1.0, 1.0],
+    "hbase": [1.3, 1.5, 1.3, 4.5, 3.0, 0.5],
     "spark": [2.5],
     "memory": [400.0, 400.0, 400.0, 400.0],
 }
@@ -36,6 +38,8 @@ def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureReques
         environment[URL_VARIABLE] = request.getfixturevalue("postgresql_conninfo")
         if not JDBC_DRIVER.exists():
             goals = goals[:-3]  # Spark's, which has no floor then
+    if area == "hbase":
+        environment[HBASE_URL_VARIABLE] = request.getfixturevalue("hbase_server").address
     figures = tmp_path / "figures.json"
     arguments = ["--quick", "--only", area, "--json", str(figures), "--folder", str(tmp_path)]
     command = [sys.executable, str(ROOT / "benchmarks" / "run.py"), *arguments]
