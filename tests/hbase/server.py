@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Gateway", "Server", "ServerFailedError"]
 
+_QUICK = Path(__file__).with_name("Quick.java")
+_HEAP = "4g"  # of HBase: its metrics keep up to half a megabyte of every table that was dropped
 _PATIENCE = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
 _ATTEMPTS = 3  # at ports that nobody took between their choice and the server's start
 
@@ -37,7 +39,7 @@ _ATTEMPTS = 3  # at ports that nobody took between their choice and the server's
 class _Machine:
     """One JVM: its folder holds its settings, its log and its process id."""
 
-    def __init__(self, folder: Path, main: Sequence[str], heap: str) -> None:
+    def __init__(self, folder: Path, main: Sequence[str], heap: str = "256m") -> None:
         self.folder = folder
         self._main = main
         self._heap = heap
@@ -99,14 +101,12 @@ class Gateway:
         Its transport and its protocol.
     """
 
-    def __init__(
-        self, folder: Path, port: int, *, framed: bool = False, compact: bool = False, heap: str = "256m"
-    ) -> None:
+    def __init__(self, folder: Path, port: int, *, framed: bool = False, compact: bool = False) -> None:
         self.port = port
         self.framed = framed
         self.compact = compact
         main = ["org.apache.hadoop.hbase.thrift.ThriftServer", "start", "-p", str(port)]
-        self._machine = _Machine(folder / f"gateway-{port}", main, "256m")
+        self._machine = _Machine(folder / f"gateway-{port}", main)
 
     def _configure(self, settings: Mapping[str, str]) -> None:
         own = {
@@ -183,23 +183,22 @@ class Server(HeldServer):
     """
 
     def _join(self) -> None:
-        self._heap = (self.folder / "heap").read_text()
-        self._hbase = _Machine(self.folder / "hbase", ["org.apache.hadoop.hbase.master.HMaster", "start"], self._heap)
+        main = (self.folder / "main").read_text().splitlines()
+        self._hbase = _Machine(self.folder / "hbase", main, _HEAP)
         self.gateway = Gateway(self.folder, int((self.folder / "port").read_text()))
         self._gateways = [self.gateway]
         self._administration: Administration | None = None
 
     @classmethod
-    def create(cls, *, settings: Mapping[str, str] | None = None, heap: str = "4g") -> Self:
+    def create(cls, *, settings: Mapping[str, str] | None = None, many_tables: bool = False) -> Self:
         """Make an empty HBase and start it, with one gateway.
 
         Parameters
         ----------
         settings : mapping, optional
             Further settings of hbase-site.xml, for HBase and its gateways.
-        heap : str
-            Of the JVM of HBase, as `-Xmx` takes it: its metrics keep half a megabyte of every table that was dropped,
-            and a run of all tests drops thousands.
+        many_tables : bool
+            Whether thousands will be made and dropped, which it is then quicker at; it starts two seconds later.
 
         Raises
         ------
@@ -212,7 +211,8 @@ class Server(HeldServer):
         jars.resolve()
         folder = Path(tempfile.mkdtemp(prefix="structable-hbase-")).resolve()
         try:
-            (folder / "heap").write_text(heap)
+            main = ["org.apache.hadoop.hbase.master.HMaster", "start"]
+            (folder / "main").write_text("\n".join([str(_QUICK), *main] if many_tables else main))
             (folder / "port").write_text("0")
             (folder / "holders").touch()
             server = cls(folder)

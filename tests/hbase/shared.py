@@ -86,7 +86,7 @@ def shared_server(folder: Path) -> Iterator[Place]:
         with running_container() as address:
             yield Place(address)
     elif (lack := jars.missing()) is None:
-        with joined_or_created(folder, "hbase", Server, Server.create) as server:
+        with joined_or_created(folder, "hbase", Server, lambda: Server.create(many_tables=True)) as server:
             yield Place(server.url("").rstrip("/"), server)
     else:
         raise NoServerError(

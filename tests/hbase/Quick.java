@@ -1,0 +1,52 @@
+import java.io.IOException;
+import java.lang.reflect.Field;
+import java.nio.file.Files;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.Arrays;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.metrics2.impl.JmxCacheBuster;
+
+/**
+ * Runs a main class of HBase, the first argument, without two things that cost a run of all tests minutes, for it makes
+ * and drops thousands of tables: every few seconds the metrics of all tables that there ever were are put together for
+ * JMX, and for each new file or folder a process is started that sets its permissions.
+ */
+public class Quick {
+  public static void main(String[] arguments) throws Exception {
+    JmxCacheBuster.clearJmxCache(); // what is stopped next must have been started
+    JmxCacheBuster.stop();
+    setPermissionsInProcess();
+    String[] rest = Arrays.copyOfRange(arguments, 1, arguments.length);
+    Class.forName(arguments[0]).getMethod("main", String[].class).invoke(null, (Object) rest);
+  }
+
+  /** Classes of this file have no name by which the setting `fs.file.impl` could find them. */
+  @SuppressWarnings("unchecked")
+  private static void setPermissionsInProcess() throws Exception {
+    FileSystem.getFileSystemClass("file", new Configuration()); // fills the map
+    Field classes = FileSystem.class.getDeclaredField("SERVICE_FILE_SYSTEMS");
+    classes.setAccessible(true);
+    ((Map<String, Class<? extends FileSystem>>) classes.get(null)).put("file", Local.class);
+  }
+
+  public static class Local extends LocalFileSystem {
+    public Local() {
+      super(new Raw());
+    }
+  }
+
+  private static class Raw extends RawLocalFileSystem {
+    @Override
+    public void setPermission(Path path, FsPermission wanted) throws IOException {
+      String symbols =
+          wanted.getUserAction().SYMBOL + wanted.getGroupAction().SYMBOL + wanted.getOtherAction().SYMBOL;
+      Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(symbols));
+    }
+  }
+}
