@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -58,6 +58,8 @@ class Changes:
         The spaces whose schema must not have changed since the snapshot, and is not changed here.
     schemas : list of bytes
         The spaces whose schema is changed.
+    increments : bool
+        Whether there are increments.
     """
 
     def __init__(self, layout: Layout, writes: WriteSet) -> None:
@@ -80,6 +82,7 @@ class Changes:
                 self._space(space).checked[layout.row(space + MARKER)] = write_intent(MARKER)
         self.markers = writes.spaces - writes.changed_spaces
         self.schemas = sorted(writes.changed_spaces)
+        self.increments = bool(writes.increments)
 
     def _space(self, key: bytes) -> SpaceChanges:
         space = key[:SPACE_BYTES]
@@ -92,12 +95,3 @@ class Changes:
     def kinds(self) -> Mapping[bytes, Mapping[bytes, int]]:
         """Space to row to the first byte of its intent."""
         return {space: {row: intent[0] for row, intent in one.intents()} for space, one in self.spaces.items()}
-
-    def looked_at(self) -> Iterable[tuple[bytes, list[bytes]]]:
-        """Yield, for each space, the rows to read back: those checked, and the marker."""
-        for space in self.spaces.keys() | self.markers:
-            rows = list(self.spaces[space].checked) if space in self.spaces else []
-            if space in self.markers:
-                rows.append(self._layout.row(space + MARKER))
-            if rows:
-                yield space, rows

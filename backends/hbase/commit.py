@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NoReturn
 
 from structable.backends.ordered.engine import ReadSet, WriteSet
@@ -20,14 +21,15 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .calls import Call, Cells, get_row, get_rows, increment, put_column
+from .calls import Call, Cells, get_row, increment, put_column
 from .changes import Changes
-from .conflicts import Conflicts
+from .conflicts import Conflicts, Place
 from .failpoints import failpoints, reach, stepwise
 from .failures import ConnectionLostError, ServerError, TableMissingError
 from .finaliser import Finaliser, Finished
 from .gateway import Gateway
-from .layout import CLOCK, FAMILY, MARKER, TICK, VALUE, Layout, intent_column
+from .layout import CLOCK, MARKER, TICK, VALUE, Layout, intent_column
+from .parts import Part, parts_of
 from .reading import dropped
 from .records import Records
 from .schema_trust import outlast_trust
@@ -37,7 +39,6 @@ from .versions import placed
 
 __all__ = ["Attempt", "Committer"]
 
-_ROWS_AT_ONCE = 500
 _PUTS_AT_ONCE = 40
 _INLINE_WRITES = 2_048
 """Bytes of a write set that are kept in the status cell itself."""
@@ -147,86 +148,86 @@ class Committer:
         else:
             self._finaliser.add(Finished(session, txid, attempt.status, changes))
 
-    def _send(self, attempt: Attempt, encoded: bytes) -> dict[tuple[bytes, bytes], Cells]:
+    def _send(self, attempt: Attempt, encoded: bytes) -> dict[Place, Cells]:
         """Make the record, place the intents, draw the timestamp and read back, in one round trip."""
         changes = attempt.changes
         assert changes is not None
-        column = intent_column(attempt.txid)
-        calls: list[Call[object]] = []
+        begin: list[Call[object]] = []
         if attempt.status.detached:
-            calls.append(self._records.keep_writes(attempt.txid, encoded))
-        record = len(calls)
-        calls.append(self._records.begin(attempt.txid, attempt.status))
+            begin.append(self._records.keep_writes(attempt.txid, encoded))
+        begin.append(self._records.begin(attempt.txid, attempt.status))
         if changes.schemas:
-            self._announce(attempt, changes, calls, record)
-            calls, record = [], -1
-        puts: list[Call[object]] = []
-        for space, one in changes.spaces.items():
-            table = self._layout.table(space)
-            puts += put_column(table, column, placed(attempt.txid, one.all), attempt.start)
-        if large := len(puts) > _PUTS_AT_ONCE:
-            self._place_ahead(attempt, calls, record, puts)
-            calls, record = [], -1
-        else:
-            calls += puts
-        drawn = len(calls)
-        calls.append(increment(self._layout.transactions, CLOCK, TICK, 1))
-        first_read = len(calls)
-        spaces: list[bytes] = []
-        for space, rows in changes.looked_at():
-            for begin in range(0, len(rows), _ROWS_AT_ONCE):
-                spaces.append(space)
-                calls.append(get_rows(self._layout.table(space), rows[begin : begin + _ROWS_AT_ONCE], [FAMILY]))
-        if large:
-            # In parts: the timestamp comes first, and all that is read after it.
-            results = self._flight(calls[:first_read])
-            for begin in range(first_read, len(calls), _PUTS_AT_ONCE):
-                self.show_life(attempt)
-                results += self._flight(calls[begin : begin + _PUTS_AT_ONCE])
-        else:
-            results = self._flight(
-                calls, {record: "after_record", drawn - 1: "after_intents", drawn: "after_timestamp"}
-            )
-            if record >= 0:
-                self._require_record(attempt, results[record])
-        timestamp = results[drawn]
-        assert isinstance(timestamp, int)
-        attempt.timestamp = timestamp
-        seen: dict[tuple[bytes, bytes], Cells] = {}
-        for space, found_rows in zip(spaces, results[first_read:], strict=True):
-            assert isinstance(found_rows, list)
-            for row, cells in found_rows:
-                seen[space, row] = cells
+            self._announce(attempt, changes, begin)
+            begin = []
+        parts = parts_of(self._layout, attempt.txid, attempt.start, changes)
+        if sum(len(part.puts) for part in parts) > _PUTS_AT_ONCE:
+            return self._send_in_turns(attempt, begin, parts)
+        flights, points = [], []
+        for part in parts:
+            flights.append([*begin, *part.puts, self._draw(), *part.reads])
+            drawn = len(begin) + len(part.puts)
+            points.append({drawn - 1: "after_intents", drawn: "after_timestamp"})
+            if begin:
+                points[-1][len(begin) - 1] = "after_record"
+        results = self._flights(flights, points)
+        if begin:
+            self._require_record(attempt, any(found[len(begin) - 1] is True for found in results))
+        read: list[tuple[int, Iterator[tuple[Place, Cells]]]] = []
+        for part, found in zip(parts, results, strict=True):
+            drawn = len(begin) + len(part.puts)
+            timestamp = found[drawn]
+            assert isinstance(timestamp, int)
+            read.append((timestamp, part.seen(found[drawn + 1 :])))
+        seen: dict[Place, Cells] = {}
+        # The markers that were read last of all count: those of the part with the commit timestamp.
+        for attempt.timestamp, one in sorted(read, key=itemgetter(0)):
+            seen.update(one)
         return seen
 
-    def _place_ahead(
-        self, attempt: Attempt, calls: Sequence[Call[object]], record: int, puts: Sequence[Call[object]]
-    ) -> None:
-        """Make the record and place the intents in several flights, showing life in between."""
-        if record >= 0:
-            self._require_record(attempt, self._flight(calls)[record])
-        for begin in range(0, len(puts), _PUTS_AT_ONCE):
-            self._flight(puts[begin : begin + _PUTS_AT_ONCE])
+    def _send_in_turns(
+        self, attempt: Attempt, begin: Sequence[Call[object]], parts: Sequence[Part]
+    ) -> dict[Place, Cells]:
+        """Do the same in several flights, showing life in between: the timestamp after all puts, all reads after it."""
+        if begin:
+            self._require_record(attempt, self._flight(begin)[-1] is True)
+        puts = [put for part in parts for put in part.puts]
+        for first in range(0, len(puts), _PUTS_AT_ONCE):
+            self._flight(puts[first : first + _PUTS_AT_ONCE])
             self.show_life(attempt)
+        timestamp = self._flight([self._draw()])[0]
+        assert isinstance(timestamp, int)
+        attempt.timestamp = timestamp
+        seen: dict[Place, Cells] = {}
+        for part in parts:
+            found: list[object] = []
+            for first in range(0, len(part.reads), _PUTS_AT_ONCE):
+                self.show_life(attempt)
+                found += self._flight(part.reads[first : first + _PUTS_AT_ONCE])
+            seen.update(part.seen(found))
+        return seen
 
-    def _announce(self, attempt: Attempt, changes: Changes, calls: Sequence[Call[object]], record: int) -> None:
+    def _draw(self) -> Call[int]:
+        return increment(self._layout.transactions, CLOCK, TICK, 1)
+
+    def _announce(self, attempt: Attempt, changes: Changes, begin: Sequence[Call[object]]) -> None:
         """Make the record, show that schemas are about to change, and wait until nobody trusts them any more."""
         column = intent_column(attempt.txid)
-        announced, looked = list(calls), list[Call[object]]()
+        announced, looked = list(begin), list[Call[object]]()
         for space in changes.schemas:
             table, marker = self._layout.table(space), self._layout.row(space + MARKER)
             intents = placed(attempt.txid, {marker: changes.spaces[space].checked[marker]})
             announced += put_column(table, column, intents, attempt.start)
             looked.append(get_row(table, marker, [VALUE]))
-        results = self._flight(announced + looked, {record: "after_record"})
-        self._require_record(attempt, results[record])
+        made = len(begin) - 1
+        results = self._flights([announced + looked], [{made: "after_record"}])[0]
+        self._require_record(attempt, results[made] is True)
         if any(results[len(announced) :]):
             # Not of a new table: nobody knows it yet.
             outlast_trust()
             self.show_life(attempt)
 
-    def _require_record(self, attempt: Attempt, made: object) -> None:
-        if made is not True:
+    def _require_record(self, attempt: Attempt, made: bool) -> None:
+        if not made:
             # It may be there since an earlier attempt to send it.
             found = self._records.status(attempt.txid)
             if found is None or found.state != PENDING:
@@ -249,14 +250,19 @@ class Committer:
             raise TransactionConflictError("another process took this transaction for dead")
         attempt.status = found
 
-    def _flight(self, calls: Sequence[Call[object]], points: Mapping[int, str] | None = None) -> list[object]:
+    def _flight(self, calls: Sequence[Call[object]]) -> list[object]:
+        return self._flights([calls], [{}])[0]
+
+    def _flights(
+        self, flights: Sequence[Sequence[Call[object]]], points: Sequence[Mapping[int, str]]
+    ) -> list[list[object]]:
         """Send calls that may all be sent again: a second intent is the first one, a timestamp may be left unused."""
         end = time.monotonic() + self._patience
         while True:
             try:
                 if failpoints:
-                    return stepwise(self._gateway, calls, points or {})
-                return self._gateway.flight(calls)
+                    return [stepwise(self._gateway, *one) for one in zip(flights, points, strict=True)]
+                return self._gateway.flights(flights)
             except (ConnectionLostError, ServerError) as error:
                 passing = not isinstance(error, ServerError) or error.transient
                 if time.monotonic() > end or not passing:
@@ -278,8 +284,7 @@ class Committer:
         while True:
             try:
                 while attempt.status.least > attempt.timestamp:
-                    tick = self._gateway.call(increment(self._layout.transactions, CLOCK, TICK, 1))
-                    attempt.timestamp = tick
+                    tick = attempt.timestamp = self._gateway.call(self._draw())
                     if attempt.changes is not None:
                         self._conflicts.validate(
                             attempt.txid, attempt.start, tick, attempt.changes, reads or ReadSet(), markers=True

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from time import perf_counter
 
 from benchmarks.measuring import Contender, Measurement, Scale, compare
-from benchmarks.rows import TABLE, make_rows
+from benchmarks.rows import TABLE, Row, make_rows
 
 from .database import AREA, VALUE, Database, settle
 
@@ -16,25 +17,50 @@ __all__ = ["measure"]
 _COUNTER = b"x:n"
 
 
+Entry = tuple[Row, bytes, bytes]
+"""A row, and the row key and the value that it has in HBase."""
+
+
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure transactions, of rows that are there already, picked at random and replaced."""
-    yield from _of_rows(database, 50, max(scale.samples // 500, 5), scale, 4.5)
-    yield from _of_rows(database, 500, max(scale.samples // 2_000, 2), scale, 3.0)
+    """Measure transactions of rows that are there already, picked at random and replaced, and of new ones."""
+    for size, share, goal in ((50, 500, 4.5), (500, 2_000, 3.0)):
+        for entries, kind in ((_present(database), ""), (_new(database), "new ")):
+            yield from _of_rows(
+                database, entries, f"{size} {kind}rows", size, max(scale.samples // share, 2), scale, goal
+            )
     yield from _of_one(database, max(scale.samples // 100, 10), scale)
 
 
-def _of_rows(database: Database, size: int, count: int, scale: Scale, goal: float) -> list[Measurement]:
-    pairs = list(zip(database.cells, make_rows(len(database.cells)), strict=True))
-    chosen = [pairs[:size]]
+def _present(database: Database) -> Iterator[Entry]:
+    """Yield rows that are there, at random."""
+    entries = [(row, *cell) for row, cell in zip(make_rows(len(database.cells)), database.cells, strict=True)]
+    while True:
+        yield from random.sample(entries, len(entries))
+
+
+def _new(database: Database) -> Iterator[Entry]:
+    """Yield rows that never were there, between the others at random, with keys and values as long as theirs."""
+    used: set[int] = set()
+    for row, key, value in _present(database):
+        started = random.getrandbits(40)
+        if started not in used:
+            used.add(started)
+            yield {**row, "started": started}, key[:-8] + started.to_bytes(8, "big"), value
+
+
+def _of_rows(
+    database: Database, entries: Iterator[Entry], what: str, size: int, count: int, scale: Scale, goal: float
+) -> list[Measurement]:
+    chosen: list[list[Entry]] = []
     with database.connection() as connection, database.storage() as storage:
         raw = connection.table(database.raw_name)
 
         def floor() -> float:
-            chosen[:] = [random.sample(pairs, size) for _ in range(count)]
+            chosen[:] = [list({entry[1]: entry for entry in islice(entries, size)}.values()) for _ in range(count)]
             begin = perf_counter()
             for some in chosen:
                 batch = raw.batch()
-                for (key, value), _ in some:
+                for _, key, value in some:
                     batch.put(key, {VALUE: value})
                 batch.send()
             return (perf_counter() - begin) / count
@@ -42,7 +68,7 @@ def _of_rows(database: Database, size: int, count: int, scale: Scale, goal: floa
         def ours() -> float:
             seconds = 0.0
             for some in chosen:
-                rows = [row for _, row in some]
+                rows = [row for row, *_ in some]
                 begin = perf_counter()
                 with storage.transaction() as tx:
                     tx.table(TABLE).upsert_many(rows)
@@ -51,7 +77,7 @@ def _of_rows(database: Database, size: int, count: int, scale: Scale, goal: floa
             return seconds / count
 
         def in_a_row() -> float:
-            given = [[row for _, row in some] for some in chosen]
+            given = [[row for row, *_ in some] for some in chosen]
             begin = perf_counter()
             for rows in given:
                 with storage.transaction() as tx:
@@ -61,10 +87,10 @@ def _of_rows(database: Database, size: int, count: int, scale: Scale, goal: floa
 
         return compare(
             AREA,
-            f"mutateRows of the same {size} rows, one cell each",
+            f"mutateRows of the same {what}, one cell each",
             floor,
             [
-                Contender(f"transaction of {size} rows, until it is committed", ours, goal),
+                Contender(f"transaction of {what}, until it is committed", ours, goal),
                 Contender("one after the other, until all are finalised", in_a_row),
             ],
             scale.rounds,

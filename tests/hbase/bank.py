@@ -10,7 +10,7 @@ from collections import Counter
 
 from structable.spi import Field, Storage, TableSpecification, Transaction, Value
 
-__all__ = ["OPENING", "account", "balances", "open_bank", "quick", "require_sound", "transfer"]
+__all__ = ["OPENING", "account", "balances", "open_bank", "payday", "quick", "require_sound", "transfer"]
 
 OPENING = 100
 _QUICK: dict[str, float] = {"lease": 1, "session_timeout": 2, "late_writes": 0, "housekeeping": 0.3}
@@ -49,6 +49,14 @@ def transfer(transaction: Transaction, name: str, source: int, target: int, amou
         assert row is not None
         accounts.upsert(account(number, int(str(row["balance"])) + change))
     transaction.table("ledger").insert({"transfer": name, "source": source, "target": target, "amount": amount})
+
+
+def payday(transaction: Transaction, name: str, accounts: int) -> set[str]:
+    """Move an amount from every other account to the next, within a transaction; return the names of the transfers."""
+    names = {f"{name}-{number}": number for number in range(0, accounts - 1, 2)}
+    for one, number in names.items():
+        transfer(transaction, one, number, number + 1, 1)
+    return set(names)
 
 
 def balances(transaction: Transaction) -> dict[int, int]:

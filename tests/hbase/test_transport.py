@@ -236,3 +236,38 @@ def test_a_connection_lost_in_a_flight_gives_what_was_answered(fake: FakeGateway
     fake.fault = once("before", "atomicIncrement", 150)
     fake.tables.tables[b"t"].clear()
     assert gateway.flight([counting() for _ in range(200)], retry=True) == list(range(150, 350))
+
+
+def test_flights_have_a_connection_each(fake: FakeGateway, gateway: Gateway) -> None:
+    first, second = gateway.flights([[counting() for _ in range(50)], [counting() for _ in range(30)]])
+    assert (len(first), len(second)) == (50, 30)
+    # Each flight keeps its order, and nothing is done twice.
+    assert first == [number for number in range(1, 81) if number in first]
+    assert second == [number for number in range(1, 81) if number not in first]
+    assert fake.accepted == 2
+    assert gateway.round_trips == 1
+    assert gateway.flights([[counting()], [counting()]]) in ([[81], [82]], [[82], [81]])
+    assert fake.accepted == 2
+
+
+def test_flights_share_the_only_connection(fake: FakeGateway) -> None:
+    with closing(connect(fake, pool_size=1)) as gateway:
+        several = [[counting(), counting()], [counting()], [counting(), counting()]]
+        assert gateway.flights(several) == [[1, 2], [3], [4, 5]]
+        assert fake.accepted == gateway.round_trips == 1
+
+
+def test_an_error_in_one_of_several_flights_is_raised(fake: FakeGateway, gateway: Gateway) -> None:
+    with pytest.raises(TableMissingError):
+        gateway.flights([[counting()], [get_row("missing", ROW, [COLUMN]), counting()]])
+    assert gateway.call(counting()) == 3
+    assert fake.accepted == 2
+
+
+def test_a_connection_lost_in_one_of_several_flights(fake: FakeGateway, gateway: Gateway) -> None:
+    gateway.flights([[counting()], [counting()]])
+    fake.fault = once("before", "getRowWithColumns")
+    with pytest.raises(ConnectionLostError):
+        gateway.flights([[counting()], [get_row("t", ROW, [COLUMN])]])
+    assert gateway.call(counting()) == 4
+    assert [len(one) for one in gateway.flights([[counting()], [counting()]])] == [1, 1]

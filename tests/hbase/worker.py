@@ -1,6 +1,7 @@
 """Clients of the bank that are killed: each runs in a process of its own, `python -m tests.hbase.worker WHAT URL ...`.
 
     transfer URL POINT NUMBER    one transfer, killed when it comes by a failpoint for the NUMBERth time
+    payday URL POINT NUMBER      many transfers in one transaction
     conflict URL POINT NUMBER    one that another transaction makes abort
     job URL POINT NUMBER         a write job
     collect URL POINT NUMBER     transfers, and a round of the janitor
@@ -28,7 +29,7 @@ from structable.spi import (
     connect,
 )
 
-from .bank import OPENING, account, transfer
+from .bank import OPENING, account, payday, transfer
 from .inside import collect_garbage, drained
 
 JOB = "job"
@@ -48,6 +49,14 @@ def _die_at(point: str, number: int) -> None:
 def _transfer(storage: Storage, arm: Callable[[], None]) -> None:
     with storage.transaction(Isolation.SERIALIZABLE) as transaction:
         transfer(transaction, "doomed", 0, 1, 3)
+        arm()
+    drained(storage)
+
+
+def _payday(storage: Storage, arm: Callable[[], None]) -> None:
+    accounts = storage.table("accounts").count()
+    with storage.transaction() as transaction:
+        payday(transaction, "doomed", accounts)
         arm()
     drained(storage)
 
@@ -105,9 +114,8 @@ def main(what: str, url: str, *rest: str) -> None:
         if what == "load":
             _load(storage, *rest)
             return
-        {"transfer": _transfer, "conflict": _conflict, "job": _job, "collect": _collect}[what](
-            storage, lambda: _die_at(rest[0], int(rest[1]))
-        )
+        works = {"transfer": _transfer, "payday": _payday, "conflict": _conflict, "job": _job, "collect": _collect}
+        works[what](storage, lambda: _die_at(rest[0], int(rest[1])))
         print("alive", flush=True)
 
 

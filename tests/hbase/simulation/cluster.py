@@ -90,6 +90,8 @@ class Bug(Enum):
     FINALISER_TAKES_ANY_INTENT_OF_A_LANE = auto()
     BATCH_HAS_ONE_BASE = auto()
     BATCH_READS_ITS_BASES_FIRST = auto()
+    TIMESTAMP_OF_THE_FIRST_FLIGHT = auto()
+    MARKERS_OF_THE_FIRST_FLIGHT = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

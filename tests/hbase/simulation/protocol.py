@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import TypeVar
 
 from .cells import LIMIT, VERSIONS, Folded, Intent, Kind, Row, Version, View, base_of, fold
 from .cluster import Aborted, Bug, Cluster, Committed, Mode, Pending, Status, Steps, is_finished
-from .history import Transaction, marker_of
+from .history import MARKERS, Transaction, marker_of
+
+Result = TypeVar("Result")
 
 
 class AbortError(Exception):
@@ -135,14 +139,12 @@ class Protocol:
 
     def commit(self, tx: Transaction, draw: Callable[[], Steps[int]]) -> Steps[int]:
         """Commit a transaction: its commit timestamp. Raises AbortError."""
-        # One flight of pipelined calls: the replies are looked at only when all were sent.
-        yield from self.cluster.send_cas(tx.id, None, Pending(tx.start, 0, False))
-        for row, intent in tx.intents().items():
-            yield from self.cluster.put(row, tx.id, tx.start, intent)
-        cts = yield from draw()
-        views = {}
-        for row in tx.writes:
-            views[row] = yield from self.cluster.get(row)
+        flights = [self._flight(tx, rows, draw) for rows in self._parts(tx)]
+        flown = sorted((yield from self._together(flights)), key=itemgetter(0))
+        views: dict[str, View] = {}
+        for _, seen in flown if self.bug is not Bug.MARKERS_OF_THE_FIRST_FLIGHT else reversed(flown):
+            views.update(seen)
+        cts = flown[0 if self.bug is Bug.TIMESTAMP_OF_THE_FIRST_FLIGHT else -1][0]
         yield from self._require_record(tx)
         while True:
             try:
@@ -151,7 +153,49 @@ class Protocol:
                 break
             except LaterError:
                 cts = yield from draw()
-        return (yield from self._decide(tx, cts, draw))
+                views = {}
+        return (yield from self._decide(tx, cts, draw, views))
+
+    def _parts(self, tx: Transaction) -> list[list[str]]:
+        """The rows that are sent over each connection. Increments stay together, as do changes of schemas."""
+        rows = list(tx.intents())
+        whole = any(row in MARKERS or intent.kind is Kind.INCREMENT for row, intent in tx.writes.items())
+        if len(rows) < 2 or whole or self.random.random() < 0.3:
+            return [rows]
+        return [rows[::2], rows[1::2]]
+
+    def _flight(
+        self, tx: Transaction, rows: Sequence[str], draw: Callable[[], Steps[int]]
+    ) -> Steps[tuple[int, dict[str, View]]]:
+        """Calls that are pipelined on one connection: the replies are looked at only when all were sent."""
+        yield from self.cluster.send_cas(tx.id, None, Pending(tx.start, 0, False))
+        intents = tx.intents()
+        for row in rows:
+            yield from self.cluster.put(row, tx.id, tx.start, intents[row])
+        cts = yield from draw()
+        views = {}
+        for row in [*(row for row in rows if row in tx.writes), *self._relied_on(tx)]:
+            views[row] = yield from self.cluster.get(row)
+        return cts, views
+
+    def _relied_on(self, tx: Transaction) -> list[str]:
+        """The markers of the schemas that a transaction relies on and does not change."""
+        return [marker for table in sorted(tx.tables) if (marker := marker_of(table)) not in tx.writes]
+
+    def _together(self, several: Sequence[Steps[Result]]) -> Steps[list[Result]]:
+        """Let all take their steps, in any order; their results in the order given."""
+        results: dict[int, Result] = {}
+        running = dict(enumerate(several))
+        while running:
+            number = self.random.choice(list(running))
+            try:
+                next(running[number])
+            except StopIteration as end:
+                results[number] = end.value
+                del running[number]
+            else:
+                yield
+        return [results[number] for number in sorted(results)]
 
     def _require_record(self, tx: Transaction) -> Steps[None]:
         """Whether the record was made; if that cannot be seen, it must not be made any more."""
@@ -160,9 +204,14 @@ class Protocol:
         if not isinstance(status, Pending):
             raise AbortError("the record is not mine")
 
-    def _decide(self, tx: Transaction, cts: int, draw: Callable[[], Steps[int]]) -> Steps[int]:
-        """The last part of every commit: what depends on the commit timestamp, and the decision."""
-        yield from self._validate_reads(tx, cts)
+    def _decide(
+        self, tx: Transaction, cts: int, draw: Callable[[], Steps[int]], views: Mapping[str, View]
+    ) -> Steps[int]:
+        """The last part of every commit: what depends on the commit timestamp, and the decision.
+
+        `views` has markers that were read after the timestamp was drawn.
+        """
+        yield from self._validate_reads(tx, cts, views)
         while True:
             status = yield from self.cluster.status(tx.id)
             if isinstance(status, Committed):
@@ -172,7 +221,7 @@ class Protocol:
             if cts < status.minimum:
                 cts = yield from draw()
                 if self.bug is not Bug.MARKERS_ARE_NOT_VALIDATED_AGAIN:
-                    yield from self._validate_reads(tx, cts)
+                    yield from self._validate_reads(tx, cts, {})
                 continue
             done = yield from self.cluster.cas(tx.id, status, Committed(cts, False))
             if done:
@@ -250,19 +299,21 @@ class Protocol:
         else:
             raise AbortError("an older one is not decided")
 
-    def _validate_reads(self, tx: Transaction, cts: int) -> Steps[None]:
+    def _validate_reads(self, tx: Transaction, cts: int, views: Mapping[str, View]) -> Steps[None]:
         """No change between the snapshot and `cts` of a schema it relies on, nor of its reads if that is promised."""
         if self.bug is not Bug.MARKERS_ARE_NOT_VALIDATED:
             for table in sorted(tx.tables):
-                yield from self._validate_read(tx, marker_of(table), cts)
+                marker = marker_of(table)
+                yield from self._validate_read(tx, marker, cts, views.get(marker))
         if self.mode is Mode.SERIALIZABLE and self.bug is not Bug.READS_ARE_NOT_VALIDATED:
             for row in dict(tx.reads):
                 yield from self._validate_read(tx, row, cts)
 
-    def _validate_read(self, tx: Transaction, row: str, cts: int) -> Steps[None]:
+    def _validate_read(self, tx: Transaction, row: str, cts: int, view: View | None = None) -> Steps[None]:
         finished: set[int] = set()
         while True:
-            view = yield from self.cluster.get(row, cts - 1)
+            if view is None:
+                view = yield from self.cluster.get(row, cts - 1)
             if view.at > tx.start:
                 raise AbortError("another wrote what was read")
             for other, (_, intent) in view.intents.items():
@@ -279,6 +330,7 @@ class Protocol:
                     break
             else:
                 return
+            view = None
 
     # Bulk transactions
 
@@ -307,7 +359,7 @@ class Protocol:
                     (tx.writes if changed in tx.writes else tx.derived)[changed] = intent
                     yield from self.cluster.put(changed, tx.id, placed, intent)
         cts = yield from draw()
-        return (yield from self._decide(tx, cts, draw))
+        return (yield from self._decide(tx, cts, draw, {}))
 
     def _read_locked(self, tx: Transaction, row: str) -> Steps[Row | None]:
         """The newest value of a row that is locked, when nothing on it is undecided."""

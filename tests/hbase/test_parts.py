@@ -1,0 +1,185 @@
+"""Commits so large that they are sent over two connections, side by side: all of them is there, or nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from structable.backends.hbase.failpoints import failpoints
+from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, Value, connect
+
+from .bank import open_bank, payday, quick, require_sound, transfer
+from .inside import drained, engine_of
+from .test_failpoints import killed, write_on
+
+_ACCOUNTS = 60
+_TIMEOUT = 120
+
+
+@pytest.fixture
+def url(hbase_url: str) -> str:
+    return quick(hbase_url)
+
+
+@pytest.fixture
+def storage(url: str) -> Iterator[Storage]:
+    with connect(url) as storage:
+        open_bank(storage, _ACCOUNTS)
+        drained(storage)
+        yield storage
+
+
+@pytest.mark.parametrize(
+    ("point", "number", "committed"),
+    [
+        ("after_record", 2, False),
+        ("after_intents", 1, False),
+        ("after_intents", 2, False),
+        ("after_timestamp", 1, False),
+        ("after_timestamp", 2, False),
+        ("after_readback", 1, False),
+        ("after_commit", 1, True),
+        ("mid_finalise", 2, True),
+    ],
+)
+def test_killed_in_one_of_two_parts(storage: Storage, url: str, point: str, number: int, committed: bool) -> None:
+    """Whichever part its process dies in, and with the other sent or not, nothing of it is seen, or everything."""
+    killed("payday", url, point, number)
+    found = require_sound(storage, _ACCOUNTS)
+    assert len(found) == (_ACCOUNTS // 2 if committed else 0)
+    with connect(url) as other:
+        assert require_sound(other, _ACCOUNTS) == found
+    write_on(storage, _ACCOUNTS)
+
+
+@pytest.mark.parametrize("account", [0, _ACCOUNTS - 2])
+@pytest.mark.parametrize(("point", "number"), [("after_timestamp", 1), ("after_intents", 2)])
+def test_a_rival_between_two_parts(storage: Storage, url: str, point: str, number: int, account: int) -> None:
+    """Another that writes a row of either part, while one part has been sent and the other has not, is noticed."""
+    stalled, go_on = threading.Event(), threading.Event()
+    passed = 0
+
+    def stall() -> None:
+        nonlocal passed
+        if threading.current_thread().name == "stalling":
+            passed += 1
+            if passed == number:
+                stalled.set()
+                assert go_on.wait(_TIMEOUT)
+
+    def commit() -> None:
+        threading.current_thread().name = "stalling"
+        large.commit()
+
+    with connect(url) as other, ThreadPoolExecutor(1) as pool:
+        large = other.transaction()
+        payday(large, "large", _ACCOUNTS)
+        failpoints[point] = stall
+        try:
+            committing = pool.submit(commit)
+            assert stalled.wait(_TIMEOUT)
+            del failpoints[point]
+            # The older one wins, so the rival tries until the lease of the one that stands still is over.
+            storage.run(lambda rival: transfer(rival, "rival", account, account + 1, 1), max_attempts=1_000)
+        finally:
+            go_on.set()
+        with pytest.raises(TransactionConflictError):
+            committing.result(_TIMEOUT)
+    assert require_sound(storage, _ACCOUNTS) == {"rival"}
+    write_on(storage, _ACCOUNTS)
+
+
+def test_large_commits_side_by_side(storage: Storage, url: str) -> None:
+    """Threads and processes' worth of large and small transactions on the same rows, beside readers: always sound."""
+    ended = threading.Event()
+
+    def pay(name: str, rounds: int) -> set[str]:
+        done: set[str] = set()
+        with connect(url) as own:
+            for number in range(rounds):
+                done |= own.run(partial(payday, name=f"{name}{number}", accounts=_ACCOUNTS), max_attempts=1_000)
+        return done
+
+    def move(rounds: int) -> set[str]:
+        with connect(url) as own:
+            for number in range(rounds):
+                small = partial(transfer, name=f"small{number}", source=number, target=number + 7, amount=2)
+                own.run(small, max_attempts=1_000)
+        return {f"small{number}" for number in range(rounds)}
+
+    def watch() -> int:
+        seen: set[str] = set()
+        while not ended.is_set():
+            found = require_sound(storage, _ACCOUNTS)
+            assert seen <= found
+            seen = found
+        return len(seen)
+
+    with ThreadPoolExecutor(4) as pool:
+        watching = pool.submit(watch)
+        try:
+            working = [pool.submit(pay, "a", 6), pool.submit(pay, "b", 6), pool.submit(move, 20)]
+            done = set().union(*(one.result(_TIMEOUT) for one in working))
+        finally:
+            ended.set()
+        watching.result(_TIMEOUT)
+    assert require_sound(storage, _ACCOUNTS) == done
+
+
+def test_large_commits_beside_changes_of_a_schema(storage: Storage, url: str) -> None:
+    """No row that was written by the schema before is without its index entry afterwards."""
+    before = TableSpecification("notes", [Field.int("id"), Field.long("kind")], ["id"])
+    after = TableSpecification("notes", [Field.int("id"), Field.long("kind")], ["id"], ["kind"])
+    storage.admin.create(before)
+    ended = threading.Event()
+
+    def upsert(transaction: Transaction, rows: list[dict[str, Value]]) -> None:
+        transaction.table("notes").upsert_many(rows)
+
+    def write(first: int) -> int:
+        rounds = 0
+        with connect(url) as own:
+            while not ended.is_set() or not rounds:
+                rows: list[dict[str, Value]] = [
+                    {"id": first + number, "kind": (rounds + number) % 5} for number in range(_ACCOUNTS)
+                ]
+                own.run(partial(upsert, rows=rows), max_attempts=1_000)
+                rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(2) as pool:
+        writing = [pool.submit(write, 0), pool.submit(write, _ACCOUNTS // 2)]
+        try:
+            for specification in (after, before, after):
+                storage.admin.create_or_update(specification)
+        finally:
+            ended.set()
+        assert all(one.result(_TIMEOUT) for one in writing)
+    with storage.transaction(read_only=True) as transaction:
+        table = transaction.table("notes")
+        rows = list(table.scan())
+        assert len(rows) == _ACCOUNTS + _ACCOUNTS // 2
+        for kind in range(5):
+            expected = [row for row in rows if row["kind"] == kind]
+            assert list(table.scan_index("kind", kind)) == expected
+
+
+def test_one_connection_is_enough(hbase_url: str) -> None:
+    """Where the pool has none to spare, a large commit takes one connection as small ones do."""
+    with connect(f"{hbase_url}?finalisation_delay=60&housekeeping=3600&session_timeout=36000") as storage:
+        open_bank(storage, _ACCOUNTS)
+        pool = engine_of(storage)._gateway._pool
+        transaction = storage.transaction()
+        names = payday(transaction, "large", _ACCOUNTS)
+        held = [one for _ in range(pool._size - 1) if (one := pool.acquire_spare()) is not None]
+        assert len(held) == pool._size - 1
+        try:
+            transaction.commit()
+        finally:
+            for one in held:
+                pool.release(one)
+        assert require_sound(storage, _ACCOUNTS) == names
