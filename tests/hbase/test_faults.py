@@ -13,9 +13,11 @@ import pytest
 from structable.backends.hbase.failpoints import failpoints
 from structable.spi import (
     CommitOutcomeUnknownError,
+    Field,
     Isolation,
     Storage,
     StorageUnavailableError,
+    TableSpecification,
     TransactionConflictError,
     connect,
 )
@@ -26,6 +28,7 @@ from .proxy import Fault, Proxy
 from .shared import Place
 
 _ACCOUNTS = 4
+_MANY = 60
 _BY_ITSELF = {"housekeeping": 1000, "session_timeout": 1000}
 """A client that sends nothing but what it is told to: its requests can be counted."""
 
@@ -113,6 +116,63 @@ def test_fault_at_each_request(
     while report.pending or report.unfinalised or report.aborted or report.finalised:
         report = collect_garbage(direct)
     assert require_sound(direct, _ACCOUNTS) == done
+
+
+@pytest.mark.parametrize("late", ["afterwards", "meanwhile"])
+@pytest.mark.parametrize("fault", Fault)
+def test_fault_at_each_request_of_a_large_commit(
+    storage: Storage, direct: Storage, proxy: Proxy, fault: Fault, late: str
+) -> None:
+    """The same for a commit that is sent over two connections: all of its rows are there, or none."""
+    direct.admin.create(TableSpecification("many", [Field.int("id"), Field.int("written")], ["id"]))
+
+    def write(number: int) -> bool | None:
+        try:
+            with storage.transaction() as transaction:
+                transaction.table("many").upsert_many({"id": key, "written": number} for key in range(_MANY))
+        except CommitOutcomeUnknownError:
+            return None
+        except (TransactionConflictError, StorageUnavailableError):
+            return False
+        return True
+
+    def written() -> int:
+        found = [int(str(row["written"])) for row in direct.table("many").scan()]
+        assert found == found[:1] * _MANY
+        return found[0]
+
+    assert write(0)
+    drained(storage)
+    last = 0
+    seen: list[str] = []
+    for number in itertools.count(1):
+        trap = proxy.trap(number, fault)
+        release = threading.Timer(0.05, trap.release)
+        if late == "meanwhile":
+            release.start()
+        outcome = write(2 * number)
+        assert outcome is not None, f"nothing hindered it to learn how {number} ended, after {trap.api}"
+        if outcome:
+            last = 2 * number
+        assert written() == last, (number, trap.api)
+        drained(storage)
+        release.cancel()
+        trap.release()
+        assert written() == last, (number, trap.api)
+        if not trap.sprung:
+            break
+        seen.append(trap.api)
+        assert write(2 * number + 1), (number, trap.api)
+        last = 2 * number + 1
+        drained(storage)
+    # The clock; twice record, intents, timestamp and read-back, in some order; the decision; the values, and the end.
+    assert len(seen) >= 1 + 2 * 4 + 1 + 2
+    assert engine_of(storage).session.floors == 0
+    while (report := collect_garbage(direct)).safe < report.clock:
+        engine_of(storage).session.beat()
+    while report.pending or report.unfinalised or report.aborted or report.finalised:
+        report = collect_garbage(direct)
+    assert written() == last
 
 
 @pytest.mark.parametrize("fault", [Fault.NEVER_SENT, Fault.NO_REPLY, Fault.LATE])
