@@ -119,5 +119,5 @@ def database(folder: Path) -> Iterator[Database]:
     NoServerError
         If there is no server.
     """
-    with shared_server(folder, lasting=True) as place, Sweeper(place) as sweeper, fresh_prefix(sweeper) as prefix:
+    with shared_server(folder) as place, Sweeper(place) as sweeper, fresh_prefix(sweeper) as prefix:
         yield Database(place, prefix)

@@ -7,7 +7,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from .settings import HURRIED, JAVA
+from .settings import JAVA
 
 __all__ = ["Administration", "AdministrationError"]
 
@@ -30,7 +30,7 @@ class Administration:
     def __init__(self, class_path: str) -> None:
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            ["java", "-Xmx128m", *JAVA, *HURRIED, "-cp", class_path, _PROGRAM],
+            ["java", "-Xmx128m", *JAVA, "-cp", class_path, _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .connections import connect, wait_until_served
-from .settings import GATEWAY, HBASE, HURRIED, JAVA, LOGGING, site
+from .settings import GATEWAY, HBASE, JAVA, LOGGING, site
 
 __all__ = ["running_container"]
 
@@ -27,7 +27,7 @@ def running_container() -> Iterator[str]:
         "hbase.regionserver.thrift.ipaddress": "0.0.0.0",
         "hbase.thrift.ipaddress": "0.0.0.0",
     }
-    java = f"java {' '.join([*JAVA, *HURRIED])} -cp '/conf:/jars/*' org.apache.hadoop.hbase"
+    java = f"java {' '.join(JAVA)} -cp '/conf:/jars/*' org.apache.hadoop.hbase"
     script = (
         "mkdir -p /conf /jars; "
         'printf %s "$SITE" >/conf/hbase-site.xml; printf %s "$LOGGING" >/conf/log4j.properties; '

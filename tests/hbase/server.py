@@ -23,7 +23,7 @@ from tests.servers.processes import HOST, ServerFailedError, end_and_wait, free_
 from . import jars
 from .administration import Administration
 from .connections import START_TIMEOUT, connect, wait_until_served
-from .settings import GATEWAY, HBASE, HURRIED, JAVA, LOGGING, site
+from .settings import GATEWAY, HBASE, JAVA, LOGGING, site
 
 if TYPE_CHECKING:
     import happybase
@@ -39,10 +39,10 @@ _ATTEMPTS = 3  # at ports that nobody took between their choice and the server's
 class _Machine:
     """One JVM: its folder holds its settings, its log and its process id."""
 
-    def __init__(self, folder: Path, main: Sequence[str], flags: Sequence[str], heap: str = "256m") -> None:
+    def __init__(self, folder: Path, main: Sequence[str], heap: str = "256m") -> None:
         self.folder = folder
-        self._command = ["java", f"-Xmx{heap}", *JAVA, *flags]
         self._main = main
+        self._heap = heap
 
     def configure(self, settings: Mapping[str, str]) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ class _Machine:
         shell = ["/bin/sh", "-c", 'exec >>log 2>&1; "$@" & echo $! >pid', "sh"]
         # The shell ends at once, so that no process of ours is the JVM's parent and has to collect it.
         subprocess.run(
-            [*shell, *self._command, "-cp", path, *self._main],
+            [*shell, "java", f"-Xmx{self._heap}", *JAVA, "-cp", path, *self._main],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the tests, which then end the server
@@ -101,20 +101,12 @@ class Gateway:
         Its transport and its protocol.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        port: int,
-        *,
-        framed: bool = False,
-        compact: bool = False,
-        flags: Sequence[str] = HURRIED,
-    ) -> None:
+    def __init__(self, folder: Path, port: int, *, framed: bool = False, compact: bool = False) -> None:
         self.port = port
         self.framed = framed
         self.compact = compact
         main = ["org.apache.hadoop.hbase.thrift.ThriftServer", "start", "-p", str(port)]
-        self._machine = _Machine(folder / f"gateway-{port}", main, flags)
+        self._machine = _Machine(folder / f"gateway-{port}", main)
 
     def _configure(self, settings: Mapping[str, str]) -> None:
         own = {
@@ -192,16 +184,13 @@ class Server(HeldServer):
 
     def _join(self) -> None:
         main = (self.folder / "main").read_text().splitlines()
-        self._flags = (self.folder / "flags").read_text().splitlines()
-        self._hbase = _Machine(self.folder / "hbase", main, self._flags, _HEAP)
-        self.gateway = Gateway(self.folder, int((self.folder / "port").read_text()), flags=self._flags)
+        self._hbase = _Machine(self.folder / "hbase", main, _HEAP)
+        self.gateway = Gateway(self.folder, int((self.folder / "port").read_text()))
         self._gateways = [self.gateway]
         self._administration: Administration | None = None
 
     @classmethod
-    def create(
-        cls, *, settings: Mapping[str, str] | None = None, many_tables: bool = False, lasting: bool = False
-    ) -> Self:
+    def create(cls, *, settings: Mapping[str, str] | None = None, many_tables: bool = False) -> Self:
         """Make an empty HBase and start it, with one gateway.
 
         Parameters
@@ -210,8 +199,6 @@ class Server(HeldServer):
             Further settings of hbase-site.xml, for HBase and its gateways.
         many_tables : bool
             Whether thousands will be made and dropped, which it is then quicker at; it starts two seconds later.
-        lasting : bool
-            Whether it will run for long enough, as any but a test's does, for its code to be compiled thoroughly.
 
         Raises
         ------
@@ -226,7 +213,6 @@ class Server(HeldServer):
         try:
             main = ["org.apache.hadoop.hbase.master.HMaster", "start"]
             (folder / "main").write_text("\n".join([str(_QUICK), *main] if many_tables else main))
-            (folder / "flags").write_text("" if lasting else "\n".join(HURRIED))
             (folder / "port").write_text("0")
             (folder / "holders").touch()
             server = cls(folder)
@@ -303,7 +289,7 @@ class Server(HeldServer):
         """
         if port is None:
             port = free_port() if self.gateway.pid is not None else self.port
-        gateway = Gateway(self.folder, port, framed=framed, compact=compact, flags=self._flags)
+        gateway = Gateway(self.folder, port, framed=framed, compact=compact)
         gateway._configure(self._settings() | dict(settings or {}))
         if port == self.port:
             self.gateway = gateway
@@ -357,7 +343,7 @@ class Server(HeldServer):
             }
             chosen = HBASE | own | dict(settings)
             (self.folder / "settings").write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
-            self.gateway = Gateway(self.folder, free_port(), flags=self._flags)
+            self.gateway = Gateway(self.folder, free_port())
             self._gateways = [self.gateway]
             (self.folder / "port").write_text(str(self.gateway.port))
             self._hbase.configure(chosen)
@@ -382,7 +368,7 @@ class Server(HeldServer):
 def _main() -> None:
     signals = [signal.SIGINT, signal.SIGTERM]
     try:
-        with Server.create(lasting=True) as server:
+        with Server.create() as server:
             print(f"{server.url('structable')}\nCtrl-C ends and removes it.", flush=True)
             signal.pthread_sigmask(signal.SIG_BLOCK, signals)
             signal.sigwait(signals)

@@ -7,12 +7,13 @@ from xml.sax.saxutils import escape
 
 from tests.servers.processes import HOST
 
-__all__ = ["GATEWAY", "HBASE", "HURRIED", "JAVA", "LOGGING", "site"]
+__all__ = ["GATEWAY", "HBASE", "JAVA", "LOGGING", "site"]
 
 _OPENED = "java.io java.nio sun.nio.ch java.lang jdk.internal.ref java.lang.reflect java.util java.util.concurrent"
 
 JAVA = (
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
     "-Djava.net.preferIPv4Stack=true",
     "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
@@ -21,10 +22,7 @@ JAVA = (
     "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
 )
-"""Flags of every JVM: what HBase needs on Java 17, and a collector without threads of its own."""
-
-HURRIED = ("-XX:TieredStopAtLevel=1",)
-"""Flags of one that is not to run for long: the quick compiler alone."""
+"""Flags of every JVM: what HBase needs on Java 17, a collector without threads of its own, the quick compiler alone."""
 
 HBASE = {
     "hbase.cluster.distributed": "false",

@@ -64,15 +64,13 @@ class Place:
 
 
 @contextmanager
-def shared_server(folder: Path, *, lasting: bool = False) -> Iterator[Place]:
+def shared_server(folder: Path) -> Iterator[Place]:
     """Give the HBase of the run; one that was started for it is stopped by the last that leaves.
 
     Parameters
     ----------
     folder : Path
         Where those who are to share a server find one another.
-    lasting : bool
-        Whether it is for measuring, and not for the many tables of tests.
 
     Raises
     ------
@@ -88,9 +86,7 @@ def shared_server(folder: Path, *, lasting: bool = False) -> Iterator[Place]:
         with running_container() as address:
             yield Place(address)
     elif (lack := jars.missing()) is None:
-        with joined_or_created(
-            folder, "hbase", Server, lambda: Server.create(many_tables=not lasting, lasting=lasting)
-        ) as server:
+        with joined_or_created(folder, "hbase", Server, lambda: Server.create(many_tables=True)) as server:
             yield Place(server.url("").rstrip("/"), server)
     else:
         raise NoServerError(
