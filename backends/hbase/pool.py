@@ -96,14 +96,20 @@ class ConnectionPool:
         return self._acquired()
 
     def acquire_spare(self) -> Connection | None:
-        """Return a connection as `acquire` does, but None instead of waiting for one."""
+        """Return a connection as `acquire` does, but None where it would have to wait, or cannot be opened.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If the pool is closed.
+        """
         if self.closed:
             raise self._refusal()
         try:
             self._places.get_nowait()
-        except Empty:
+            return self._acquired()
+        except (Empty, ConnectionLostError):
             return None
-        return self._acquired()
 
     def _acquired(self) -> Connection:
         """Return a connection for a place that was taken."""

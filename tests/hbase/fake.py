@@ -241,13 +241,17 @@ class FakeGateway:
         if self._closed.is_set():
             return
         self._closed.set()
+        self.refuse()
+        self.cut_all()
+        for thread in self._threads:
+            thread.join()
+
+    def refuse(self) -> None:
+        """Take no further connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join()
-        self.cut_all()
-        for thread in self._threads:
-            thread.join()
 
     def cut_all(self) -> None:
         """End all connections."""

@@ -178,7 +178,8 @@ def test_fault_at_each_request_of_a_large_commit(
 @pytest.mark.parametrize("fault", [Fault.NEVER_SENT, Fault.NO_REPLY, Fault.LATE])
 def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: Proxy, fault: Fault) -> None:
     """Where no gateway can be asked how a commit ended, it says so; the store is sound, and goes on."""
-    with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=1))) as storage:
+    # A second connection that is open already could ask.
+    with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=1, pool_size=1))) as storage:
         require_sound(storage, _ACCOUNTS)
         assert attempt(storage, "first", Isolation.SNAPSHOT)
         drained(storage)

@@ -257,6 +257,12 @@ def test_flights_share_the_only_connection(fake: FakeGateway) -> None:
         assert fake.accepted == gateway.round_trips == 1
 
 
+def test_flights_share_a_connection_where_no_other_can_be_opened(fake: FakeGateway, gateway: Gateway) -> None:
+    assert gateway.call(counting()) == 1
+    fake.refuse()
+    assert gateway.flights([[counting()], [counting()]]) == [[2], [3]]
+
+
 def test_an_error_in_one_of_several_flights_is_raised(fake: FakeGateway, gateway: Gateway) -> None:
     with pytest.raises(TableMissingError):
         gateway.flights([[counting()], [get_row("missing", ROW, [COLUMN]), counting()]])
