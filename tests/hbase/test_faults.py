@@ -178,11 +178,14 @@ def test_fault_at_each_request_of_a_large_commit(
 @pytest.mark.parametrize("fault", [Fault.NEVER_SENT, Fault.NO_REPLY, Fault.LATE])
 def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: Proxy, fault: Fault) -> None:
     """Where no gateway can be asked how a commit ended, it says so; the store is sound, and goes on."""
-    # A second connection that is open already could ask.
-    with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=1, pool_size=1))) as storage:
+    with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=1, pool_size=2))) as storage:
         require_sound(storage, _ACCOUNTS)
         assert attempt(storage, "first", Isolation.SNAPSHOT)
         drained(storage)
+        # The commit has but one connection: another that was open already could ask.
+        pool = engine_of(storage)._gateway._pool
+        held = pool.acquire_spare()
+        assert held is not None
         transaction = storage.transaction()
         transfer(transaction, "lost", 0, 1, 1)
         proxy.refuse()
@@ -190,6 +193,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
         with pytest.raises(CommitOutcomeUnknownError):
             transaction.commit()
         assert trap.api == "checkAndPut"
+        pool.release(held)
         proxy.accept()
         trap.release()
         found = require_sound(direct, _ACCOUNTS)
