@@ -25,7 +25,7 @@ from structable.spi.errors import (
     UnsupportedOperationError,
 )
 
-from .calls import Call, Cells, get_rows, increment, put_column
+from .calls import ROWS_AT_ONCE, Call, Cells, get_rows, increment, put_column
 from .commit import Attempt, Committer
 from .conflicts import Conflicts, Place
 from .failpoints import reach
@@ -44,7 +44,6 @@ from .versions import LOCK, write_intent
 __all__ = ["BulkCommitter"]
 
 _CONNECTIONS = 3
-_ROWS_AT_ONCE = 500
 _LOCK = bytes([LOCK])
 
 
@@ -165,9 +164,9 @@ class BulkCommitter:
             table = self._layout.table(space)
             puts += put_column(table, column, intents, attempt.start + 1)
             checked = [row for row in intents if space == CATALOG_SPACE or row.startswith(ROW_MARK)]
-            for begin in range(0, len(checked), _ROWS_AT_ONCE):
+            for begin in range(0, len(checked), ROWS_AT_ONCE):
                 spaces.append(space)
-                reads.append(get_rows(table, checked[begin : begin + _ROWS_AT_ONCE], [FAMILY]))
+                reads.append(get_rows(table, checked[begin : begin + ROWS_AT_ONCE], [FAMILY]))
         results = self._gateway.flight([*puts, *reads], retry=True)
         unsettled: dict[Place, tuple[bytes, Cells]] = {}
         for space, found in zip(spaces, results[len(puts) :], strict=True):
@@ -185,8 +184,8 @@ class BulkCommitter:
         names = list(rows)
         puts: list[Call[None]] = list(put_column(table, column, dict.fromkeys(rows, _LOCK), attempt.start))
         reads: list[Call[object]] = [
-            get_rows(table, names[begin : begin + _ROWS_AT_ONCE], [FAMILY])
-            for begin in range(0, len(names), _ROWS_AT_ONCE)
+            get_rows(table, names[begin : begin + ROWS_AT_ONCE], [FAMILY])
+            for begin in range(0, len(names), ROWS_AT_ONCE)
         ]
         results = self._gateway.flight([*puts, *reads], retry=True)
         seen: dict[Place, tuple[bytes, Cells]] = {}

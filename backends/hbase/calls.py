@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from .messages import cells, deleting, descriptor, found_rows, one_put, putting, putting_column, scan_of
 
 __all__ = [
+    "ROWS_AT_ONCE",
     "Call",
     "Cell",
     "Cells",
@@ -34,6 +35,9 @@ __all__ = [
     "regions",
     "split_rows",
 ]
+
+ROWS_AT_ONCE = 500
+"""Of a call that puts, reads or deletes many: more would gain nothing, and a gateway holds all of them."""
 
 Cell = tuple[bytes, int]
 """A value and its timestamp."""
@@ -147,7 +151,7 @@ def put_column(
     column: bytes,
     rows: Mapping[bytes, bytes],
     timestamp: int,
-    limit_rows: int = 500,
+    limit_rows: int = ROWS_AT_ONCE,
     limit_bytes: int = 1 << 20,
 ) -> Iterator[Call[None]]:
     """Put one cell of each row, all in one column and with one timestamp, in as many calls as `split_rows` would."""
@@ -296,7 +300,7 @@ def close_scanner(scanner: int) -> Call[None]:
 
 
 def split_rows(
-    rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = 500, limit_bytes: int = 1 << 20
+    rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = ROWS_AT_ONCE, limit_bytes: int = 1 << 20
 ) -> Iterator[dict[bytes, Mapping[bytes, bytes]]]:
     """Cut rows into parts for one call each, in their order; a row beyond the limit gets a part of its own.
 

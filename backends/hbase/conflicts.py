@@ -10,7 +10,7 @@ from typing import NoReturn
 from structable.backends.ordered.engine import SPACE_BYTES, ReadSet
 from structable.spi.errors import InvalidFieldError, TransactionConflictError
 
-from .calls import Cells, get_rows
+from .calls import ROWS_AT_ONCE, Cells, get_rows
 from .changes import Changes
 from .gateway import Gateway
 from .layout import FAMILY, MARKER, VALUE, Layout
@@ -34,7 +34,6 @@ __all__ = ["Conflicts", "Place"]
 Place = tuple[bytes, bytes]
 """Space and row."""
 
-_ROWS_AT_ONCE = 500
 _PATIENCE = 0.05
 """Seconds that a younger transaction waits for an older one."""
 _PAUSE = (0.001, 0.005)
@@ -216,8 +215,8 @@ class Conflicts:
             rows.setdefault(space, []).append(row)
         found: dict[Place, Cells] = {}
         for space, names in rows.items():
-            for begin in range(0, len(names), _ROWS_AT_ONCE):
-                call = get_rows(self._layout.table(space), names[begin : begin + _ROWS_AT_ONCE], [FAMILY], before)
+            for begin in range(0, len(names), ROWS_AT_ONCE):
+                call = get_rows(self._layout.table(space), names[begin : begin + ROWS_AT_ONCE], [FAMILY], before)
                 for row, cells in self._gateway.call(call):
                     found[space, row] = cells
         return found

@@ -7,7 +7,7 @@ from itertools import chain
 
 from structable.backends.ordered.engine import SPACE_BYTES, WriteSet, successor
 
-from .calls import Call, get_row, put_rows, put_then_delete, split_rows
+from .calls import ROWS_AT_ONCE, Call, get_row, put_rows, put_then_delete, split_rows
 from .failures import TableMissingError
 from .gateway import Gateway
 from .layout import FAMILY, GC, STATE, VALUE, Layout
@@ -16,8 +16,6 @@ from .tables import drop_table
 from .versions import write_intent
 
 __all__ = ["Direct", "safe_point"]
-
-_ROWS_AT_ONCE = 500
 
 
 def safe_point(gateway: Gateway, layout: Layout) -> int:
@@ -64,8 +62,8 @@ class Direct:
     @staticmethod
     def _removals(table: str, rows: list[bytes], at: int) -> list[Call[None]]:
         return [
-            put_then_delete(table, {}, {row: [FAMILY] for row in rows[begin : begin + _ROWS_AT_ONCE]}, at)
-            for begin in range(0, len(rows), _ROWS_AT_ONCE)
+            put_then_delete(table, {}, {row: [FAMILY] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
+            for begin in range(0, len(rows), ROWS_AT_ONCE)
         ]
 
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
@@ -81,7 +79,7 @@ class Direct:
         else:
             table, first, last = layout.interval(beginning, successor(beginning))
             try:
-                for page in gateway.pages(table, first, last, [FAMILY], before=None, page_rows=_ROWS_AT_ONCE):
+                for page in gateway.pages(table, first, last, [FAMILY], before=None, page_rows=ROWS_AT_ONCE):
                     if stopped():
                         return False
                     gateway.flight(self._removals(table, [row for row, _ in page], now), retry=True)

@@ -10,7 +10,7 @@ from itertools import islice
 
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .calls import Call, put_then_delete, split_rows
+from .calls import ROWS_AT_ONCE, Call, put_then_delete, split_rows
 from .changes import Changes
 from .failpoints import failpoints, reach, stepwise
 from .failures import TableMissingError
@@ -32,7 +32,6 @@ Ended = tuple[bytes, Status, Intents]
 """A transaction that has ended, its status, and its intents or some of them."""
 
 _BATCH = 32
-_ROWS_AT_ONCE = 500
 _MOST_WAITING = 512
 _PAUSE = 0.5
 
@@ -140,7 +139,7 @@ class Placing:
             if locked := [row for row in rows if row not in puts]:
                 # A lock leaves no version behind: who is still pending must commit later than it did.
                 self._resolver.read(table, locked, status.commit, {txid: status})
-            for part in split_rows(puts, 1 if failpoints else _ROWS_AT_ONCE):
+            for part in split_rows(puts, 1 if failpoints else ROWS_AT_ONCE):
                 found.append(put_then_delete(table, part, {row: [column] for row in part}, status.commit))
             found += self._removals(table, [row for row in rows if row not in puts], column, status.commit)
         return found
@@ -150,7 +149,7 @@ class Placing:
         table: str, rows: Mapping[bytes, bytes] | Sequence[bytes], column: bytes, at: int
     ) -> list[Call[None]]:
         names = list(rows)
-        count = 1 if failpoints else _ROWS_AT_ONCE
+        count = 1 if failpoints else ROWS_AT_ONCE
         return [
             put_then_delete(table, {}, {row: [column] for row in names[begin : begin + count]}, at)
             for begin in range(0, len(names), count)

@@ -16,7 +16,7 @@ from itertools import chain
 
 from structable.spi.errors import DataCorruptionError, InvalidFieldError
 
-from .calls import Call, compare_and_put, delete_row, get_row, get_rows, put_then_delete
+from .calls import ROWS_AT_ONCE, Call, compare_and_put, delete_row, get_row, get_rows, put_then_delete
 from .failpoints import failpoints, reach
 from .failures import TableDisabledError, TableMissingError
 from .finaliser import Placing
@@ -32,7 +32,6 @@ from .versions import LOCK, TOMBSTONE, intent_of
 
 __all__ = ["Janitor", "Report"]
 
-_ROWS_AT_ONCE = 500
 _RECORDS_AT_ONCE = 50
 _CALLS_AT_ONCE = 50
 
@@ -270,8 +269,8 @@ class Janitor:
         for space, rows in (writes or {}).items():
             names = list(rows)
             table = self._layout.table(space)
-            for begin in range(0, len(names), _ROWS_AT_ONCE):
-                call = get_rows(table, names[begin : begin + _ROWS_AT_ONCE], [intent_column(txid)])
+            for begin in range(0, len(names), ROWS_AT_ONCE):
+                call = get_rows(table, names[begin : begin + ROWS_AT_ONCE], [intent_column(txid)])
                 try:
                     found = self._gateway.call(call)
                 except TableMissingError:
@@ -325,8 +324,8 @@ class Janitor:
         deleted = [row for row, kind in kinds.items() if kind == TOMBSTONE]
         replaced = [row for row, kind in kinds.items() if kind not in (TOMBSTONE, LOCK)]
         for rows, at in ((deleted, commit), (replaced, commit - 1)):
-            for begin in range(0, len(rows), _ROWS_AT_ONCE):
-                yield put_then_delete(table, {}, {row: [VALUE] for row in rows[begin : begin + _ROWS_AT_ONCE]}, at)
+            for begin in range(0, len(rows), ROWS_AT_ONCE):
+                yield put_then_delete(table, {}, {row: [VALUE] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
 
     def _remove(self, calls: Sequence[Call[None]]) -> None:
         """Make the calls in their order, leaving out those of tables that are there no longer."""

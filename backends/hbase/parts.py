@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
-from .calls import Call, Cells, get_rows, put_column
+from .calls import ROWS_AT_ONCE, Call, Cells, get_rows, put_column
 from .changes import Changes, SpaceChanges
 from .conflicts import Place
 from .layout import FAMILY, MARKER, Layout, intent_column
@@ -26,7 +27,6 @@ __all__ = ["Part", "parts_of"]
 _LEAST_ROWS = 25
 """Of a part: fewer are done before a second connection is asked."""
 _MOST_PARTS = 2
-_ROWS_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -74,9 +74,9 @@ def parts_of(layout: Layout, txid: bytes, start: int, changes: Changes) -> list[
             looked_at = list(spaces[space].checked) if space in spaces else []
             if space in changes.markers:
                 looked_at.append(layout.row(space + MARKER))
-            for begin in range(0, len(looked_at), _ROWS_AT_ONCE):
+            for begin in range(0, len(looked_at), ROWS_AT_ONCE):
                 part.spaces.append(space)
-                part.reads.append(get_rows(layout.table(space), looked_at[begin : begin + _ROWS_AT_ONCE], [FAMILY]))
+                part.reads.append(get_rows(layout.table(space), looked_at[begin : begin + ROWS_AT_ONCE], [FAMILY]))
         parts.append(part)
     return parts
 
@@ -95,5 +95,5 @@ def _cut(spaces: Mapping[bytes, SpaceChanges], count: int) -> Iterator[Mapping[b
 
 
 def _share(rows: Mapping[bytes, bytes], number: int, count: int) -> dict[bytes, bytes]:
-    items = list(rows.items())
-    return dict(items[len(items) * number // count : len(items) * (number + 1) // count])
+    size = len(rows)
+    return dict(islice(rows.items(), size * number // count, size * (number + 1) // count))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from structable.spi.errors import StorageUnavailableError
 
-from .calls import Cells, FoundRow, get_rows
+from .calls import ROWS_AT_ONCE, Cells, FoundRow, get_rows
 from .gateway import Gateway
 from .layout import FAMILY, VALUE
 from .records import Records
@@ -19,7 +19,6 @@ __all__ = ["Resolver"]
 
 _COURTESY = (0.002, 0.008)
 """Seconds that a reader waits before it makes a writer take a later timestamp."""
-_ROWS_AT_ONCE = 500
 
 
 class Resolver:
@@ -47,8 +46,8 @@ class Resolver:
         before = None if at is None else at + 1
         states: dict[bytes, RowState] = {}
         calls = [
-            get_rows(table, rows[start : start + _ROWS_AT_ONCE], [FAMILY], before)
-            for start in range(0, len(rows), _ROWS_AT_ONCE)
+            get_rows(table, rows[start : start + ROWS_AT_ONCE], [FAMILY], before)
+            for start in range(0, len(rows), ROWS_AT_ONCE)
         ]
         for found in self._gateway.flight(calls, retry=True):
             assert isinstance(found, list)

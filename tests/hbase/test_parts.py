@@ -94,7 +94,7 @@ def test_a_rival_between_two_parts(storage: Storage, url: str, point: str, numbe
 
 
 def test_large_commits_side_by_side(storage: Storage, url: str) -> None:
-    """Threads and processes' worth of large and small transactions on the same rows, beside readers: always sound."""
+    """Large and small transactions of several clients on the same rows, beside readers: every snapshot is sound."""
     ended = threading.Event()
 
     def pay(name: str, rounds: int) -> set[str]:
