@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
 
-from .types import DATE_ORIGIN, PACKED, numeric
+from .types import NUMPY_CODES, SHIFTS, numeric
 
 __all__ = ["CopyEncoder"]
 
@@ -23,13 +23,7 @@ _EPOCH = dt.date(1970, 1, 1).toordinal()
 _MICROSECONDS_A_DAY = 86_400_000_000
 _DAYS = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
 _MICROSECONDS = (_DAYS[0] * _MICROSECONDS_A_DAY, (_DAYS[1] + 1) * _MICROSECONDS_A_DAY - 1)
-_TIMES = (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ)
 _VIEWS = {FieldType.DATE: pa.int32(), FieldType.TIMESTAMP: pa.int64(), FieldType.TIMESTAMP_NTZ: pa.int64()}
-_SHIFTS = {
-    FieldType.DATE: DATE_ORIGIN - _EPOCH,
-    **dict.fromkeys(_TIMES, (DATE_ORIGIN - _EPOCH) * _MICROSECONDS_A_DAY),
-}
-_CODES = {"h": ">i2", "i": ">i4", "q": ">i8", "f": ">f4", "d": ">f8"}
 
 Array = Any
 """A pyarrow.Array."""
@@ -136,7 +130,7 @@ class _Column:
         self.numbers: Numbers | None = None
         self.code = ""
         self.zeros: npt.NDArray[np.bool_] | None = None
-        if field.type is FieldType.BOOLEAN or field.type in PACKED:
+        if field.type is FieldType.BOOLEAN or field.type in NUMPY_CODES:
             self._read_numbers(table, field, array, valid)
             return
         if field.type is FieldType.DECIMAL:
@@ -155,7 +149,7 @@ class _Column:
             self.zeros = pc.match_substring(self.bytes, "\0").to_numpy(zero_copy_only=False)
 
     def _read_numbers(self, table: str, field: Field, array: Array, valid: npt.NDArray[np.bool_]) -> None:
-        self.code = "u1" if field.type is FieldType.BOOLEAN else _CODES[PACKED[field.type]]
+        self.code = "u1" if field.type is FieldType.BOOLEAN else NUMPY_CODES[field.type]
         if field.type in _VIEWS:
             array = array.view(_VIEWS[field.type])
         if self.nulls:
@@ -169,7 +163,7 @@ class _Column:
                 value = int(numbers[np.argmax(bad)])
                 reason = f"{value} {unit} since 1970 are outside of the years 1 to 9999"
                 raise InvalidFieldError(table, field.name, reason)
-            numbers = numbers - numbers.dtype.type(_SHIFTS[field.type])
+            numbers = numbers - numbers.dtype.type(SHIFTS[field.type])
         self.numbers = numbers
         width = np.dtype(self.code).itemsize
         if not self.nulls:

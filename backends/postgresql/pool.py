@@ -30,12 +30,17 @@ class SessionPool:
         How many may be open at once.
     timeout : float
         Seconds to wait for one.
+    most_idle : int, optional
+        How many are kept that nobody uses; all, if not given.
     """
 
-    def __init__(self, open_session: Callable[[], Session], size: int, timeout: float) -> None:
+    def __init__(
+        self, open_session: Callable[[], Session], size: int, timeout: float, *, most_idle: int | None = None
+    ) -> None:
         self._open = open_session
         self._size = size
         self._timeout = timeout
+        self._most_idle = size if most_idle is None else most_idle
         # Plans and transactions that are collected give theirs back in whatever a thread is doing, in `acquire` too:
         # a semaphore's lock would be taken twice there; this queue is made for it.
         self._places: SimpleQueue[None] = SimpleQueue()
@@ -97,7 +102,7 @@ class SessionPool:
         if os.getpid() != self._process:
             return
         self._used.discard(session)
-        if session.usable and not self._closed:
+        if session.usable and not self._closed and len(self._idle) < self._most_idle:
             self._idle.append(session)
             if self._closed:  # meanwhile
                 self._close_idle()

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Iterable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,7 +22,7 @@ from .pool import SessionPool
 from .queries import ScanRequest, scan_request
 from .session import Call, Session, Statement, command
 from .snapshots import is_visible
-from .split_reading import SplitState
+from .split_state import PageRange, SplitState
 
 __all__ = ["plan_table_scan", "rendered_query"]
 
@@ -32,7 +33,8 @@ _BEGIN = command("begin isolation level repeatable read read only")
 _TEXT = 25
 _FACTS = Statement(
     "select pg_current_snapshot()::text, pg_export_snapshot(), pg_table_size($1::regclass), "
-    "pg_relation_size($1::regclass) / current_setting('block_size')::bigint",
+    "pg_relation_size($1::regclass) / current_setting('block_size')::bigint, "
+    "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)",
     (_TEXT,),
 )
 # Without parameters, so that nothing in the SQL could be taken for one.
@@ -110,34 +112,24 @@ def _plan(
             command(f"select {binding.token}"),
         )
     )
-    seen, snapshot, size, pages = (str(value) for value in session.rows(results[2])[0])
+    seen, snapshot, *sizes = (str(value) for value in session.rows(results[2])[0])
     if not is_visible(binding.version.changed_by, seen):
         raise _NewerTableError
+    size, pages, elsewhere = map(int, sizes)
     query = rendered_query(session, binding, request, names)
-    most = max(1, min(splits, int(pages), -(-int(size) // _LEAST_BYTES)))
-    if most > 1 and (request.where is not None or request.ranges != (Range(),)):
-        most = _worth_splitting(session, binding, query, most)
-    return [
-        pickle.dumps(tuple(SplitState(binding.spec, names, query + part, snapshot)))
-        for part in _parts(binding, int(pages), most)
-    ]
+    most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
+    conditional = request.where is not None or request.ranges != (Range(),)
+    if conditional and (size < 2 * _LEAST_BYTES or _is_indexed(session, binding, query, most)):
+        parts: list[PageRange | None] = [None]
+    else:
+        bounds = [pages * place // most for place in range(most + 1)]
+        parts = [PageRange(begin, end) for begin, end in pairwise(bounds)]
+    states = (SplitState(binding.spec, names, query, part, not elsewhere, snapshot) for part in parts)
+    return [pickle.dumps(tuple(state)) for state in states]
 
 
-def _parts(binding: TableBinding, pages: int, count: int) -> list[str]:
-    """Return the conditions of parts of the pages; the last has no end."""
-    ctid = f"{binding.qualified}.ctid"
-    bounds = [pages * place // count for place in range(count)]
-    parts = []
-    for place, begin in enumerate(bounds):
-        part = f" and {ctid} >= '({begin},0)'::tid" if count > 1 else ""
-        if place + 1 < count:
-            part += f" and {ctid} < '({bounds[place + 1]},0)'::tid"
-        parts.append(part)
-    return parts
-
-
-def _worth_splitting(session: Session, binding: TableBinding, query: str, most: int) -> int:
-    """Return the number of splits: one, where an index finds the rows in less time than a split's pages take."""
+def _is_indexed(session: Session, binding: TableBinding, query: str, splits: int) -> bool:
+    """Return whether an index finds the rows in less time than the pages of one of the splits take."""
     everything = f"select * from {binding.qualified}"
     results = session.pipeline([command(f"explain (format json) {text}") for text in (query, everything)])
     plans: list[dict[str, Any]] = []
@@ -145,7 +137,7 @@ def _worth_splitting(session: Session, binding: TableBinding, query: str, most: 
         found = session.rows(result)[0][0]
         plans.append((json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"])
     wanted, whole = plans
-    return 1 if wanted["Total Cost"] <= whole["Total Cost"] / most else most
+    return bool(wanted["Total Cost"] <= whole["Total Cost"] / splits)
 
 
 def rendered_query(session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...]) -> str:

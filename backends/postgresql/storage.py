@@ -84,7 +84,7 @@ class PostgreSQLStorage(Storage):
         self._catalog = Catalog(schema)
         self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
         self._jobs = WriteJobs(self._pool, self._catalog, ddl_timeout)
-        self._splits = SplitReader(connecting, self._pool)
+        self._splits = SplitReader(connecting)
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         try:
             with self._pool.session() as session:

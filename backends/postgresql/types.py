@@ -17,7 +17,9 @@ from structable.spi import Field, FieldType
 
 __all__ = [
     "DATE_ORIGIN",
+    "NUMPY_CODES",
     "PACKED",
+    "SHIFTS",
     "TIMESTAMP_NTZ_ORIGIN",
     "TIMESTAMP_ORIGIN",
     "StoredType",
@@ -90,6 +92,14 @@ PACKED = {
     FieldType.TIMESTAMP_NTZ: "q",
 }
 """The `struct` formats of the numbers that values of fixed width become; big-endian."""
+NUMPY_CODES = {
+    kind: {"h": ">i2", "i": ">i4", "q": ">i8", "f": ">f4", "d": ">f8"}[code] for kind, code in PACKED.items()
+}
+"""The same, as NumPy has them."""
+_DAYS = DATE_ORIGIN - dt.date(1970, 1, 1).toordinal()
+_MICROSECONDS = _DAYS * 86_400_000_000
+SHIFTS = {FieldType.DATE: _DAYS, FieldType.TIMESTAMP: _MICROSECONDS, FieldType.TIMESTAMP_NTZ: _MICROSECONDS}
+"""By how much Arrow's numbers, which count from 1970, are greater than the server's."""
 
 _DECIMALS = DecimalBinaryDumper(Decimal)
 

@@ -3,16 +3,19 @@
 import datetime as dt
 import math
 import pickle
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from structable.backends.postgresql import split_reading
+from structable.backends.postgresql.split_state import SplitState
 from structable.spi import (
     Field,
     Filter,
@@ -53,7 +56,27 @@ SPEC = TableSpecification(
 )
 EVERYTHING = Range.all()
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8) | st.sampled_from(
-    ["'", "\\", "\\'", "$1", "%(p0)s", "%s", ":p0", "E'", "';--", "\\x41", "\n", '"', "$$", "ü", "{}", "{'a'}", "NULL"]
+    [
+        "'",
+        "\\",
+        "\\'",
+        "$1",
+        "%(p0)s",
+        "%s",
+        ":p0",
+        "E'",
+        "';--",
+        "\\x41",
+        "\n",
+        '"',
+        "$$",
+        "ü",
+        "{}",
+        "{'a'}",
+        "NULL",
+        "\x1f",
+        "a\x1fb",
+    ]
 )
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "k1": TEXT,
@@ -88,18 +111,28 @@ def filters(draw: st.DrawFn, row: dict[str, Any]) -> Filter:
     return found
 
 
-@pytest.fixture(params=["adbc", "cursor"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "cursor":
-        monkeypatch.setattr(split_reading, "_has_adbc", lambda: False)
-    return str(request.param)
-
-
 @pytest.fixture
 def storage(postgresql_url: str) -> Iterator[Storage]:
     with connect(postgresql_url, ddl_timeout=0.2) as storage:
         storage.admin.create(SPEC)
         yield storage
+
+
+def store_out_of_line(storage: Storage) -> None:
+    """Have a value stored outside of the table's pages, for good: its room is not given back."""
+    key = ("a large one", b"")
+    storage.table("values").upsert({"k1": key[0], "k2": key[1], "ctid": random.Random(1).randbytes(20_000).hex()})
+    storage.table("values").delete(key)
+
+
+@pytest.fixture(params=["columns", "adbc", "cursor"])
+def way(request: pytest.FixtureRequest, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Read splits of pages in one of the ways; those of an index never come in columns."""
+    if request.param != "columns":
+        store_out_of_line(storage)
+    if request.param == "cursor":
+        monkeypatch.setattr(split_reading, "has_adbc", lambda: False)
+    return str(request.param)
 
 
 def read(
@@ -145,21 +178,66 @@ def test_special_numbers_in_filters(storage: Storage, way: str) -> None:
             assert shown(read(storage, where=where)) == shown(storage.table("values").scan(where=where))
 
 
-def test_batches_are_the_same_either_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_the_same_whichever_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     row: Record = {
         "k1": "a", "k2": b"\0\xff", "flag": True, "tiny": -128, "short": 1, "int": 2, "long": 3, "real": 0.1,
-        "double": 0.1, "decimal": Decimal("-1.5"), "date": dt.date(1, 1, 1),
-        "at": dt.datetime.max.replace(tzinfo=dt.UTC), "at_ntz": dt.datetime.min, "ctid": "x",
+        "double": -0.0, "decimal": Decimal("-1.5"), "date": dt.date(1, 1, 1),
+        "at": dt.datetime.max.replace(tzinfo=dt.UTC), "at_ntz": dt.datetime.min, "ctid": "x\x1f",
     }  # fmt: skip
     storage.table("values").upsert_many([row, {"k1": "b", "k2": b""}])
-    with storage.plan_scan("values") as plan:
-        (split,) = plan.splits
-        (first,) = storage.read_split(split)
-        monkeypatch.setattr(split_reading, "_has_adbc", lambda: False)
-        (second,) = storage.read_split(split)
-    assert first.schema == second.schema == arrow_schema(SPEC)
-    assert first.equals(second)
-    first.validate(full=True)
+
+    def read_batch() -> pa.RecordBatch:
+        with storage.plan_scan("values") as plan:
+            (split,) = plan.splits
+            (batch,) = storage.read_split(split)
+        assert batch.schema == arrow_schema(SPEC)
+        batch.validate(full=True)
+        return batch
+
+    by_columns = read_batch()
+    store_out_of_line(storage)
+    by_adbc = read_batch()
+    monkeypatch.setattr(split_reading, "has_adbc", lambda: False)
+    assert by_columns.equals(by_adbc)
+    assert by_columns.equals(read_batch())
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: (row["k1"], row["k2"])), data=st.data())
+def test_any_values_come_in_columns(storage: Storage, rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Nulls are skipped by the server, and separators between texts may be in a text."""
+    table = storage.table("values")
+    table.delete_all(Range.all())
+    table.upsert_many(rows)
+    columns = data.draw(st.none() | st.lists(st.sampled_from(list(VALUES)), min_size=1, unique=True))
+    wanted = [{name: row[name] for name in columns or VALUES} for row in table.scan()]
+    assert shown(read(storage, columns=columns)) == shown(wanted)
+
+
+def test_columns_change_from_page_to_page(storage: Storage) -> None:
+    """Nulls, separators, long texts and nothing at all, each in some of many runs of pages."""
+    count = 60_000
+
+    def text(number: int) -> str | None:
+        if number // 10_000 == 2:
+            return None if number % 3 == 0 else f"\x1f{number}\x1f"
+        return "x" * 900 if number // 10_000 == 4 else None if number // 10_000 == 5 else f"{number}"
+
+    storage.table("values").upsert_many(
+        {"k1": f"{number:06d}", "k2": b"", "int": number if number > 30_000 else None, "ctid": text(number)}
+        for number in range(count)
+    )
+    storage.table("values").delete_all(Range(("010000",), ("020000",)))
+    with storage.plan_scan("values", columns=["k1", "int", "ctid"], splits=3) as plan:
+        batches = [batch for split in plan.splits for batch in storage.read_split(split)]
+    assert len(batches) > 10
+    assert max(batch.nbytes for batch in batches) < 4 << 20
+    found = sorted((row["k1"], row["int"], row["ctid"]) for batch in batches for row in batch.to_pylist())
+    assert found == [
+        (f"{number:06d}", number if number > 30_000 else None, text(number))
+        for number in range(count)
+        if number // 10_000 != 1
+    ]
 
 
 def test_schema_with_any_name(postgresql_schema: Schema, way: str) -> None:
@@ -167,7 +245,10 @@ def test_schema_with_any_name(postgresql_schema: Schema, way: str) -> None:
     with connect(postgresql_schema.conninfo, schema=name) as storage:
         try:
             storage.admin.create(SPEC)
+            if way != "columns":
+                store_out_of_line(storage)
             storage.table("values").upsert({"k1": "$1", "k2": b""})
+            assert len(read(storage)) == 1
             assert len(read(storage, where=col("k1") == "$1")) == 1
             job = storage.begin_write("values", mode="overwrite", job_id="j")
             storage.commit_write(job, [])
@@ -229,18 +310,32 @@ def terminate(schema: Schema, condition: str) -> int:
         return len(found.fetchall())
 
 
-def test_lost_plan_is_closed_and_lost_readers_are_replaced(postgresql_schema: Schema) -> None:
-    with connect(postgresql_schema.url, application_name=postgresql_schema.name) as storage:
-        storage.admin.create(SPEC)
-        fill(storage, 10)
-        with storage.plan_scan("values") as plan:
-            assert len(list(storage.read_split(plan.splits[0]))) == 1
-            assert terminate(postgresql_schema, "query = 'rollback'")  # ADBC's, which is kept for the next split
-            assert len(list(storage.read_split(plan.splits[0]))) == 1
+def test_lost_plan_is_closed_and_lost_readers_are_replaced(
+    storage: Storage, postgresql_schema: Schema, way: str
+) -> None:
+    fill(storage, 10)
+    with connect(postgresql_schema.url, application_name=postgresql_schema.name) as named:
+        with named.plan_scan("values") as plan:
+            assert len(list(named.read_split(plan.splits[0]))) == 1
+            assert terminate(postgresql_schema, "query = 'rollback'")  # the reader's, which is kept for the next split
+            assert len(list(named.read_split(plan.splits[0]))) == 1
             assert terminate(postgresql_schema, "state = 'idle in transaction'")
             with pytest.raises(TransactionClosedError):
-                list(storage.read_split(plan.splits[0]))
-        assert len(read(storage)) == 10
+                list(named.read_split(plan.splits[0]))
+        assert len(read(named)) == 10
+
+
+def test_reader_lost_between_batches(storage: Storage, postgresql_schema: Schema, way: str) -> None:
+    """Rows are missing then, and the reader is told so; the plan can be read again."""
+    fill(storage, 60_000)
+    name = postgresql_schema.name
+    with connect(postgresql_schema.url, application_name=name) as reader, storage.plan_scan("values") as plan:
+        batches = reader.read_split(plan.splits[0])
+        next(batches)
+        assert terminate(postgresql_schema, "true") >= 1
+        with pytest.raises(StorageUnavailableError):
+            list(batches)
+        assert sum(batch.num_rows for batch in reader.read_split(plan.splits[0])) == 60_000
 
 
 def test_plan_keeps_its_table(storage: Storage, way: str) -> None:
@@ -264,7 +359,7 @@ def test_plan_after_the_table_was_made_anew(storage: Storage, postgresql_url: st
 
 
 def test_foreign_snapshot_is_no_sql(storage: Storage) -> None:
-    state = split_reading.SplitState(SPEC, ("k1",), "select 1", "'; drop table x --")
+    state = SplitState(SPEC, ("k1",), "select 1", None, False, "'; drop table x --")
     with pytest.raises(ValueError, match="snapshot"):
         list(storage.read_split(ScanSplit("values", ("k1",), 0, pickle.dumps(tuple(state)))))
 
