@@ -33,9 +33,9 @@ _MOST_PAGES = 1_024
 """Where conditions leave few rows. Should those that fit lie together, all of these pages come in one batch."""
 _BATCH_BYTES = 512 << 10
 """What a batch is to have, about."""
-_WARM_BYTES = 4 << 20
-"""More than a batch takes the server. Once it has freed as much, glibc keeps what is freed; before, it gives it back to
-the kernel and asks for it again with every batch, which takes a third of the server's time."""
+_WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
+"""It takes the server 4 MiB, more than a batch does. Once it has freed as much, glibc keeps what is freed; before, it
+gives it back to the kernel and asks for it again with every batch, which takes a third of the server's time."""
 _SENDERS = {
     FieldType.BOOLEAN: "boolsend",
     FieldType.BYTE: "int2send",
@@ -82,7 +82,7 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
     columns = [_column(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
     query = _Query(session, state.query, ", ".join(column.name for column in columns))
     if pages.end - pages.begin > _FIRST_PAGES:
-        session.pipeline((command(f"select octet_length(repeat('x', {_WARM_BYTES}))"),))
+        session.pipeline((command(_WARM_UP),))
     size = _FIRST_PAGES
     part = PageRange(pages.begin, min(pages.begin + size, pages.end))
     with closing(query):
