@@ -12,9 +12,11 @@ from benchmarks.rows import TABLE, Row, make_rows
 
 from .database import AREA, VALUE, Database, settle
 
-__all__ = ["measure"]
+__all__ = ["measure", "measure_indexed"]
 
 _COUNTER = b"x:n"
+_SIZES = ((50, 500, 4.5), (500, 2_000, 3.0))
+"""Rows of a transaction, what share of the samples a round has as transactions, and the goal."""
 
 
 Entry = tuple[Row, bytes, bytes]
@@ -23,12 +25,19 @@ Entry = tuple[Row, bytes, bytes]
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
     """Measure transactions of rows that are there already, picked at random and replaced, and of new ones."""
-    for size, share, goal in ((50, 500, 4.5), (500, 2_000, 3.0)):
-        for entries, kind in ((_present(database), ""), (_new(database), "new ")):
-            yield from _of_rows(
-                database, entries, f"{size} {kind}rows", size, max(scale.samples // share, 2), scale, goal
-            )
+    for size, share, goal in _SIZES:
+        count = max(scale.samples // share, 2)
+        yield from _of_rows(database, _present(database), f"{size} rows", size, count, scale, goal)
+        yield from _of_rows(database, _new(database), f"{size} new rows", size, count, scale, goal)
     yield from _of_one(database, max(scale.samples // 100, 10), scale)
+
+
+def measure_indexed(database: Database, scale: Scale) -> Iterator[Measurement]:
+    """Measure them of rows in blocks that have an index, as the manual recommends and no gateway can make them."""
+    if database.index_rows():
+        for size, share, _ in _SIZES:
+            count = max(scale.samples // share, 2)
+            yield from _of_rows(database, _present(database), f"{size} rows, ROW_INDEX_V1", size, count, scale)
 
 
 def _present(database: Database) -> Iterator[Entry]:
@@ -49,7 +58,13 @@ def _new(database: Database) -> Iterator[Entry]:
 
 
 def _of_rows(
-    database: Database, entries: Iterator[Entry], what: str, size: int, count: int, scale: Scale, goal: float
+    database: Database,
+    entries: Iterator[Entry],
+    what: str,
+    size: int,
+    count: int,
+    scale: Scale,
+    goal: float | None = None,
 ) -> list[Measurement]:
     chosen: list[list[Entry]] = []
     with database.connection() as connection, database.storage() as storage:

@@ -299,7 +299,7 @@ class Server(HeldServer):
 
     @property
     def administration(self) -> Administration:
-        """What the gateway cannot do: split, flush, compact."""
+        """What the gateway cannot do: split, flush, compact, index."""
         if self._administration is None:
             self._administration = Administration(f"{self.folder / 'hbase'}:{jars.resolve()}/*")
         return self._administration
@@ -315,6 +315,10 @@ class Server(HeldServer):
     def compact(self, table: str) -> None:
         """Rewrite all files of the table without what was deleted, and return when that is done."""
         self.administration.compact(table)
+
+    def index_rows(self, table: str) -> None:
+        """Give the blocks of the table's files an index of their rows."""
+        self.administration.index_rows(table)
 
     def _leave(self) -> None:
         if self._administration is not None:
