@@ -1,0 +1,127 @@
+"""Faults on the way to the gateway while tables are created, changed and dropped: what is reported is so."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from structable.cli.doctor import examine
+from structable.spi import (
+    Field,
+    FindingLevel,
+    Storage,
+    StorageUnavailableError,
+    TableAlreadyExistsError,
+    TableSpecification,
+    TransactionConflictError,
+    connect,
+)
+from structable.spi.conformance.samples import Record
+
+from .bank import quick
+from .inside import drained
+from .proxy import Fault, Proxy
+from .shared import Place
+
+STEP = int(os.environ.get("STRUCTABLE_TEST_ADMIN_FAULTS_STEP", "7"))
+"""How many requests lie between two that go wrong; 1 takes some minutes for each operation and fault."""
+
+FIELDS = [Field.long("id"), Field.string("name")]
+BEFORE = TableSpecification("runs", FIELDS, ["id"])
+WIDER = TableSpecification("runs", [*FIELDS, Field.int("number")], ["id"])
+INDEXED = TableSpecification("runs", FIELDS, ["id"], ["name"])
+ROWS: list[Record] = [{"id": number, "name": f"n{number % 3}"} for number in range(20)]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A change of the catalog.
+
+    Parameters
+    ----------
+    work : callable
+        Does it.
+    before, after : TableSpecification or None
+        The table, or that there is none.
+    again : type of Exception or None
+        What the same once more raises where it was done before.
+    """
+
+    work: Callable[[Storage], object]
+    before: TableSpecification | None
+    after: TableSpecification | None
+    again: type[Exception] | None = None
+
+
+OPERATIONS = {
+    "create": Operation(lambda storage: storage.admin.create(BEFORE), None, BEFORE, TableAlreadyExistsError),
+    "add_field": Operation(lambda storage: storage.admin.create_or_update(WIDER), BEFORE, WIDER),
+    "add_index": Operation(lambda storage: storage.admin.create_or_update(INDEXED), BEFORE, INDEXED),
+    "drop": Operation(lambda storage: storage.admin.drop("runs"), BEFORE, None),
+}
+
+
+@pytest.fixture
+def proxy(hbase_server: Place) -> Iterator[Proxy]:
+    if "=framed" in hbase_server.address or "=compact" in hbase_server.address:
+        pytest.skip("the proxy understands Thrift's binary protocol, unframed, alone")
+    with Proxy(hbase_server.address) as proxy:
+        yield proxy
+
+
+def found(storage: Storage) -> TableSpecification | None:
+    """Return the table as it is, after a use of all that it has."""
+    if not storage.admin.exists("runs"):
+        return None
+    spec = storage.admin.get_specification("runs")
+    table = storage.table("runs")
+    rows = [{"id": row["id"], "name": row["name"]} for row in table.scan()]
+    assert rows in ([], ROWS)
+    for name in spec.indexes:
+        assert len(list(table.scan_index(name, "n1"))) == (7 if rows else 0)
+    return spec
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_fault_at_requests_of_an_admin_call(hbase_url: str, proxy: Proxy, name: str, fault: Fault) -> None:
+    """It is done if it says so, and else not; the same again is done then."""
+    operation = OPERATIONS[name]
+    options = {"housekeeping": 1000, "session_timeout": 1000, "timeout": 5}
+    with connect(quick(hbase_url, **options)) as direct, connect(proxy.url(quick(hbase_url, **options))) as storage:
+        for number in itertools.count(1 + list(Fault).index(fault) % STEP, STEP):
+            direct.admin.drop("runs")
+            if operation.before is not None:
+                direct.admin.create(operation.before)
+                direct.table("runs").upsert_many(ROWS)
+                drained(direct)
+            trap = proxy.trap(number, fault)
+            release = threading.Timer(0.05, trap.release)
+            release.start()
+            where = f"request {number}, {fault.name}"
+            try:
+                operation.work(storage)
+                done = True
+            except (StorageUnavailableError, TransactionConflictError):
+                done = False
+            wanted = operation.after if done else operation.before
+            assert found(direct) == wanted, (where, trap.api)
+            drained(storage)
+            release.cancel()
+            trap.release()
+            assert found(direct) == wanted, (where, trap.api)
+            if done and operation.again is not None:
+                with pytest.raises(operation.again):
+                    operation.work(storage)
+            else:
+                operation.work(storage)
+            assert found(direct) == found(storage) == operation.after, (where, trap.api)
+            if not trap.sprung:
+                break
+        assert number > 10
+    assert [one for one in examine(hbase_url) if one.level is FindingLevel.PROBLEM] == []
