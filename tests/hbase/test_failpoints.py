@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,10 +14,9 @@ from structable.spi import Storage, TransactionConflictError, connect
 
 from .bank import OPENING, balances, open_bank, quick, require_sound, transfer
 from .inside import collect_garbage, drained, engine_of
+from .killing import killed, write_on
 
-_ROOT = Path(__file__).parents[2]
 _ACCOUNTS = 12
-_KILLED = -9
 _TIMEOUT = 120
 
 
@@ -29,25 +25,6 @@ def bank(url: str, accounts: int = _ACCOUNTS) -> Iterator[Storage]:
     with connect(url) as storage:
         open_bank(storage, accounts)
         yield storage
-
-
-def killed(what: str, url: str, point: str, number: int = 1) -> None:
-    """Run a worker that must be killed at the point."""
-    command = [sys.executable, "-m", "tests.hbase.worker", what, url, point, str(number)]
-    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    assert ended.returncode == _KILLED, f"it did not come by {point}: {ended.stdout}{ended.stderr}"
-
-
-def write_on(storage: Storage, accounts: int = _ACCOUNTS) -> None:
-    """Write all rows that the dead process may have left intents in; then it, too, is cleaned up after."""
-    storage.run(lambda transaction: transfer(transaction, "next", 0, 1, 1), max_attempts=1_000)
-    storage.run(lambda transaction: transfer(transaction, "doomed or other", 1, 2, 2), max_attempts=1_000)
-    assert {"next", "doomed or other"} <= require_sound(storage, accounts)
-    while True:
-        report = collect_garbage(storage)
-        if report.pending == report.unfinalised == report.aborted == report.finalised == 0:
-            break
-    assert {"next", "doomed or other"} <= require_sound(storage, accounts)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +51,7 @@ def test_killed_in_a_commit(hbase_url: str, point: str, number: int, committed: 
         assert require_sound(storage, _ACCOUNTS) == ({"doomed"} if committed else set())
         with connect(url) as other:
             assert require_sound(other, _ACCOUNTS) == ({"doomed"} if committed else set())
-        write_on(storage)
+        write_on(storage, _ACCOUNTS)
 
 
 @pytest.mark.parametrize(("point", "number"), [("after_abort", 1), ("before_finalise", 1), ("mid_finalise", 2)])
@@ -84,7 +61,7 @@ def test_killed_in_an_abort(hbase_url: str, point: str, number: int) -> None:
     with bank(url) as storage:
         killed("conflict", url, point, number)
         assert require_sound(storage, _ACCOUNTS) == {"winner"}
-        write_on(storage)
+        write_on(storage, _ACCOUNTS)
         assert "doomed" not in require_sound(storage, _ACCOUNTS)
 
 
@@ -139,7 +116,7 @@ def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
         assert require_sound(storage, _ACCOUNTS) == {f"t{number}" for number in range(6)}
         assert balances(before) == found
         before.rollback()
-        write_on(storage)
+        write_on(storage, _ACCOUNTS)
 
 
 @pytest.mark.parametrize(

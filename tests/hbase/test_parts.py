@@ -14,7 +14,7 @@ from structable.spi import Field, Storage, TableSpecification, Transaction, Tran
 
 from .bank import open_bank, payday, quick, require_sound, transfer
 from .inside import drained, engine_of
-from .test_failpoints import killed, write_on
+from .killing import killed, write_on
 
 _ACCOUNTS = 60
 _TIMEOUT = 120

@@ -1,0 +1,37 @@
+"""Processes that are killed in the middle of what they do for the bank, and what the others can do then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from structable.spi import Storage
+
+from .bank import require_sound, transfer
+from .inside import collect_garbage
+
+__all__ = ["killed", "write_on"]
+
+_ROOT = Path(__file__).parents[2]
+_KILLED = -9
+_TIMEOUT = 120
+
+
+def killed(what: str, url: str, point: str, number: int = 1) -> None:
+    """Run a worker that must be killed at the point."""
+    command = [sys.executable, "-m", "tests.hbase.worker", what, url, point, str(number)]
+    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    assert ended.returncode == _KILLED, f"it did not come by {point}: {ended.stdout}{ended.stderr}"
+
+
+def write_on(storage: Storage, accounts: int) -> None:
+    """Write all rows that the dead process may have left intents in; then it, too, is cleaned up after."""
+    storage.run(lambda transaction: transfer(transaction, "next", 0, 1, 1), max_attempts=1_000)
+    storage.run(lambda transaction: transfer(transaction, "doomed or other", 1, 2, 2), max_attempts=1_000)
+    assert {"next", "doomed or other"} <= require_sound(storage, accounts)
+    while True:
+        report = collect_garbage(storage)
+        if report.pending == report.unfinalised == report.aborted == report.finalised == 0:
+            break
+    assert {"next", "doomed or other"} <= require_sound(storage, accounts)
