@@ -3,7 +3,8 @@
 For each run of pages one row comes, with all values of a column behind one another. They are asked for in the form
 that is least work for the server, and where that does not tell all, in a fuller one from then on. The server skips
 nulls: if there are fewer values than rows, it has to say which rows have one. Texts are separated by a character that
-few have: if there are too many of it, their lengths are needed.
+few have: if there are too many of it, their lengths are needed. What is asked for later has to come in the same order:
+that of the pages, for which the server is set.
 """
 
 from __future__ import annotations
@@ -26,8 +27,17 @@ from .session import Session, command
 from .split_state import PageRange, SplitState
 from .types import NUMPY_CODES, SHIFTS
 
-__all__ = ["read_pages"]
+__all__ = ["ORDERLY", "read_pages"]
 
+_ORDERLY_SETTINGS = {
+    "enable_tidscan": "on",
+    "enable_indexscan": "off",
+    "enable_bitmapscan": "off",
+    "max_parallel_workers_per_gather": "0",
+    "synchronize_seqscans": "off",
+}
+ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
+"""Has a transaction read rows as they lie, so that the same pages give them in the same order again."""
 _FIRST_PAGES = 64
 _MOST_PAGES = 1_024
 """Where conditions leave few rows. Should those that fit lie together, all of these pages come in one batch."""
@@ -66,7 +76,7 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
     Parameters
     ----------
     session : Session
-        In a transaction of the plan's snapshot.
+        In a transaction of the plan's snapshot, after `ORDERLY`.
     state : SplitState
         The split.
     pages : PageRange

@@ -14,7 +14,7 @@ from .connecting import Connecting
 from .failures import ConnectionLostError, ServerError
 from .pool import SessionPool
 from .session import Session, command
-from .split_state import SplitState, refused
+from .split_state import PageRange, SplitState, refused
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
@@ -74,14 +74,13 @@ class SplitReader:
     def _batches(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
         if state.pages is None or not state.inline:
             return self._adbc.read(state, schema) if has_adbc() else self._by_cursor(state, schema)
-        return self._by_columns(state, schema)
+        return self._by_columns(state, state.pages, schema)
 
-    def _by_columns(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
-        from .column_reading import read_pages
+    def _by_columns(self, state: SplitState, pages: PageRange, schema: Schema) -> Iterator[RecordBatch]:
+        from .column_reading import ORDERLY, read_pages
 
-        assert state.pages is not None
-        with self._begun(state) as session:
-            yield from read_pages(session, state, state.pages, schema)
+        with self._begun(state, ORDERLY) as session:
+            yield from read_pages(session, state, pages, schema)
 
     def _by_cursor(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
         import pyarrow as pa
@@ -100,9 +99,9 @@ class SplitReader:
                     return
 
     @contextmanager
-    def _begun(self, state: SplitState) -> Iterator[Session]:
-        """Lend a connection in a transaction of the plan's snapshot."""
-        begin = [command(text) for text in state.beginning]
+    def _begun(self, state: SplitState, *settings: str) -> Iterator[Session]:
+        """Lend a connection in a transaction of the plan's snapshot, with settings of its own."""
+        begin = [command(text) for text in (*state.beginning, *settings)]
         with self._pool.session() as session:
             try:
                 try:

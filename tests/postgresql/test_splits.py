@@ -240,6 +240,26 @@ def test_columns_change_from_page_to_page(storage: Storage) -> None:
     ]
 
 
+def test_values_stay_in_their_rows_however_the_server_plans(storage: Storage, postgresql_url: str) -> None:
+    """Columns that are asked for again come in the order of the others, also where workers would share the pages."""
+    count = 8_000
+    storage.table("values").upsert_many(
+        {"k1": f"{number}", "k2": b"", "int": number if number % 7 else None, "ctid": "x" * (number % 500)}
+        for number in range(count)
+    )
+    settings = {
+        "enable_tidscan": "off",
+        "min_parallel_table_scan_size": "0",
+        "parallel_setup_cost": "0",
+        "parallel_tuple_cost": "0",
+        "max_parallel_workers_per_gather": "4",
+    }
+    with connect(postgresql_url, options=" ".join(f"-c {name}={value}" for name, value in settings.items())) as other:
+        for _ in range(3):
+            found = {row["k1"]: row["int"] for row in read(other, columns=["k1", "int"])}
+            assert found == {f"{number}": number if number % 7 else None for number in range(count)}
+
+
 def test_schema_with_any_name(postgresql_schema: Schema, way: str) -> None:
     name = f"{postgresql_schema.name} \" %(p0)s $1 :p0 ' \\"
     with connect(postgresql_schema.conninfo, schema=name) as storage:
