@@ -24,6 +24,8 @@ __all__ = ["SplitReader", "read_one_split"]
 _FETCHED_ROWS = 5_000
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
+_MOST_COLUMNS = 500
+"""A result of the server's has at most 1,664 columns, and those that the server joins may take three each."""
 
 
 class SplitReader:
@@ -72,7 +74,7 @@ class SplitReader:
         split.require_open()
 
     def _batches(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
-        if state.pages is None or not state.inline:
+        if state.pages is None or not state.inline or len(state.columns) > _MOST_COLUMNS:
             return self._adbc.read(state, schema) if has_adbc() else self._by_cursor(state, schema)
         return self._by_columns(state, state.pages, schema)
 

@@ -260,6 +260,21 @@ def test_values_stay_in_their_rows_however_the_server_plans(storage: Storage, po
             assert found == {f"{number}": number if number % 7 else None for number in range(count)}
 
 
+@pytest.mark.parametrize("count", [500, 900])
+def test_very_many_columns(storage: Storage, count: int) -> None:
+    """The server gives at most 1,664 columns; here each is asked for in the fullest form."""
+    fields = [Field.string(f"s{place}") for place in range(count)]
+    storage.admin.create(TableSpecification("wide", [Field.long("id"), *fields], ["id"]))
+    rows: list[Record] = [
+        {"id": 1, **{field.name: f"\x1f{place}" for place, field in enumerate(fields)}},
+        {"id": 2},
+    ]
+    storage.table("wide").upsert_many(rows)
+    with storage.plan_scan("wide", columns=[field.name for field in fields]) as plan:
+        found = [row for split in plan.splits for batch in storage.read_split(split) for row in batch.to_pylist()]
+    assert sorted(found, key=str) == [{name: row.get(name) for name in found[0]} for row in rows]
+
+
 def test_schema_with_any_name(postgresql_schema: Schema, way: str) -> None:
     name = f"{postgresql_schema.name} \" %(p0)s $1 :p0 ' \\"
     with connect(postgresql_schema.conninfo, schema=name) as storage:
