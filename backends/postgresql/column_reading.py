@@ -38,9 +38,12 @@ _ORDERLY_SETTINGS = {
 }
 ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
 """Has a transaction read rows as they lie, so that the same pages give them in the same order again."""
-_FIRST_PAGES = 64
-_MOST_PAGES = 1_024
-"""Where conditions leave few rows. Should those that fit lie together, all of these pages come in one batch."""
+_MOST_PAGES = 64
+"""Where texts are compressed, these may still be some tens of MB."""
+_MOST_BYTES = 32 << 20
+"""What the arrays of a batch may take beside the bytes of texts, should all rows be as short as rows can be."""
+_MOST_ROWS = 226
+"""On a page."""
 _BATCH_BYTES = 512 << 10
 """What a batch is to have, about."""
 _WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
@@ -91,9 +94,10 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
     """
     columns = [_column(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
     query = _Query(session, state.query, ", ".join(column.name for column in columns))
-    if pages.end - pages.begin > _FIRST_PAGES:
+    if pages.end - pages.begin > _MOST_PAGES:
         session.pipeline((command(_WARM_UP),))
-    size = _FIRST_PAGES
+    page = _MOST_ROWS * sum(_width(column.field) for column in columns)
+    size = most = max(1, min(_MOST_PAGES, _MOST_BYTES // page))
     part = PageRange(pages.begin, min(pages.begin + size, pages.end))
     with closing(query):
         query.send(part, columns)
@@ -106,7 +110,7 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
                 for place, column, values in zip(places, fuller, query.receive(fuller)[1], strict=True):
                     columns[place], answers[place] = column, values
             received = sum(len(value) for values in answers for value in values)
-            size = max(1, min(size * 2, _MOST_PAGES, size * _BATCH_BYTES // max(received, 1)))
+            size = max(1, min(size * 2, most, size * _BATCH_BYTES // max(received, 1)))
             part = PageRange(part.end, min(part.end + size, pages.end))
             if part.begin < part.end:
                 query.send(part, columns)  # the server is at it while this batch is used
@@ -281,6 +285,15 @@ def _column(name: str, field: Field) -> _Column:
     if field.type in _SENDERS:
         return _Numbers(name, field)
     return _Bytes(name, field) if field.type is FieldType.BYTES else _Texts(name, field)
+
+
+def _width(field: Field) -> int:
+    """Return the bytes that a row takes in an array, whether it has a value or not."""
+    if field.type in (FieldType.STRING, FieldType.BYTES):
+        return _LENGTH.itemsize
+    kind: Any = arrow_type(field)
+    bits: int = kind.bit_width
+    return max(bits // 8, 1)
 
 
 def _integer(value: bytes) -> int:

@@ -275,6 +275,23 @@ def test_very_many_columns(storage: Storage, count: int) -> None:
     assert sorted(found, key=str) == [{name: row.get(name) for name in found[0]} for row in rows]
 
 
+def test_batches_are_bounded_where_pages_hold_more_than_their_bytes(
+    storage: Storage, postgresql_schema: Schema
+) -> None:
+    """Nulls take room in Arrow alone, and texts that are compressed fit together on few pages."""
+    fields = [Field.decimal(f"d{place}", 38, 0) for place in range(300)]
+    storage.admin.create(TableSpecification("wide", [Field.long("id"), Field.string("text"), *fields], ["id"]))
+    table = f'"{postgresql_schema.name}".wide'
+    with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
+        connection.execute(f"insert into {table} select id, 'short' from generate_series(1, 100000) id".encode())
+        connection.execute(
+            f"insert into {table} select -id, repeat('x', 50000) from generate_series(1, 2000) id".encode()
+        )
+    for columns in (["id", "text"], ["id", *(field.name for field in fields)]):
+        with storage.plan_scan("wide", columns=columns) as plan:
+            assert max(batch.nbytes for batch in storage.read_split(plan.splits[0])) < 48 << 20
+
+
 def test_schema_with_any_name(postgresql_schema: Schema, way: str) -> None:
     name = f"{postgresql_schema.name} \" %(p0)s $1 :p0 ' \\"
     with connect(postgresql_schema.conninfo, schema=name) as storage:
