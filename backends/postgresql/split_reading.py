@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SplitReader", "read_one_split"]
 
-_FETCHED_ROWS = 5_000
+_FIRST_ROWS = 64
+_MOST_ROWS = 5_000
+_BATCH_BYTES = 1 << 20
+"""What a batch of rows is to have, about."""
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
 _MOST_COLUMNS = 500
@@ -89,16 +92,17 @@ class SplitReader:
 
         with self._begun(state) as session:
             session.pipeline((command(f"declare c no scroll cursor for {state.whole_query}"),))
-            while True:
-                rows = session.rows(session.pipeline((command(f"fetch {_FETCHED_ROWS} from c"),))[0])
-                if rows:
-                    columns = zip(*rows, strict=True)
-                    arrays: list[pa.Array[Any]] = [
-                        pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
-                    ]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-                if len(rows) < _FETCHED_ROWS:
+            wanted = _FIRST_ROWS
+            while rows := session.rows(session.pipeline((command(f"fetch {wanted} from c"),))[0]):
+                columns = zip(*rows, strict=True)
+                arrays: list[pa.Array[Any]] = [
+                    pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+                ]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield batch
+                if len(rows) < wanted:
                     return
+                wanted = max(1, min(wanted * 2, _MOST_ROWS, wanted * _BATCH_BYTES // max(batch.nbytes, 1)))
 
     @contextmanager
     def _begun(self, state: SplitState, *settings: str) -> Iterator[Session]:

@@ -292,6 +292,18 @@ def test_batches_are_bounded_where_pages_hold_more_than_their_bytes(
             assert max(batch.nbytes for batch in storage.read_split(plan.splits[0])) < 48 << 20
 
 
+def test_batches_of_long_rows_are_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_reading, "has_adbc", lambda: False)
+    digits = random.Random(1)
+    storage.table("values").upsert_many(
+        {"k1": f"{number}", "k2": b"", "ctid": digits.randbytes(100_000).hex()} for number in range(200)
+    )
+    with storage.plan_scan("values", columns=["ctid"]) as plan:
+        sizes = [(batch.num_rows, batch.nbytes) for batch in storage.read_split(plan.splits[0])]
+    assert sum(rows for rows, _ in sizes) == 200
+    assert max(size for _, size in sizes) < 16 << 20
+
+
 def test_schema_with_any_name(postgresql_schema: Schema, way: str) -> None:
     name = f"{postgresql_schema.name} \" %(p0)s $1 :p0 ' \\"
     with connect(postgresql_schema.conninfo, schema=name) as storage:
