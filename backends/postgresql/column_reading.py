@@ -92,6 +92,8 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
     ServerError, ConnectionLostError
         As `Session.pipeline` does.
     """
+    if pages.begin == pages.end:
+        return
     columns = [_column(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
     query = _Query(session, state.query, ", ".join(column.name for column in columns))
     if pages.end - pages.begin > _MOST_PAGES:

@@ -19,7 +19,7 @@ STALE = frozenset({"42P01", "42883", "42703", "0A000", "42704", "3F000"})
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """What the server says, in no other language, where something went between the parsing and the run of a statement."""
 _CONFLICTS = frozenset({"40000", "40001", "40P01", "23505"})
-_TOO_LARGE = "54000"
+_TOO_LARGE = "54"
 _UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
 
 
@@ -76,7 +76,7 @@ def translated(error: Exception, what: str) -> StructableError:
         return TransactionConflictError(f"{what}: another transaction was first: {said}")
     if error.state in STALE:
         return DataCorruptionError(f"{what}: the table is not as structable made it: {said}")
-    if error.state == _TOO_LARGE:
+    if error.state.startswith(_TOO_LARGE):
         return UnsupportedOperationError(f"{what}: PostgreSQL cannot hold or do this: {said}")
     if error.state == "42501":
         return StorageUnavailableError(f"{what}: the role lacks a right: {said}")
