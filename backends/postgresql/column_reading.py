@@ -38,8 +38,9 @@ _ORDERLY_SETTINGS = {
 }
 ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
 """Has a transaction read rows as they lie, so that the same pages give them in the same order again."""
-_MOST_PAGES = 64
-"""Where texts are compressed, these may still be some tens of MB."""
+_FIRST_PAGES = 64
+"""And the most with texts or bytes: where they are compressed, these pages may still be some tens of MB."""
+_MOST_PAGES = 1_024
 _MOST_BYTES = 32 << 20
 """What the arrays of a batch may take beside the bytes of texts, should all rows be as short as rows can be."""
 _MOST_ROWS = 226
@@ -96,10 +97,12 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
         return
     columns = [_column(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
     query = _Query(session, state.query, ", ".join(column.name for column in columns))
-    if pages.end - pages.begin > _MOST_PAGES:
+    if pages.end - pages.begin > _FIRST_PAGES:
         session.pipeline((command(_WARM_UP),))
     page = _MOST_ROWS * sum(_width(column.field) for column in columns)
-    size = most = max(1, min(_MOST_PAGES, _MOST_BYTES // page))
+    is_fixed = all(column.field.type in _SENDERS for column in columns)
+    most = max(1, min(_MOST_PAGES if is_fixed else _FIRST_PAGES, _MOST_BYTES // page))
+    size = min(_FIRST_PAGES, most)
     part = PageRange(pages.begin, min(pages.begin + size, pages.end))
     with closing(query):
         query.send(part, columns)
