@@ -1,4 +1,4 @@
-"""A gateway in this process, and the way to it."""
+"""A gateway in this process, and a proxy before a real one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from structable.backends.hbase.gateway import Gateway
 from tests.hbase.fake import FakeGateway
 from tests.hbase.faulty import connect
+from tests.hbase.proxy import Proxy
+from tests.hbase.shared import Place
 
 
 @pytest.fixture
@@ -23,3 +25,11 @@ def fake() -> Iterator[FakeGateway]:
 def gateway(fake: FakeGateway) -> Iterator[Gateway]:
     with closing(connect(fake)) as gateway:
         yield gateway
+
+
+@pytest.fixture
+def proxy(hbase_server: Place) -> Iterator[Proxy]:
+    if "=framed" in hbase_server.address or "=compact" in hbase_server.address:
+        pytest.skip("the proxy understands Thrift's binary protocol, unframed, alone")
+    with Proxy(hbase_server.address) as proxy:
+        yield proxy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -26,7 +26,6 @@ from structable.spi.conformance.samples import Record
 from .bank import quick
 from .inside import drained
 from .proxy import Fault, Proxy
-from .shared import Place
 
 STEP = int(os.environ.get("STRUCTABLE_TEST_ADMIN_FAULTS_STEP", "7"))
 """How many requests lie between two that go wrong; 1 takes some minutes for each operation and fault."""
@@ -64,14 +63,6 @@ OPERATIONS = {
     "add_index": Operation(lambda storage: storage.admin.create_or_update(INDEXED), BEFORE, INDEXED),
     "drop": Operation(lambda storage: storage.admin.drop("runs"), BEFORE, None),
 }
-
-
-@pytest.fixture
-def proxy(hbase_server: Place) -> Iterator[Proxy]:
-    if "=framed" in hbase_server.address or "=compact" in hbase_server.address:
-        pytest.skip("the proxy understands Thrift's binary protocol, unframed, alone")
-    with Proxy(hbase_server.address) as proxy:
-        yield proxy
 
 
 def found(storage: Storage) -> TableSpecification | None:

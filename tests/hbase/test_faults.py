@@ -25,20 +25,11 @@ from structable.spi import (
 from .bank import OPENING, account, balances, open_bank, quick, require_sound, transfer
 from .inside import collect_garbage, drained, engine_of
 from .proxy import Fault, Proxy
-from .shared import Place
 
 _ACCOUNTS = 4
 _MANY = 60
 _BY_ITSELF = {"housekeeping": 1000, "session_timeout": 1000}
 """A client that sends nothing but what it is told to: its requests can be counted."""
-
-
-@pytest.fixture
-def proxy(hbase_server: Place) -> Iterator[Proxy]:
-    if "=framed" in hbase_server.address or "=compact" in hbase_server.address:
-        pytest.skip("the proxy understands Thrift's binary protocol, unframed, alone")
-    with Proxy(hbase_server.address) as proxy:
-        yield proxy
 
 
 @pytest.fixture
