@@ -19,6 +19,7 @@ from .failures import ConnectionLostError, ServerError
 from .split_state import SplitState, refused
 
 if TYPE_CHECKING:
+    from adbc_driver_manager import AdbcConnection, AdbcDatabase, Error
     from pyarrow import RecordBatch, Schema
 
 __all__ = ["AdbcReader", "has_adbc"]
@@ -43,7 +44,7 @@ class AdbcReader:
         self._connecting = connecting
         self._most_idle = most_idle
         self._process = os.getpid()
-        self._idle: deque[Any] = deque()
+        self._idle: deque[AdbcConnection] = deque()
         self._closed = False
 
     def read(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
@@ -75,7 +76,7 @@ class AdbcReader:
         finally:
             self._give_back(connection, done=done)
 
-    def _begun(self, state: SplitState) -> Any:  # noqa: ANN401 - ADBC's connection
+    def _begun(self, state: SplitState) -> AdbcConnection:
         """Return a connection with a transaction of the snapshot."""
         import adbc_driver_manager as adbc
 
@@ -97,7 +98,7 @@ class AdbcReader:
             else:
                 return connection
 
-    def _connected(self) -> Any:  # noqa: ANN401 - ADBC's connection
+    def _connected(self) -> AdbcConnection:
         import adbc_driver_manager as adbc
 
         try:
@@ -107,7 +108,7 @@ class AdbcReader:
             raise StorageUnavailableError(f"cannot connect to {self._connecting.shown}: {_said(error)}") from error
         return connection
 
-    def _give_back(self, connection: Any, *, done: bool) -> None:  # noqa: ANN401 - ADBC's connection
+    def _give_back(self, connection: AdbcConnection, *, done: bool) -> None:
         """Keep a connection for the next split, unless the server is still sending on it."""
         import adbc_driver_manager as adbc
 
@@ -124,7 +125,7 @@ class AdbcReader:
         self._close(connection)
 
     @staticmethod
-    def _close(connection: Any) -> None:  # noqa: ANN401 - ADBC's connection
+    def _close(connection: AdbcConnection) -> None:
         import adbc_driver_manager as adbc
 
         with suppress(adbc.Error):
@@ -149,14 +150,15 @@ def has_adbc() -> bool:
 
 
 @lru_cache(maxsize=16)
-def _database(conninfo: str, process: int) -> Any:  # noqa: ANN401 - ADBC's database
+def _database(conninfo: str, process: int) -> AdbcDatabase:
     """Return ADBC's knowledge of a database's types, which holds no connection and takes seven times one's time.
 
     Kept for the life of the process: a Spark worker connects for each split that it reads.
     """
     import adbc_driver_postgresql
 
-    return adbc_driver_postgresql.connect(conninfo)
+    database: AdbcDatabase = adbc_driver_postgresql.connect(conninfo)
+    return database
 
 
 def _settings(settings: dict[str, str]) -> str:
@@ -164,7 +166,7 @@ def _settings(settings: dict[str, str]) -> str:
     return "select " + ", ".join(parts)
 
 
-def _execute(connection: Any, text: str) -> None:  # noqa: ANN401 - ADBC's connection
+def _execute(connection: AdbcConnection, text: str) -> None:
     import adbc_driver_manager as adbc
 
     with adbc.AdbcStatement(connection) as statement:
@@ -188,7 +190,7 @@ def _conformed(state: SplitState, batch: RecordBatch, schema: Schema) -> RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _failure(error: Any) -> Exception:  # noqa: ANN401 - ADBC's error
+def _failure(error: Error) -> Exception:
     """Return the server's refusal, or the loss of the connection where it said nothing."""
     state = error.sqlstate
     if not state or state.startswith("57P0"):

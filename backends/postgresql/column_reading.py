@@ -9,6 +9,7 @@ that of the pages, for which the server is set.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
@@ -24,7 +25,7 @@ from structable.spi.arrow import arrow_type
 
 from .failures import ConnectionLostError, ServerError
 from .session import Session, command
-from .split_state import PageRange, SplitState
+from .split_state import PageRange, SplitState, next_size
 from .types import NUMPY_CODES, SHIFTS
 
 __all__ = ["ORDERLY", "read_pages"]
@@ -115,7 +116,7 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
                 for place, column, values in zip(places, fuller, query.receive(fuller)[1], strict=True):
                     columns[place], answers[place] = column, values
             received = sum(len(value) for values in answers for value in values)
-            size = max(1, min(size * 2, most, size * _BATCH_BYTES // max(received, 1)))
+            size = min(next_size(size, received, _BATCH_BYTES), most)
             part = PageRange(part.end, min(part.end + size, pages.end))
             if part.begin < part.end:
                 query.send(part, columns)  # the server is at it while this batch is used
@@ -165,7 +166,7 @@ class _Query:
                 self._session.receive()
 
 
-class _Column:
+class _Column(ABC):
     """A column as the server is asked for it, and as it becomes Arrow's.
 
     Parameters
@@ -203,16 +204,17 @@ class _Column:
             return pa.nulls(count, kind)
         return self._array(count, values, np.frombuffer(values[-1], np.bool_) if self.masked else None)
 
+    @abstractmethod
     def _asked(self) -> list[str]:
-        raise NotImplementedError
+        """Return what the values are told by, in SQL."""
 
+    @abstractmethod
     def _count(self, values: Values) -> int:
         """Return the number of values that are not null."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
         """Return the array of so many rows, some of which have a value; all, without `valid`."""
-        raise NotImplementedError
 
 
 class _Numbers(_Column):
@@ -325,7 +327,7 @@ def _bits(flags: Flags) -> Numbers:
     return np.packbits(flags, bitorder="little")
 
 
-def _made(kind: pa.DataType, count: int, valid: Flags | None, *buffers: Any) -> Array:  # noqa: ANN401 - of any kind
+def _made(kind: pa.DataType, count: int, valid: Flags | None, *buffers: Numbers | bytes | pa.Buffer) -> Array:
     validity = () if valid is None else (_bits(valid),)
     content: list[Any] = [pa.py_buffer(one) for one in (*validity, *buffers)]
     return pa.Array.from_buffers(kind, count, content if validity else [None, *content])

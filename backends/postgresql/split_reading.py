@@ -14,7 +14,7 @@ from .connecting import Connecting
 from .failures import ConnectionLostError, ServerError
 from .pool import SessionPool
 from .session import Session, command
-from .split_state import PageRange, SplitState, refused
+from .split_state import PageRange, SplitState, next_size, refused
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
@@ -102,7 +102,7 @@ class SplitReader:
                 yield batch
                 if len(rows) < wanted:
                     return
-                wanted = max(1, min(wanted * 2, _MOST_ROWS, wanted * _BATCH_BYTES // max(batch.nbytes, 1)))
+                wanted = min(next_size(wanted, batch.nbytes, _BATCH_BYTES), _MOST_ROWS)
 
     @contextmanager
     def _begun(self, state: SplitState, *settings: str) -> Iterator[Session]:

@@ -1,4 +1,4 @@
-"""`SplitState`: what a split has to know, and what goes wrong when it is read."""
+"""`SplitState`: what a split has to know, how much of it is read at a time, and what goes wrong then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from structable.spi import StructableError, TableSpecification, TransactionClose
 
 from .failures import STALE, ServerError, translated
 
-__all__ = ["PageRange", "SplitState", "refused"]
+__all__ = ["PageRange", "SplitState", "next_size", "refused"]
 
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}\Z")
 # Depending on the server's version, the file of the snapshot is missing or its transaction is over.
@@ -79,6 +79,14 @@ class SplitState(NamedTuple):
     def whole_query(self) -> str:
         """The SQL of the split's rows."""
         return self.query if self.pages is None else self.query + self.pages.condition()
+
+
+def next_size(size: int, received: int, wanted: int) -> int:
+    """Return how many rows or pages to ask for, when the last so many gave some bytes and others were wanted.
+
+    At most twice as many: the next ones may be longer.
+    """
+    return max(1, min(size * 2, size * wanted // max(received, 1)))
 
 
 def refused(error: Exception, state: SplitState, *, importing: bool = False) -> StructableError:

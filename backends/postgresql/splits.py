@@ -119,7 +119,7 @@ def _plan(
     query = rendered_query(session, binding, request, names)
     most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
     conditional = request.where is not None or request.ranges != (Range(),)
-    if conditional and (size < 2 * _LEAST_BYTES or _is_indexed(session, binding, query, most)):
+    if conditional and size >= 2 * _LEAST_BYTES and _is_indexed(session, binding, query, most):
         parts: list[PageRange | None] = [None]
     else:
         bounds = [pages * place // most for place in range(most + 1)]
