@@ -49,6 +49,12 @@ class HBaseBackend(Backend):
         ),
         Option("housekeeping", 30.0, "seconds between two rounds of cleaning up", minimum=0.1),
         Option("finalisation_delay", 0.0, "seconds that committed values wait as intents at least", minimum=0),
+        Option(
+            "read_back_rows",
+            8,
+            "rows of a commit that looks for others in the rows, and not in the lists of recent writes",
+            minimum=0,
+        ),
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
@@ -76,6 +82,7 @@ class HBaseBackend(Backend):
             patience=timeout,
             housekeeping=float(options["housekeeping"]),
             finalisation_delay=float(options["finalisation_delay"]),
+            read_back_rows=int(options["read_back_rows"]),
         )
         return OrderedStorage(
             HBaseEngine(gateway, layout, settings), str(url), ddl_timeout=float(options["ddl_timeout"])

@@ -25,18 +25,20 @@ from structable.spi.errors import (
     UnsupportedOperationError,
 )
 
-from .calls import ROWS_AT_ONCE, Call, Cells, get_rows, increment, put_column
-from .commit import Attempt, Committer
+from .calls import ROWS_AT_ONCE, Call, Cells, get_rows, put_column
+from .commit import Committer
 from .conflicts import Conflicts, Place
 from .failpoints import reach
 from .failures import TableMissingError
 from .finaliser import Placing
 from .gateway import Gateway
 from .jobs_cleanup import bulk_intents
-from .layout import CLOCK, FAMILY, MARKER, TICK, Layout, intent_column
+from .layout import FAMILY, MARKER, Layout, intent_column
 from .reading import dropped
+from .recent import Digest
 from .records import Records
 from .resolution import Resolver
+from .sending import Attempt, Sender, draw
 from .session import Session, read_clock
 from .status import ABORTED, PENDING, Status, encode_writes
 from .versions import LOCK, write_intent
@@ -62,6 +64,8 @@ class BulkCommitter:
         Reads the newest states.
     conflicts : Conflicts
         Deals with whoever else writes.
+    sender : Sender
+        Shows life.
     committer : Committer
         Decides.
     placing : Placing
@@ -75,6 +79,7 @@ class BulkCommitter:
         records: Records,
         resolver: Resolver,
         conflicts: Conflicts,
+        sender: Sender,
         committer: Committer,
         placing: Placing,
     ) -> None:
@@ -83,6 +88,7 @@ class BulkCommitter:
         self._records = records
         self._resolver = resolver
         self._conflicts = conflicts
+        self._sender = sender
         self._committer = committer
         self._placing = placing
 
@@ -96,7 +102,10 @@ class BulkCommitter:
         spaces: dict[bytes, dict[bytes, int]] = {bulk.space: {}, CATALOG_SPACE: {}}
         status = Status(PENDING, start, bulk=True, unlisted=True, writes=encode_writes(spaces))
         attempt = Attempt(txid, start, None, status)
+        listed = session.recent.enter(txid, Digest(frozenset(spaces), ()))
         try:
+            self._gateway.call(listed)
+            reach("after_listed")
             found = self._records.change(txid, None, status)
             if found != status:
                 raise TransactionConflictError("another process took this transaction for dead before it had begun")
@@ -107,13 +116,15 @@ class BulkCommitter:
                 self._place_all(attempt, session, bulk, locked, pool)
             reach("bulk_placed")
             session.require_alive()
-            attempt.timestamp = self._gateway.call(increment(self._layout.transactions, CLOCK, TICK, 1))
+            attempt.timestamp = self._gateway.call(draw(self._layout))
             self._committer.decide(session, attempt, None)
         except CommitOutcomeUnknownError:
+            self._committer.end(session, attempt)
             session.let_go(txid)
             raise
         except BaseException as error:
             committed = self._committer.is_committed_after_all(attempt)
+            self._committer.end(session, attempt)
             if not committed or not isinstance(error, Exception):
                 session.let_go(txid)
                 if attempt.status.state == ABORTED:
@@ -122,6 +133,8 @@ class BulkCommitter:
                 if isinstance(error, TableMissingError):
                     raise dropped() from error
                 raise
+        else:
+            self._committer.end(session, attempt)
         reach("bulk_committed")
         try:
             self._clean_up(attempt)
@@ -205,7 +218,7 @@ class BulkCommitter:
 
     def show_life(self, attempt: Attempt) -> None:
         """Renew the lease if it is time."""
-        self._committer.show_life(attempt)
+        self._sender.show_life(attempt)
 
 
 class _Locked(EngineSnapshot):

@@ -92,6 +92,11 @@ class Changes:
         return found
 
     @property
+    def rows(self) -> int:
+        """How many rows conflict with other transactions' writes."""
+        return sum(len(one.checked) for one in self.spaces.values())
+
+    @property
     def kinds(self) -> Mapping[bytes, Mapping[bytes, int]]:
         """Space to row to the first byte of its intent."""
         return {space: {row: intent[0] for row, intent in one.intents()} for space, one in self.spaces.items()}

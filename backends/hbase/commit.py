@@ -1,17 +1,11 @@
-"""`Committer`: intents, one read-back, and one compare-and-set that decides.
-
-The order of what is sent is the protocol. Every transaction writes its intents before it draws its commit timestamp,
-and reads back after that: of two that overlap at least one sees the other, whatever the timing.
-"""
+"""`Committer`: sends a transaction, checks it against the others, and decides it by one compare-and-set."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from dataclasses import replace
 from typing import NoReturn
 
 from structable.backends.ordered.engine import ReadSet, WriteSet
@@ -21,55 +15,25 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .calls import Call, Cells, get_row, increment, put_column
 from .changes import Changes
-from .conflicts import Conflicts, Place
-from .failpoints import failpoints, reach, stepwise
-from .failures import ConnectionLostError, ServerError, TableMissingError
+from .conflicts import Conflicts
+from .failpoints import reach
+from .failures import TableMissingError
 from .finaliser import Finaliser, Finished
 from .gateway import Gateway
-from .layout import CLOCK, MARKER, TICK, VALUE, Layout, intent_column
-from .parts import Part, parts_of
+from .layout import Layout
 from .reading import dropped
 from .records import Records
-from .schema_trust import outlast_trust
+from .sending import Attempt, Sender, draw
 from .session import Session
 from .status import ABORTED, COMMITTED, PENDING, Status, encode_writes
-from .versions import placed
 
-__all__ = ["Attempt", "Committer"]
+__all__ = ["Committer"]
 
-_PUTS_AT_ONCE = 40
 _INLINE_WRITES = 2_048
 """Bytes of a write set that are kept in the status cell itself."""
 _LISTED_WRITES = 512 << 10
 """Bytes of a write set that are kept at all; what is larger names spaces, not rows."""
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One transaction on its way.
-
-    Parameters
-    ----------
-    txid, start : bytes and int
-        The transaction, and the timestamp of its snapshot.
-    changes : Changes or None
-        What it writes; None if it is a job, whose rows nobody keeps.
-    status : Status
-        As last seen.
-    timestamp : int
-        The commit timestamp drawn for it.
-    seen_alive : float
-        When it last showed life, by `time.monotonic`.
-    """
-
-    txid: bytes
-    start: int
-    changes: Changes | None
-    status: Status
-    timestamp: int = 0
-    seen_alive: float = field(default_factory=time.monotonic)
 
 
 class Committer:
@@ -85,12 +49,12 @@ class Committer:
         The statuses.
     conflicts : Conflicts
         Knows what may stand in the way.
+    sender : Sender
+        Sends what comes before the decision.
     finaliser : Finaliser
         Told of what has ended.
     patience : float
         Seconds to try to learn how a commit ended.
-    lease : float
-        Seconds that a sign of life lasts.
     """
 
     def __init__(
@@ -99,17 +63,17 @@ class Committer:
         layout: Layout,
         records: Records,
         conflicts: Conflicts,
+        sender: Sender,
         finaliser: Finaliser,
         patience: float,
-        lease: float,
     ) -> None:
         self._gateway = gateway
         self._layout = layout
         self._records = records
         self._conflicts = conflicts
+        self._sender = sender
         self._finaliser = finaliser
         self._patience = patience
-        self._lease = lease
 
     def commit(self, session: Session, start: int, writes: WriteSet) -> None:
         """Commit a write set that is based on the state at `start`, which the caller holds; see `Engine.commit`."""
@@ -123,20 +87,22 @@ class Committer:
         # Held from here on, so that nothing it depends on is cleaned up before its rows are finalised.
         session.hold(txid, start)
         try:
-            seen = self._send(attempt, encoded)
+            seen = self._sender.send(session, attempt, changes, encoded)
             reach("after_readback")
             # Schemas first: what a row holds is understood by the schema that it was written for.
-            self._conflicts.validate_markers(attempt.txid, start, attempt.timestamp, changes, seen)
-            self._conflicts.check(attempt.txid, start, attempt.timestamp, changes, seen)
+            self._conflicts.validate_markers(txid, start, attempt.timestamp, seen.markers, seen.cells)
+            self._conflicts.check(txid, start, attempt.timestamp, changes, seen.rows, seen.cells)
             if writes.reads is not None:
-                self._conflicts.validate(attempt.txid, start, attempt.timestamp, changes, writes.reads, markers=False)
+                self._conflicts.validate(txid, start, attempt.timestamp, changes, writes.reads, markers=False)
             session.require_alive()
             self.decide(session, attempt, writes.reads)
         except CommitOutcomeUnknownError:
+            self.end(session, attempt)
             session.let_go(txid)
             raise
         except BaseException as error:
             committed = self.is_committed_after_all(attempt)
+            self.end(session, attempt)
             if attempt.status.state == PENDING:
                 session.let_go(txid)
             else:
@@ -146,128 +112,17 @@ class Committer:
             if not committed or not isinstance(error, Exception):
                 raise
         else:
+            self.end(session, attempt)
             self._finaliser.add(Finished(session, txid, attempt.status, changes))
 
-    def _send(self, attempt: Attempt, encoded: bytes) -> dict[Place, Cells]:
-        """Make the record, place the intents, draw the timestamp and read back, in one round trip."""
-        changes = attempt.changes
-        assert changes is not None
-        begin: list[Call[object]] = []
-        if attempt.status.detached:
-            begin.append(self._records.keep_writes(attempt.txid, encoded))
-        begin.append(self._records.begin(attempt.txid, attempt.status))
-        if changes.schemas:
-            self._announce(attempt, changes, begin)
-            begin = []
-        parts = parts_of(self._layout, attempt.txid, attempt.start, changes)
-        if sum(len(part.puts) for part in parts) > _PUTS_AT_ONCE:
-            return self._send_in_turns(attempt, begin, parts)
-        flights, points = [], []
-        for part in parts:
-            flights.append([*begin, *part.puts, self._draw(), *part.reads])
-            drawn = len(begin) + len(part.puts)
-            points.append({drawn - 1: "after_intents", drawn: "after_timestamp"})
-            if begin:
-                points[-1][len(begin) - 1] = "after_record"
-        results = self._flights(flights, points)
-        if begin:
-            self._require_record(attempt, any(found[len(begin) - 1] is True for found in results))
-        read: list[tuple[int, Iterator[tuple[Place, Cells]]]] = []
-        for part, found in zip(parts, results, strict=True):
-            drawn = len(begin) + len(part.puts)
-            timestamp = found[drawn]
-            assert isinstance(timestamp, int)
-            read.append((timestamp, part.seen(found[drawn + 1 :])))
-        seen: dict[Place, Cells] = {}
-        # The markers that were read last of all count: those of the part with the commit timestamp.
-        for attempt.timestamp, one in sorted(read, key=itemgetter(0)):
-            seen.update(one)
-        return seen
-
-    def _send_in_turns(
-        self, attempt: Attempt, begin: Sequence[Call[object]], parts: Sequence[Part]
-    ) -> dict[Place, Cells]:
-        """Do the same in several flights, showing life in between: the timestamp after all puts, all reads after it."""
-        if begin:
-            self._require_record(attempt, self._flight(begin)[-1] is True)
-        puts = [put for part in parts for put in part.puts]
-        for first in range(0, len(puts), _PUTS_AT_ONCE):
-            self._flight(puts[first : first + _PUTS_AT_ONCE])
-            self.show_life(attempt)
-        timestamp = self._flight([self._draw()])[0]
-        assert isinstance(timestamp, int)
-        attempt.timestamp = timestamp
-        seen: dict[Place, Cells] = {}
-        for part in parts:
-            found: list[object] = []
-            for first in range(0, len(part.reads), _PUTS_AT_ONCE):
-                self.show_life(attempt)
-                found += self._flight(part.reads[first : first + _PUTS_AT_ONCE])
-            seen.update(part.seen(found))
-        return seen
-
-    def _draw(self) -> Call[int]:
-        return increment(self._layout.transactions, CLOCK, TICK, 1)
-
-    def _announce(self, attempt: Attempt, changes: Changes, begin: Sequence[Call[object]]) -> None:
-        """Make the record, show that schemas are about to change, and wait until nobody trusts them any more."""
-        column = intent_column(attempt.txid)
-        announced, looked = list(begin), list[Call[object]]()
-        for space in changes.schemas:
-            table, marker = self._layout.table(space), self._layout.row(space + MARKER)
-            intents = placed(attempt.txid, {marker: changes.spaces[space].checked[marker]})
-            announced += put_column(table, column, intents, attempt.start)
-            looked.append(get_row(table, marker, [VALUE]))
-        made = len(begin) - 1
-        results = self._flights([announced + looked], [{made: "after_record"}])[0]
-        self._require_record(attempt, results[made] is True)
-        if any(results[len(announced) :]):
-            # Not of a new table: nobody knows it yet.
-            outlast_trust()
-            self.show_life(attempt)
-
-    def _require_record(self, attempt: Attempt, made: bool) -> None:
-        if not made:
-            # It may be there since an earlier attempt to send it.
-            found = self._records.status(attempt.txid)
-            if found is None or found.state != PENDING:
-                raise TransactionConflictError("another process took this transaction for dead before it had begun")
-            attempt.status = found
-
-    def show_life(self, attempt: Attempt) -> None:
-        """Renew the lease if a third of it is over.
-
-        Raises
-        ------
-        TransactionConflictError
-            If another process has aborted the transaction.
-        """
-        if time.monotonic() < attempt.seen_alive + self._lease / 3:
-            return
-        attempt.seen_alive = time.monotonic()
-        found = self._records.change(attempt.txid, attempt.status, attempt.status.beating())
-        if found is None or found.state != PENDING:
-            raise TransactionConflictError("another process took this transaction for dead")
-        attempt.status = found
-
-    def _flight(self, calls: Sequence[Call[object]]) -> list[object]:
-        return self._flights([calls], [{}])[0]
-
-    def _flights(
-        self, flights: Sequence[Sequence[Call[object]]], points: Sequence[Mapping[int, str]]
-    ) -> list[list[object]]:
-        """Send calls that may all be sent again: a second intent is the first one, a timestamp may be left unused."""
-        end = time.monotonic() + self._patience
-        while True:
-            try:
-                if failpoints:
-                    return [stepwise(self._gateway, *one) for one in zip(flights, points, strict=True)]
-                return self._gateway.flights(flights)
-            except (ConnectionLostError, ServerError) as error:
-                passing = not isinstance(error, ServerError) or error.transient
-                if time.monotonic() > end or not passing:
-                    raise
-                time.sleep(random.uniform(0.01, 0.1))
+    @staticmethod
+    def end(session: Session, attempt: Attempt) -> None:
+        """Note in the session's list how a transaction ended, or what it can have been committed at."""
+        status = attempt.status
+        if status.state == ABORTED:
+            session.recent.end(attempt.txid, None)
+        else:
+            session.recent.end(attempt.txid, status.commit or attempt.timestamp or None)
 
     def decide(self, session: Session, attempt: Attempt, reads: ReadSet | None) -> None:
         """Commit at the timestamp drawn, or a later one where readers want it.
@@ -284,7 +139,7 @@ class Committer:
         while True:
             try:
                 while attempt.status.least > attempt.timestamp:
-                    tick = attempt.timestamp = self._gateway.call(self._draw())
+                    tick = attempt.timestamp = self._gateway.call(draw(self._layout))
                     if attempt.changes is not None:
                         self._conflicts.validate(
                             attempt.txid, attempt.start, tick, attempt.changes, reads or ReadSet(), markers=True

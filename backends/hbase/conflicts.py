@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from structable.backends.ordered.engine import SPACE_BYTES, ReadSet
 from structable.spi.errors import InvalidFieldError, TransactionConflictError
 
-from .calls import ROWS_AT_ONCE, Cells, get_rows
+from .calls import ROWS_AT_ONCE, Call, Cells, get_rows
 from .changes import Changes
 from .gateway import Gateway
 from .layout import FAMILY, MARKER, VALUE, Layout
@@ -65,7 +65,15 @@ class Conflicts:
         self._merge = merge
         self._lease = lease
 
-    def check(self, txid: bytes, start: int, timestamp: int, changes: Changes, seen: Mapping[Place, Cells]) -> None:
+    def check(
+        self,
+        txid: bytes,
+        start: int,
+        timestamp: int,
+        changes: Changes,
+        unsure: Iterable[Place],
+        seen: Mapping[Place, Cells],
+    ) -> None:
         """Raise unless every row that is written can be: nobody else has written it since `start`, or is about to.
 
         Parameters
@@ -74,8 +82,10 @@ class Conflicts:
             The transaction, and the commit timestamp drawn for it.
         changes : Changes
             What it writes.
+        unsure : iterable of Place
+            The rows that somebody else may have written.
         seen : mapping
-            The cells of its rows, read after its intents were placed.
+            Their cells, read after the transaction's intents were placed.
 
         Raises
         ------
@@ -84,7 +94,7 @@ class Conflicts:
         InvalidFieldError
             If an increment overflows.
         """
-        rows = {(space, row): intent for space, one in changes.spaces.items() for row, intent in one.checked.items()}
+        rows = {(space, row): changes.spaces[space].checked[row] for space, row in unsure}
         self.settle(txid, start, {place: (intent, seen.get(place, {})) for place, intent in rows.items()})
         for place, intent in rows.items():
             if intent[0] == INCREMENT:
@@ -208,29 +218,55 @@ class Conflicts:
         ]
         return fold(base, committed, self._merge)
 
-    def read(self, places: Iterable[Place], before: int | None = None) -> dict[Place, Cells]:
-        """Return the cells of rows; those that were never written are left out."""
+    def reading(
+        self, places: Iterable[Place], before: int | None = None
+    ) -> tuple[list[Call[object]], Callable[[Sequence[object]], dict[Place, Cells]]]:
+        """Return the calls that read rows, and what makes cells of their results.
+
+        Rows that were never written are left out.
+        """
         rows: dict[bytes, list[bytes]] = {}
         for space, row in places:
             rows.setdefault(space, []).append(row)
-        found: dict[Place, Cells] = {}
+        calls: list[Call[object]] = []
+        spaces: list[bytes] = []
         for space, names in rows.items():
             for begin in range(0, len(names), ROWS_AT_ONCE):
-                call = get_rows(self._layout.table(space), names[begin : begin + ROWS_AT_ONCE], [FAMILY], before)
-                for row, cells in self._gateway.call(call):
-                    found[space, row] = cells
-        return found
+                spaces.append(space)
+                some = names[begin : begin + ROWS_AT_ONCE]
+                calls.append(get_rows(self._layout.table(space), some, [FAMILY], before))
+
+        def decode(results: Sequence[object]) -> dict[Place, Cells]:
+            found: dict[Place, Cells] = {}
+            for space, result in zip(spaces, results, strict=True):
+                assert isinstance(result, list)
+                found.update(((space, row), cells) for row, cells in result)
+            return found
+
+        return calls, decode
+
+    def read(self, places: Iterable[Place], before: int | None = None) -> dict[Place, Cells]:
+        """Return the cells of rows; those that were never written are left out."""
+        calls, decode = self.reading(places, before)
+        return decode(self._gateway.flight(calls, retry=True))
 
     def validate_markers(
-        self, txid: bytes, start: int, timestamp: int, changes: Changes, seen: Mapping[Place, Cells]
+        self, txid: bytes, start: int, timestamp: int, markers: Iterable[Place], seen: Mapping[Place, Cells]
     ) -> None:
-        """Raise if a table's schema changed since `start`; a change that is not yet committed must come later."""
-        places = [(space, self._layout.row(space + MARKER)) for space in changes.markers]
+        """Raise if a table's schema changed since `start`; a change that is not yet committed must come later.
+
+        Parameters
+        ----------
+        markers : iterable of Place
+            Those that may have changed.
+        seen : mapping
+            Their cells, read after the commit timestamp was drawn.
+        """
         self._require_unchanged(
             txid,
             start,
             timestamp,
-            ((place, seen.get(place, {})) for place in places),
+            ((place, seen.get(place, {})) for place in markers),
             lambda again: self.read(again, timestamp).items(),
         )
 

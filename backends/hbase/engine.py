@@ -39,6 +39,7 @@ from .reading import Reader
 from .records import Records
 from .resolution import Resolver
 from .schema_trust import SchemaTrust
+from .sending import Sender
 from .session import Session
 from .settings import Settings
 from .snapshot import HBaseSnapshot
@@ -92,10 +93,9 @@ class HBaseEngine(Engine):
         self._resolver = resolver
         self._reader = Reader(gateway, layout, resolver)
         self.finaliser = Finaliser(gateway, self.records, placing, settings.finalisation_delay)
-        self._committer = Committer(
-            gateway, layout, self.records, conflicts, self.finaliser, settings.patience, settings.lease
-        )
-        self._bulk = BulkCommitter(gateway, layout, self.records, resolver, conflicts, self._committer, placing)
+        sender = Sender(gateway, layout, self.records, conflicts, settings)
+        self._committer = Committer(gateway, layout, self.records, conflicts, sender, self.finaliser, settings.patience)
+        self._bulk = BulkCommitter(gateway, layout, self.records, resolver, conflicts, sender, self._committer, placing)
         self._direct = Direct(gateway, layout)
         self._splits = Splits(gateway, layout, self._reader)
         self._staging = Staging(gateway, layout, self.tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from .attempts import Attempts
@@ -125,38 +125,6 @@ class Gateway:
             return []
         return self._attempts(calls, retry=retry and all(call.repeatable for call in calls))
 
-    def flights(self, several: Sequence[Sequence[Call[object]]]) -> list[list[object]]:
-        """Make several flights at the same time, each on a connection of its own where the pool has one to spare.
-
-        Those that have none follow the first flight on its connection. None of them is made again.
-
-        Returns
-        -------
-        list of list
-            The results of each.
-
-        Raises
-        ------
-        ServerError, ConnectionLostError, RequestTooLargeError, StorageUnavailableError
-            As `flight` does, for the first flight that failed; what became of the others is not told.
-        """
-        if len(several) == 1:
-            return [self.flight(several[0])]
-        with ExitStack() as stack:
-            connections = [stack.enter_context(self.connection())]
-            for _ in several[1:]:
-                spare = self._pool.acquire_spare()
-                connections.append(connections[0] if spare is None else stack.enter_context(self._lend(spare)))
-            for connection, calls in zip(connections, several, strict=True):
-                connection.post(calls)
-            self.round_trips += 1  # they are waited for at the same time
-            results = [
-                [connection.take() for _ in calls] for connection, calls in zip(connections, several, strict=True)
-            ]
-        for one in results:
-            _require_success(one)
-        return results
-
     def pages(
         self,
         table: str,
@@ -210,19 +178,16 @@ class Gateway:
             except ConnectionLostError as error:
                 attempts.failed(error, retry=retry)
                 continue
-            try:
-                _require_success(results)
-            except ServerError as error:
-                attempts.failed(error, retry=retry)
-            else:
+            failed = next((result for result in results if isinstance(result, ServerError)), None)
+            if failed is None:
                 return results
-
-    def connection(self) -> AbstractContextManager[Connection]:
-        """Lend a connection for the `with` block; one that is lost there makes its gateway be avoided for a while."""
-        return self._lend(self._pool.acquire())
+            failed.results = results
+            attempts.failed(failed, retry=retry)
 
     @contextmanager
-    def _lend(self, connection: Connection) -> Iterator[Connection]:
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection for the `with` block; one that is lost there makes its gateway be avoided for a while."""
+        connection = self._pool.acquire()
         waited = connection.waits
         try:
             yield connection
@@ -250,11 +215,3 @@ class Gateway:
     def reached(self) -> bool:
         """Whether a gateway ever gave a valid answer."""
         return self._reached
-
-
-def _require_success(results: list[object]) -> None:
-    """Raise the first error among the results of a flight."""
-    failed = next((result for result in results if isinstance(result, ServerError)), None)
-    if failed is not None:
-        failed.results = results
-        raise failed

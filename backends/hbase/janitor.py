@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,7 +22,8 @@ from .failures import TableDisabledError, TableMissingError
 from .finaliser import Placing
 from .gateway import Gateway
 from .jobs_cleanup import bulk_intents, bulk_versions
-from .layout import GC, JANITOR, STATE, VALUE, Layout, intent_column
+from .layout import GC, JANITOR, RECENT, SESSION_BYTES, STATE, VALUE, Layout, intent_column, lister_of
+from .recent import read_lists
 from .records import Records
 from .session import CLOSED, DEAD, Session, read_clock
 from .settings import Settings
@@ -138,10 +139,14 @@ class Janitor:
         if not alone and not self._take_lease(session):
             return None
         report = Report()
-        # In this order: what begins later than the counter is read begins at it or above.
+        # In this order: what begins later than the counter is read begins at it or above; and whoever's list is there
+        # has, or had, a sign of life and records that are looked for after it.
         report.clock = read_clock(self._gateway, self._layout)
-        floors = self._floors(report)
-        work = self._look(min([report.clock, *floors]), report)
+        lists = self._gateway.call(read_lists(self._layout))
+        left = {lister_of(column): (column, at) for column, (_, at) in lists.items()}
+        floors = self._floors(report, left)
+        work = self._look(min([report.clock, *floors]), report, left)
+        self._remove_lists(left.values())
         self._repair(work, report)
         previous = self._published()
         safe = max(previous, work.least)
@@ -153,13 +158,27 @@ class Janitor:
         self._remove_aborted(work.aborted, report)
         return report
 
-    def _look(self, least: int, report: Report) -> _Work:
-        """Look at all records, of which there may be a hundred thousand, and remember what is to be done."""
+    def _remove_lists(self, left: Iterable[tuple[bytes, int]]) -> None:
+        """Remove the lists of processes that have ended and have no record left, so that no snapshot is that old.
+
+        A process that is not as dead as it seems puts a later list, which stays.
+        """
+        table = self._layout.transactions
+        calls = [put_then_delete(table, {}, {RECENT: [column]}, at) for column, at in left]
+        for begin in range(0, len(calls), _CALLS_AT_ONCE):
+            self._gateway.flight(calls[begin : begin + _CALLS_AT_ONCE], retry=True)
+
+    def _look(self, least: int, report: Report, left: dict[bytes, tuple[bytes, int]]) -> _Work:
+        """Look at all records, of which there may be a hundred thousand, and remember what is to be done.
+
+        Whose records are there is taken out of `left`.
+        """
         work = _Work(least)
         removable = max(self._settings.lease, self._settings.late_writes)
         with self._records_seen.round():
             for txid, outline in self._records.all():
                 _count(report, outline)
+                left.pop(txid[:SESSION_BYTES], None)
                 silent = self._records_seen.unchanged_for(txid, outline.life)
                 if outline.state == PENDING:
                     if silent >= self._settings.lease:
@@ -182,7 +201,7 @@ class Janitor:
         report = Report()
         report.clock = read_clock(self._gateway, self._layout)
         with self._lock:
-            self._floors(report, change=False)
+            self._floors(report, {}, change=False)
         for _, outline in self._records.all():
             _count(report, outline)
         report.safe = self._published()
@@ -199,8 +218,11 @@ class Janitor:
                 return False
         return self._gateway.call(compare_and_put(table, JANITOR, STATE, held, mine), retry=False)
 
-    def _floors(self, report: Report, *, change: bool = True) -> list[int]:
-        """Return the floors of living sessions; end those that have been silent for too long, and their plans."""
+    def _floors(self, report: Report, left: dict[bytes, tuple[bytes, int]], *, change: bool = True) -> list[int]:
+        """Return the floors of living sessions; end those that have been silent for too long, and their plans.
+
+        All that are found, living or not, are taken out of `left`.
+        """
         table = self._layout.transactions
         floors: list[int] = []
         alive: set[str] = set()
@@ -209,6 +231,7 @@ class Janitor:
         with self._sessions_seen.round():
             for row, cells in chain.from_iterable(pages):
                 raw = cells[STATE][0]
+                left.pop(row[1:], None)
                 silent = self._sessions_seen.unchanged_for(row, raw)
                 if raw in (DEAD, CLOSED):
                     if silent > self._settings.session_timeout:

@@ -7,6 +7,7 @@
         g SESSION      c:s      heartbeat of a process
         p PLAN         c:s      a pinned snapshot
         s SALT TXID    c:s      status of a transaction; c:w its write set where that is large
+        recent         c:rSESSION    what a process has written lately, see `recent`
         janitor, gc    c:s      who cleans up; up to where
         k KEY          x        catalog
     PREFIX_NUMBER      family x, one for each space: a table of one generation
@@ -41,6 +42,8 @@ __all__ = [
     "LANE_BYTES",
     "MARKER",
     "OWN_COLUMN",
+    "RECENT",
+    "RECENT_FAMILY",
     "SESSIONS",
     "SESSION_BYTES",
     "STATE",
@@ -50,13 +53,15 @@ __all__ = [
     "WRITES",
     "Layout",
     "intent_column",
+    "list_column",
+    "lister_of",
     "plan_row",
     "session_row",
     "status_row",
     "transaction_of",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FAMILY = b"x"
 VALUE = b"x:v"
 INTENT = b"x:i"
@@ -64,7 +69,10 @@ STATE = b"c:s"
 TICK = b"c:t"
 WRITES = b"c:w"
 
+RECENT_FAMILY = b"c"
+
 CLOCK = b"clock"
+RECENT = b"recent"
 SESSIONS = b"sessions"
 FORMAT = b"format"
 GC = b"gc"
@@ -80,6 +88,7 @@ OWN_COLUMN = bytes(LANE_BYTES)
 """The lane of transactions that have a column of their own."""
 _SALTS = 16
 _CATALOG_ROWS = b"k"
+_LIST = RECENT_FAMILY + b":r"
 _LONGEST_PREFIX = 150
 
 
@@ -97,6 +106,16 @@ def intent_column(txid: bytes) -> bytes:
     """Return the column of a transaction's intents."""
     lane = txid[-LANE_BYTES:]
     return INTENT + (txid if lane == OWN_COLUMN else txid[:SESSION_BYTES] + lane)
+
+
+def list_column(session: bytes) -> bytes:
+    """Return the column of the row `RECENT` with the list of a session."""
+    return _LIST + session
+
+
+def lister_of(column: bytes) -> bytes:
+    """Return the session whose list a column holds."""
+    return column[len(_LIST) :]
 
 
 def session_row(session: bytes) -> bytes:

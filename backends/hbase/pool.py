@@ -93,26 +93,6 @@ class ConnectionPool:
                 f"all {self._size} connections (pool_size) were in use for {self._pool_timeout:g} s (pool_timeout): "
                 "end scans and plans that are no longer needed"
             ) from None
-        return self._acquired()
-
-    def acquire_spare(self) -> Connection | None:
-        """Return a connection as `acquire` does, but None where it would have to wait, or cannot be opened.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If the pool is closed.
-        """
-        if self.closed:
-            raise self._refusal()
-        try:
-            self._places.get_nowait()
-            return self._acquired()
-        except (Empty, ConnectionLostError):
-            return None
-
-    def _acquired(self) -> Connection:
-        """Return a connection for a place that was taken."""
         try:
             connection = self._take()
         except BaseException:

@@ -10,7 +10,7 @@ from threading import Lock
 
 from structable.spi.errors import StorageUnavailableError
 
-from .calls import Call, Cells, compare_and_put, delete_row, get_row, get_rows, put_rows
+from .calls import Call, Cells, compare_and_put, delete_row, get_row, get_rows
 from .failures import ServerError
 from .gateway import Gateway
 from .layout import STATE, WRITES, Layout, status_row, transaction_of
@@ -89,13 +89,15 @@ class Records:
                     self._seen.popitem(last=False)
         return now - since
 
-    def begin(self, txid: bytes, status: Status) -> Call[bool]:
-        """Return the call that makes a record."""
-        return compare_and_put(self._table, status_row(txid), STATE, None, status.raw)
+    def begin(self, txid: bytes, status: Status, writes: bytes) -> dict[bytes, dict[bytes, bytes]]:
+        """Return the row and the cells of a record that is to be made, at a timestamp below HBase's own clock.
 
-    def keep_writes(self, txid: bytes, writes: bytes) -> Call[None]:
-        """Return the call that keeps a write set in a cell of its own, which is older than any deletion of its row."""
-        return put_rows(self._table, {status_row(txid): {WRITES: writes}}, 1)
+        So they change nothing where the record was made before, and cannot be read once it was removed.
+        """
+        cells = {STATE: status.raw}
+        if status.detached:
+            cells[WRITES] = writes
+        return {status_row(txid): cells}
 
     def writes_of(self, txid: bytes, status: Status) -> WrittenRows | None:
         """Return what a transaction has written, None if that cannot be found any more."""

@@ -11,6 +11,7 @@ from .calls import compare_and_put, get_row, increment
 from .durations import now
 from .gateway import Gateway
 from .layout import CLOCK, LANE_BYTES, SESSION_BYTES, SESSIONS, STATE, TICK, TXID_BYTES, Layout, session_row
+from .recent import RecentWrites
 
 __all__ = ["CLOSED", "DEAD", "Session", "read_clock"]
 
@@ -58,6 +59,7 @@ class Session:
         started = now()
         number = gateway.call(increment(layout.transactions, SESSIONS, b"c:n", 1))
         self.id = number.to_bytes(SESSION_BYTES)
+        self.recent = RecentWrites(layout, self.id)
         self.clock = read_clock(gateway, layout)
         """The newest timestamp known here; no snapshot that begins from now on is older."""
         self._raw = self._content()
@@ -103,6 +105,9 @@ class Session:
                 self._good_until = sent + self._trusted_for
             else:
                 self._over = True
+                return
+            if (news := self.recent.news()) is not None:
+                self._gateway.call(news)
 
     @property
     def over(self) -> bool:
@@ -191,4 +196,6 @@ class Session:
         with self._lock:
             if not self._over:
                 self._over = self._closed = True
+                if (last := self.recent.last()) is not None:
+                    self._gateway.call(last)
                 self._written(self._raw, CLOSED)

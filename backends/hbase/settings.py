@@ -9,7 +9,7 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of the protocol, all in seconds.
+    """The options of the protocol; times are in seconds.
 
     Parameters
     ----------
@@ -26,6 +26,8 @@ class Settings:
         Between two rounds of the janitor.
     finalisation_delay : float
         That committed values stay intents at least.
+    read_back_rows : int
+        A commit of so many rows, or fewer, reads them back; of more, it reads what processes have written lately.
     """
 
     lease: float = 10.0
@@ -34,3 +36,4 @@ class Settings:
     patience: float = 30.0
     housekeeping: float = 30.0
     finalisation_delay: float = 0.0
+    read_back_rows: int = 8

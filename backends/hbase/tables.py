@@ -26,6 +26,7 @@ FIRST_TIMESTAMP = 1 << 52
 """Beyond every wall clock in milliseconds: what an operator deletes by hand, at HBase's own time, masks no version."""
 
 _VERSIONED = Family("x")
+_OLDER = {b"%d" % version for version in range(1, FORMAT_VERSION)}
 
 
 class Tables:
@@ -50,7 +51,7 @@ class Tables:
         Raises
         ------
         DataCorruptionError
-            If a newer version made it, or something else did.
+            If a version made it that keeps things otherwise, or something else did.
         """
         table = self._layout.transactions
         clock: Cells = {}
@@ -78,9 +79,10 @@ class Tables:
             cells = self._gateway.call(get_row(table, FORMAT, [STATE]))
         found = cells[STATE][0]
         if found != b"%d" % FORMAT_VERSION:
+            maker = "an older one made it" if found in _OLDER else "a newer one made it, or it is not structable's"
             raise DataCorruptionError(
                 f"the HBase table {table} has the format {found[:40]!r}; this version of structable reads "
-                f"{FORMAT_VERSION}: a newer one made it, or it is not structable's"
+                f"{FORMAT_VERSION}: {maker}"
             )
         # Whoever comes second finds it there. It is never dropped and never set back: versions are ordered by it.
         if not clock:

@@ -31,12 +31,22 @@ class TestHBaseWithValuesInIntents(IsolationCases):
         return f"{hbase_url}?finalisation_delay=3600"
 
 
-class TestHBaseOfTwoProcesses(IsolationCases):
-    """The first transaction of a test is this process's, the others are another one's."""
+class TestHBaseByLists(IsolationCases):
+    """Small transactions, too, look for one another in the lists of recent writes."""
+
+    capabilities = Capabilities(writes_never_wait=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str) -> str:
-        return f"{hbase_url}?finalisation_delay=3600"
+        return f"{hbase_url}?read_back_rows=0"
+
+
+class TestHBaseOfTwoProcesses(IsolationCases):
+    """The first transaction of a test is this process's, the others are another one's."""
+
+    @pytest.fixture(params=[0, 8], ids=["lists", "rows"])
+    def storage_url(self, hbase_url: str, request: pytest.FixtureRequest) -> str:
+        return f"{hbase_url}?finalisation_delay=3600&read_back_rows={request.param}"
 
     @pytest.fixture
     def session(self, storage: Storage, storage_url: str) -> Iterator[OpenSession]:

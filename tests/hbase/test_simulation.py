@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from .simulation.cluster import HOT, PATIENT, RACES, STORAGE, Bug, Mode, World
+from .simulation.cluster import HOT, IMPATIENT, PATIENT, RACES, STORAGE, Bug, Mode, World
 from .simulation.history import Violation
 from .simulation.run import simulate
 
 SEEDS = 500
 CHUNK = 125
-WORLDS = {"races": RACES, "storage": STORAGE, "hot": HOT, "patient": PATIENT}
+WORLDS = {"races": RACES, "storage": STORAGE, "hot": HOT, "patient": PATIENT, "impatient": IMPATIENT}
 CHUNKS = [(name, first) for name in ("races", "storage") for first in range(0, SEEDS, CHUNK)]
-CHUNKS += [("hot", 0), ("patient", 0)]
+CHUNKS += [("hot", 0), ("patient", 0), ("impatient", 0)]
 
 
 @pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name.lower())
@@ -71,10 +71,27 @@ PLANTED = [
     (Bug.LANE_HIDES_INTENTS, HOT, 100),
     (Bug.FINALISER_TAKES_ANY_INTENT_OF_A_LANE, RACES, 100),
     (Bug.BATCH_HAS_ONE_BASE, HOT, 500),
-    (Bug.TIMESTAMP_OF_THE_FIRST_FLIGHT, RACES, 200),
-    (Bug.TIMESTAMP_OF_THE_FIRST_FLIGHT, STORAGE, 200),
-    (Bug.MARKERS_OF_THE_FIRST_FLIGHT, RACES, 50),
-    (Bug.MARKERS_OF_THE_FIRST_FLIGHT, STORAGE, 50),
+    (Bug.RECORD_OVERWRITES, RACES, 100),
+    (Bug.RECORD_OVERWRITES, STORAGE, 20),
+    (Bug.RECORD_MADE_TWICE, IMPATIENT, 1_000),
+    (Bug.WRITES_ARE_NOT_LISTED, RACES, 20),
+    (Bug.WRITES_ARE_NOT_LISTED, STORAGE, 20),
+    (Bug.JOB_IS_NOT_LISTED, RACES, 30),
+    (Bug.JOB_IS_NOT_LISTED, STORAGE, 30),
+    (Bug.LISTS_ARE_READ_FIRST, RACES, 300),
+    (Bug.LISTS_ARE_READ_FIRST, STORAGE, 300),
+    (Bug.MARKER_IS_TAKEN_FOR_UNCHANGED, RACES, 10),
+    (Bug.MARKER_IS_TAKEN_FOR_UNCHANGED, STORAGE, 10),
+    (Bug.OLDER_LIST_WINS, RACES, 500),
+    (Bug.OLDER_LIST_WINS, STORAGE, 500),
+    (Bug.LIST_LEAVES_OUT_UNDECIDED, RACES, 300),
+    (Bug.LIST_LEAVES_OUT_UNDECIDED, STORAGE, 300),
+    (Bug.LIST_HAS_NO_FLOOR, RACES, 300),
+    (Bug.LIST_HAS_NO_FLOOR, STORAGE, 300),
+    (Bug.OWN_LIST_IS_IGNORED, RACES, 20),
+    (Bug.OWN_LIST_IS_IGNORED, STORAGE, 20),
+    (Bug.LIST_IS_REMOVED_TOO_EARLY, IMPATIENT, 100),
+    (Bug.LIST_IS_REMOVED_WITH_NEWER, IMPATIENT, 100),
 ]
 
 

@@ -49,6 +49,24 @@ def is_finished(status: Status) -> bool:
     return status.is_finalised if isinstance(status, Committed) else isinstance(status, Aborted) and status.is_buried
 
 
+class Listed(NamedTuple):
+    """What a transaction writes, None for anything, and what it was committed at, 0 while that is open."""
+
+    rows: frozenset[str] | None
+    cts: int
+
+
+class WriteList(NamedTuple):
+    """The cell with a process's recent writes: all that it did not commit at `floor` or below.
+
+    Its number is the cell's timestamp.
+    """
+
+    number: int
+    floor: int
+    listed: tuple[Listed, ...]
+
+
 class Mode(Enum):
     """The isolation levels."""
 
@@ -90,8 +108,18 @@ class Bug(Enum):
     FINALISER_TAKES_ANY_INTENT_OF_A_LANE = auto()
     BATCH_HAS_ONE_BASE = auto()
     BATCH_READS_ITS_BASES_FIRST = auto()
-    TIMESTAMP_OF_THE_FIRST_FLIGHT = auto()
-    MARKERS_OF_THE_FIRST_FLIGHT = auto()
+    WRITES_ARE_NOT_LISTED = auto()
+    JOB_IS_NOT_LISTED = auto()
+    LISTS_ARE_READ_FIRST = auto()
+    RECORD_OVERWRITES = auto()
+    RECORD_MADE_TWICE = auto()
+    MARKER_IS_TAKEN_FOR_UNCHANGED = auto()
+    OLDER_LIST_WINS = auto()
+    LIST_LEAVES_OUT_UNDECIDED = auto()
+    LIST_HAS_NO_FLOOR = auto()
+    OWN_LIST_IS_IGNORED = auto()
+    LIST_IS_REMOVED_TOO_EARLY = auto()
+    LIST_IS_REMOVED_WITH_NEWER = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +142,7 @@ class World:
     duplicates: float
     crashes: float
     stalls: float
+    resent: float = 0.05
     hot: bool = False
     patience: int = 2
 
@@ -151,6 +180,8 @@ STORAGE = World(
 PATIENT = replace(STORAGE, patience=6)
 """The same with readers that stall for so long that what they read could be collected."""
 
+IMPATIENT = replace(PATIENT, resent=0.4)
+"""The same with clients that often send all they have sent again."""
 
 HOT = World(
     cells=Cells,
@@ -178,12 +209,17 @@ class Cluster:
         self.bug = bug
         self.cells = world.cells()
         self.now = 0
-        self.counter = 0
+        self.counter = 1  # a timestamp of 0 is below every tombstone
         self.statuses: dict[int, Status] = {}
         self.decided: dict[int, int] = {}  # by transaction, what it was committed at, whatever became of its record
         self.floors: dict[int, int] = {}  # by session
         self.lanes: dict[int, int] = {}  # by transaction
         self.safe = 0
+        self.lists: dict[int, WriteList] = {}  # by process
+        self.removed_lists: dict[int, int] = {}  # by process, up to which number
+        self.processes: dict[int, int] = {}  # by transaction
+        self.running: set[int] = set()  # processes
+        self._removed: set[int] = set()  # transactions whose records were
         self._late: list[tuple[int, int, Callable[[], object]]] = []
         self._sequence = 0
 
@@ -241,6 +277,30 @@ class Cluster:
         self.counter += 2 if self.random.random() < 0.05 else 1
         return self.counter
 
+    def put_list(self, process: int, written: WriteList) -> Steps[None]:
+        """Put a process's list of recent writes. What it replaces is the older one, whichever comes first."""
+        yield
+        self._put_list(process, written)
+        if self.random.random() < self.world.duplicates:
+            self.later(lambda: self._put_list(process, written))
+
+    def _put_list(self, process: int, written: WriteList) -> None:
+        present = self.lists.get(process)
+        newest = max(self.removed_lists.get(process, 0), present.number if present is not None else 0)
+        if written.number > newest or self.bug is Bug.OLDER_LIST_WINS:
+            self.lists[process] = written
+
+    def read_lists(self) -> Steps[dict[int, WriteList]]:
+        """The lists of all processes: they are in one row."""
+        yield
+        return dict(self.lists)
+
+    def remove_list(self, process: int, up_to: int) -> Steps[None]:
+        yield
+        self.removed_lists[process] = max(self.removed_lists.get(process, 0), up_to)
+        if process in self.lists and self.lists[process].number <= up_to:
+            del self.lists[process]
+
     def scan(self) -> Steps[list[tuple[int, Status]]]:
         """All transaction records."""
         yield
@@ -253,6 +313,7 @@ class Cluster:
     def remove(self, tx: int) -> Steps[None]:
         yield
         self.statuses.pop(tx, None)
+        self._removed.add(tx)
 
     def _swap(self, tx: int, expected: Status | None, new: Status) -> bool:
         if self.statuses.get(tx) != expected:
@@ -271,6 +332,21 @@ class Cluster:
             return None
         done = self._swap(tx, expected, new)
         return None if chance < self.world.late_cas + self.world.lost_cas else done
+
+    def put_record(self, tx: int, status: Pending) -> Steps[None]:
+        """Put a record at a timestamp below all others: where there is one already, nothing changes.
+
+        Where one was removed, the tombstone hides it, unless that was so long ago that it may have been compacted away.
+        """
+        yield
+        self._put_record(tx, status)
+        if self.random.random() < self.world.duplicates:
+            self.later(lambda: self._put_record(tx, status))
+
+    def _put_record(self, tx: int, status: Pending) -> None:
+        is_hidden = tx in self.statuses or (tx in self._removed and not self.world.collects)
+        if not is_hidden or self.bug is Bug.RECORD_OVERWRITES:
+            self.statuses[tx] = status
 
     def cas(self, tx: int, expected: Status | None, new: Status) -> Steps[bool | None]:
         """Compare and set; what is not plainly done is read again, as the gateway may have sent it twice."""

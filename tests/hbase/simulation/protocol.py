@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
-from typing import TypeVar
 
 from .cells import LIMIT, VERSIONS, Folded, Intent, Kind, Row, Version, View, base_of, fold
 from .cluster import Aborted, Bug, Cluster, Committed, Mode, Pending, Status, Steps, is_finished
 from .history import MARKERS, Transaction, marker_of
-
-Result = TypeVar("Result")
+from .recent import RecentWrites
 
 
 class AbortError(Exception):
@@ -137,65 +134,65 @@ class Protocol:
 
     # Commit
 
-    def commit(self, tx: Transaction, draw: Callable[[], Steps[int]]) -> Steps[int]:
+    def commit(self, tx: Transaction, recent: RecentWrites, draw: Callable[[], Steps[int]]) -> Steps[int]:
         """Commit a transaction: its commit timestamp. Raises AbortError."""
-        flights = [self._flight(tx, rows, draw) for rows in self._parts(tx)]
-        flown = sorted((yield from self._together(flights)), key=itemgetter(0))
-        views: dict[str, View] = {}
-        for _, seen in flown if self.bug is not Bug.MARKERS_OF_THE_FIRST_FLIGHT else reversed(flown):
-            views.update(seen)
-        cts = flown[0 if self.bug is Bug.TIMESTAMP_OF_THE_FIRST_FLIGHT else -1][0]
-        yield from self._require_record(tx)
+        begun = self.cluster.now
+        reads_back = self._is_whole(tx) or self.random.random() < 0.3
+        cts, suspects, views = yield from self._flight(tx, recent, draw, reads_back=reads_back)
+        while self.random.random() < self.cluster.world.resent:
+            cts, suspects, views = yield from self._flight(tx, recent, draw, reads_back=reads_back)
+        world = self.cluster.world
+        if self.cluster.now - begun > world.latest + world.fresh and self.bug is not Bug.RECORD_MADE_TWICE:
+            # Its record may have been removed, and made again: intents may have gone with the first.
+            suspects = set(self._looked_for(tx))
         while True:
             try:
-                for row in tx.writes if self.bug is not Bug.NO_READ_BACK else ():
+                for row in (row for row in tx.writes if row in suspects and self.bug is not Bug.NO_READ_BACK):
                     yield from self._validate_row(tx, row, cts, views.pop(row, None))
                 break
             except LaterError:
                 cts = yield from draw()
                 views = {}
-        return (yield from self._decide(tx, cts, draw, views))
+        markers = {row: views.get(row) for row in self._relied_on(tx) if row in suspects}
+        return (yield from self._decide(tx, cts, draw, markers))
 
-    def _parts(self, tx: Transaction) -> list[list[str]]:
-        """The rows that are sent over each connection. Increments stay together, as do changes of schemas."""
-        rows = list(tx.intents())
-        whole = any(row in MARKERS or intent.kind is Kind.INCREMENT for row, intent in tx.writes.items())
-        if len(rows) < 2 or whole or self.random.random() < 0.3:
-            return [rows]
-        return [rows[::2], rows[1::2]]
+    def _is_whole(self, tx: Transaction) -> bool:
+        """Whether a transaction reads all its rows back, whatever others have listed."""
+        return any(row in MARKERS or intent.kind is Kind.INCREMENT for row, intent in tx.writes.items())
 
     def _flight(
-        self, tx: Transaction, rows: Sequence[str], draw: Callable[[], Steps[int]]
-    ) -> Steps[tuple[int, dict[str, View]]]:
-        """Calls that are pipelined on one connection: the replies are looked at only when all were sent."""
-        yield from self.cluster.send_cas(tx.id, None, Pending(tx.start, 0, False))
-        intents = tx.intents()
-        for row in rows:
-            yield from self.cluster.put(row, tx.id, tx.start, intents[row])
+        self, tx: Transaction, recent: RecentWrites, draw: Callable[[], Steps[int]], *, reads_back: bool
+    ) -> Steps[tuple[int, set[str], dict[str, View]]]:
+        """Calls that are pipelined on one connection: the replies are looked at only when all were sent.
+
+        The timestamp; the rows that somebody else may have written, all where they were read back; and what was read.
+        """
+        suspects = set(self._looked_for(tx))
+        if self.bug is not Bug.WRITES_ARE_NOT_LISTED:
+            yield from self.cluster.put_list(recent.process, recent.enter(tx.id, frozenset(tx.writes)))
+        if self.bug is Bug.LISTS_ARE_READ_FIRST and not reads_back:
+            suspects = recent.suspects(tx.id, tx.start, suspects, (yield from self.cluster.read_lists()))
+        yield from self.cluster.put_record(tx.id, Pending(tx.start, 0, False))
+        for row, intent in tx.intents().items():
+            yield from self.cluster.put(row, tx.id, tx.start, intent)
         cts = yield from draw()
         views = {}
-        for row in [*(row for row in rows if row in tx.writes), *self._relied_on(tx)]:
-            views[row] = yield from self.cluster.get(row)
-        return cts, views
+        if reads_back:
+            for row in self._looked_for(tx):
+                views[row] = yield from self.cluster.get(row)
+        elif self.bug is not Bug.LISTS_ARE_READ_FIRST:
+            suspects = recent.suspects(tx.id, tx.start, suspects, (yield from self.cluster.read_lists()))
+        if self.bug is Bug.MARKER_IS_TAKEN_FOR_UNCHANGED:
+            suspects -= {*MARKERS}
+        return cts, suspects, views
+
+    def _looked_for(self, tx: Transaction) -> list[str]:
+        """What others must not have changed meanwhile: rows that it writes, and markers that it relies on."""
+        return [*tx.writes, *self._relied_on(tx)]
 
     def _relied_on(self, tx: Transaction) -> list[str]:
         """The markers of the schemas that a transaction relies on and does not change."""
         return [marker for table in sorted(tx.tables) if (marker := marker_of(table)) not in tx.writes]
-
-    def _together(self, several: Sequence[Steps[Result]]) -> Steps[list[Result]]:
-        """Let all take their steps, in any order; their results in the order given."""
-        results: dict[int, Result] = {}
-        running = dict(enumerate(several))
-        while running:
-            number = self.random.choice(list(running))
-            try:
-                next(running[number])
-            except StopIteration as end:
-                results[number] = end.value
-                del running[number]
-            else:
-                yield
-        return [results[number] for number in sorted(results)]
 
     def _require_record(self, tx: Transaction) -> Steps[None]:
         """Whether the record was made; if that cannot be seen, it must not be made any more."""
@@ -205,13 +202,13 @@ class Protocol:
             raise AbortError("the record is not mine")
 
     def _decide(
-        self, tx: Transaction, cts: int, draw: Callable[[], Steps[int]], views: Mapping[str, View]
+        self, tx: Transaction, cts: int, draw: Callable[[], Steps[int]], markers: Mapping[str, View | None]
     ) -> Steps[int]:
         """The last part of every commit: what depends on the commit timestamp, and the decision.
 
-        `views` has markers that were read after the timestamp was drawn.
+        `markers` are those that may have changed, some as they were read after the timestamp was drawn.
         """
-        yield from self._validate_reads(tx, cts, views)
+        yield from self._validate_reads(tx, cts, markers)
         while True:
             status = yield from self.cluster.status(tx.id)
             if isinstance(status, Committed):
@@ -221,7 +218,7 @@ class Protocol:
             if cts < status.minimum:
                 cts = yield from draw()
                 if self.bug is not Bug.MARKERS_ARE_NOT_VALIDATED_AGAIN:
-                    yield from self._validate_reads(tx, cts, {})
+                    yield from self._validate_reads(tx, cts, dict.fromkeys(self._relied_on(tx)))
                 continue
             done = yield from self.cluster.cas(tx.id, status, Committed(cts, False))
             if done:
@@ -299,12 +296,11 @@ class Protocol:
         else:
             raise AbortError("an older one is not decided")
 
-    def _validate_reads(self, tx: Transaction, cts: int, views: Mapping[str, View]) -> Steps[None]:
+    def _validate_reads(self, tx: Transaction, cts: int, markers: Mapping[str, View | None]) -> Steps[None]:
         """No change between the snapshot and `cts` of a schema it relies on, nor of its reads if that is promised."""
         if self.bug is not Bug.MARKERS_ARE_NOT_VALIDATED:
-            for table in sorted(tx.tables):
-                marker = marker_of(table)
-                yield from self._validate_read(tx, marker, cts, views.get(marker))
+            for marker, view in markers.items():
+                yield from self._validate_read(tx, marker, cts, view)
         if self.mode is Mode.SERIALIZABLE and self.bug is not Bug.READS_ARE_NOT_VALIDATED:
             for row in dict(tx.reads):
                 yield from self._validate_read(tx, row, cts)
@@ -337,11 +333,14 @@ class Protocol:
     def commit_bulk(
         self,
         tx: Transaction,
+        recent: RecentWrites,
         chunks: Sequence[Sequence[str]],
         change: Callable[[str, Row | None], Mapping[str, Intent]],
         draw: Callable[[], Steps[int]],
     ) -> Steps[int]:
         """Lock chunk by chunk and change what is there then: the commit timestamp. Raises AbortError."""
+        if self.bug is not Bug.JOB_IS_NOT_LISTED:
+            yield from self.cluster.put_list(recent.process, recent.enter(tx.id, None))
         yield from self.cluster.send_cas(tx.id, None, Pending(tx.start, 0, True))
         yield from self._require_record(tx)
         placed = tx.start if self.bug is Bug.BULK_INTENT_AT_LOCK else tx.start + 1
@@ -359,7 +358,7 @@ class Protocol:
                     (tx.writes if changed in tx.writes else tx.derived)[changed] = intent
                     yield from self.cluster.put(changed, tx.id, placed, intent)
         cts = yield from draw()
-        return (yield from self._decide(tx, cts, draw, {}))
+        return (yield from self._decide(tx, cts, draw, dict.fromkeys(self._relied_on(tx))))
 
     def _read_locked(self, tx: Transaction, row: str) -> Steps[Row | None]:
         """The newest value of a row that is locked, when nothing on it is undecided."""

@@ -23,11 +23,15 @@ from .history import (
     table_of,
 )
 from .protocol import AbortError, Protocol
+from .recent import RecentWrites
 from .upkeep import Janitor
 
 JANITORS = 2
 WORKLOADS = [(9, 6, 3, 1), (20, 2, 1, 1), (6, 4, 9, 1)]
 """How often a change is an increment, a put, a tombstone, a lock; one of these for each run."""
+
+PROCESSES = 3
+"""Sessions of one process list their writes together. One without any looks dead, until another one begins."""
 
 FIRST_LANE = 1_000_000
 """Columns of lanes are above those of transactions."""
@@ -65,6 +69,7 @@ class Simulation:
         self.waiting: dict[int, list[Transaction]] = {}  # by session, what it has committed and not yet finalised
         self.free: dict[int, dict[int, int]] = {}  # by session, lanes that are free, and what they hide
         self.lanes = count(FIRST_LANE)
+        self.recent: dict[int, RecentWrites] = {}  # by process
 
     def run(self) -> Counts:
         cluster, world, choose = self.cluster, self.world, self.random
@@ -75,6 +80,7 @@ class Simulation:
         while clients:
             cluster.tick()
             assert cluster.now < LONGEST, "the run does not end"
+            cluster.running = {one % PROCESSES for one in clients}
             session = choose.choice([*clients, *janitors])
             if stalled.get(session, 0) > cluster.now:
                 continue
@@ -127,6 +133,7 @@ class Simulation:
                 start = yield from self.cluster.read_counter()
                 tx = Transaction(len(self.transactions) + 1, start)
                 self.transactions[tx.id] = tx
+                self.cluster.processes[tx.id] = session % PROCESSES
                 is_bulk = chance < (0.16 if self.world.hot else 0.23)
                 if not is_bulk:
                     self._take_lane(tx, session)
@@ -135,7 +142,7 @@ class Simulation:
                 else:
                     yield from self._read_and_buffer(tx, changes_schema=chance < 0.28)
                     if tx.writes:
-                        yield from self._end(tx, session, self.protocol.commit(tx, lambda: self._draw(session)))
+                        yield from self._end(tx, session, self._commit(tx, session))
                     else:
                         tx.outcome, tx.told = Outcome.COMMITTED, self.cluster.now
             self._hold(session)
@@ -217,6 +224,13 @@ class Simulation:
     def _some_row(self, tx: Transaction) -> Row:
         return Row(tx.id, self.random.randrange(COLOURS), self.random.randint(-LIMIT, LIMIT), 0)
 
+    def _commit(self, tx: Transaction, session: int) -> Steps[int]:
+        return self.protocol.commit(tx, self._recent(session), lambda: self._draw(session))
+
+    def _recent(self, session: int) -> RecentWrites:
+        process = session % PROCESSES
+        return self.recent.setdefault(process, RecentWrites(process, self.cluster.bug))
+
     def _bulk(self, tx: Transaction, session: int) -> Steps[int]:
         """Change rows by what they are: recolour some, make some, delete some, leave some."""
         tx.is_bulk = True
@@ -235,7 +249,11 @@ class Simulation:
 
         rows = [row_of(key) for key in keys]
         chunks = [rows[:1], rows[1:]]
-        return (yield from self.protocol.commit_bulk(tx, chunks, change, lambda: self._draw(session)))
+
+        def draw() -> Steps[int]:
+            return self._draw(session)
+
+        return (yield from self.protocol.commit_bulk(tx, self._recent(session), chunks, change, draw))
 
     def _end(self, tx: Transaction, session: int, commit: Steps[int]) -> Steps[None]:
         """Run a commit to its outcome, and tidy up as its owner does."""
@@ -247,6 +265,7 @@ class Simulation:
                 status = yield from cluster.abort(tx.id)
                 tx.cts = status.at if isinstance(status, Committed) else None
         tx.told = cluster.now
+        self._recent(session).end(tx.id, tx.cts)
         if tx.cts is None:
             tx.outcome = Outcome.ABORTED
             if cluster.bug is Bug.LANE_IS_LEFT_TOO_EARLY:

@@ -36,6 +36,8 @@ class Janitor:
                 yield from self._finalise_all()
             elif chance < 0.12 and self.cluster.world.collects:
                 yield from self._collect()
+            elif chance < 0.16 and self.cluster.world.collects:
+                yield from self._remove_lists()
             elif chance < 0.3:
                 self.cluster.cells.compact(self.random.choice(EVERYTHING))
 
@@ -90,6 +92,19 @@ class Janitor:
                 self.collected += 1
                 is_deleted = view.version.kind is Kind.TOMBSTONE
                 yield from self.cluster.delete(row, VERSIONS, cts if is_deleted else cts - 1)
+
+    def _remove_lists(self) -> Steps[None]:
+        """Remove the lists of processes that have ended and have no record left: what they list, nobody may ask for."""
+        lists = yield from self.cluster.read_lists()
+        yield
+        running = set(self.cluster.running)
+        left = {self.cluster.processes[tx] for tx, _ in (yield from self.cluster.scan())}
+        if self.bug is Bug.LIST_IS_REMOVED_TOO_EARLY:
+            left = set()
+        for process, written in lists.items():
+            if process not in running and process not in left:
+                newest = 10**9 if self.bug is Bug.LIST_IS_REMOVED_WITH_NEWER else written.number
+                yield from self.cluster.remove_list(process, newest)
 
     def _forget(self, tx: int, is_old: bool) -> Steps[None]:
         """The intents of an aborted transaction go at once, its record when none of them can arrive any more."""
