@@ -18,13 +18,13 @@ from structable.spi.errors import (
 from .changes import Changes
 from .conflicts import Conflicts
 from .failpoints import reach
-from .failures import TableMissingError
+from .failures import ServerError, TableMissingError
 from .finaliser import Finaliser, Finished
 from .gateway import Gateway
 from .layout import Layout
 from .reading import dropped
 from .records import Records
-from .sending import Attempt, Sender, draw
+from .sending import PAUSE, Attempt, RecordLostError, Sender, draw
 from .session import Session
 from .status import ABORTED, COMMITTED, PENDING, Status, encode_writes
 
@@ -80,6 +80,16 @@ class Committer:
         session.require_alive()
         self._finaliser.keep_up()
         changes = Changes(self._layout, writes)
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._commit(session, start, changes, writes.reads)
+            except RecordLostError as error:
+                if time.monotonic() > end:
+                    raise error.reason from None
+                time.sleep(random.uniform(*PAUSE))
+
+    def _commit(self, session: Session, start: int, changes: Changes, reads: ReadSet | None) -> None:
         status, encoded = _pending(start, changes)
         # Who has to look for all that it wrote, later, looks for a column of its own.
         txid = session.next_transaction(None if status.unlisted else start)
@@ -92,10 +102,10 @@ class Committer:
             # Schemas first: what a row holds is understood by the schema that it was written for.
             self._conflicts.validate_markers(txid, start, attempt.timestamp, seen.markers, seen.cells)
             self._conflicts.check(txid, start, attempt.timestamp, changes, seen.rows, seen.cells)
-            if writes.reads is not None:
-                self._conflicts.validate(txid, start, attempt.timestamp, changes, writes.reads, markers=False)
+            if reads is not None:
+                self._conflicts.validate(txid, start, attempt.timestamp, changes, reads, markers=False)
             session.require_alive()
-            self.decide(session, attempt, writes.reads)
+            self.decide(session, attempt, reads)
         except CommitOutcomeUnknownError:
             self.end(session, attempt)
             session.let_go(txid)
@@ -134,7 +144,7 @@ class Committer:
         CommitOutcomeUnknownError
             If it cannot be learned.
         """
-        sent = False
+        sent = unclear = False
         end = time.monotonic() + self._patience
         while True:
             try:
@@ -151,14 +161,16 @@ class Committer:
                 found = self._records.change(attempt.txid, attempt.status, wanted)
                 reach("after_commit")
             except StorageUnavailableError as error:
-                if not sent:
+                refused = isinstance(error, ServerError) and not error.transient
+                if not sent or (refused and not unclear):
                     raise
+                unclear = True
                 if time.monotonic() > end:
                     raise CommitOutcomeUnknownError(
                         f"no gateway told for {self._patience:g} s whether the transaction was committed: {error}"
                     ) from error
                 # The same change once more does no harm if it was made already.
-                time.sleep(random.uniform(0.01, 0.1))
+                time.sleep(random.uniform(*PAUSE))
                 continue
             if found is None:
                 self._refuse_unrecorded(session)

@@ -113,14 +113,16 @@ class Records:
 
         Raises
         ------
+        ServerError
+            If HBase refuses the change for good, for want of a right for example: it has not been made and will not be.
         StorageUnavailableError
-            If the status cannot be looked up, or not be changed in time, or HBase refuses the change for good, for want
-            of a right for example.
+            If the status cannot be looked up, or not be changed in time: the change may be made, or may have been.
         """
         call = compare_and_put(
             self._table, status_row(txid), STATE, None if expected is None else expected.raw, new.raw
         )
         end = time.monotonic() + self._gateway.timeout
+        lost = False
         while True:
             try:
                 if self._gateway.call(call, retry=False):
@@ -129,7 +131,10 @@ class Records:
                 return self.status(txid)
             except StorageUnavailableError as error:
                 if isinstance(error, ServerError) and not error.transient:
+                    if lost:
+                        raise StorageUnavailableError(f"a reply was lost, and then: {error}") from error
                     raise
+                lost = True
                 found = self.status(txid)
                 if found != expected:
                     return found

@@ -5,10 +5,9 @@ it draws its commit timestamp, and looks for others after that: of two that over
 whatever the timing.
 
 Nobody needs to ask whether the record was made: it is put below every timestamp of HBase's own, so that it changes
-nothing where others have put theirs first, to abort the transaction; its decision will tell. Only if it was sent twice,
-and the record that was made first has been removed in between, is there one again, while intents may have gone with the
-first. An aborted transaction's record stays for as long as its writes may come late; after half of that time all rows
-are read back, the transaction's own intents with them.
+nothing where others have put theirs first, to abort the transaction; its decision will tell. But it is sent only once.
+What is sent again may come late by so much that the record was aborted and removed meanwhile, with the intents, and
+would be there once more.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from structable.spi.errors import TransactionConflictError
+from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .calls import Call, Cells, get_row, increment, put_column
 from .changes import Changes
 from .conflicts import Conflicts, Place
-from .durations import now
 from .failpoints import failpoints, stepwise
 from .failures import ConnectionLostError, ServerError
 from .gateway import Gateway
@@ -38,10 +36,27 @@ from .settings import Settings
 from .status import PENDING, Status
 from .versions import placed
 
-__all__ = ["Attempt", "Seen", "Sender", "draw"]
+__all__ = ["PAUSE", "Attempt", "RecordLostError", "Seen", "Sender", "draw"]
+
+PAUSE = (0.01, 0.1)
+"""Seconds before something is tried again that failed."""
 
 _CALLS_AT_ONCE = 40
 _ROWS_BETWEEN_SIGNS = 10_000
+
+
+class RecordLostError(Exception):
+    """Whether a transaction has a record cannot be told: it must be aborted, and another one take its place.
+
+    Parameters
+    ----------
+    reason : StorageUnavailableError
+        What happened on the way.
+    """
+
+    def __init__(self, reason: StorageUnavailableError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -132,45 +147,39 @@ class Sender:
         encoded : bytes
             The same, as its record has it.
         """
-        begun = now()
         txid, recent, layout = attempt.txid, session.recent, self._layout
         record = self._records.begin(txid, attempt.status, encoded)
-        calls: list[Call[object]] = [recent.enter(txid, Digest.of(changes), record)]
-        made = len(calls) - 1
-        if changes.schemas:
-            self._announce(attempt, changes, calls)
-            calls, made = [], -1
+        first = recent.enter(txid, Digest.of(changes), record)
+        puts: list[Call[object]] = []
         for space, one in changes.spaces.items():
-            calls += put_column(layout.table(space), intent_column(txid), placed(txid, one.all), attempt.start)
+            puts += put_column(layout.table(space), intent_column(txid), placed(txid, one.all), attempt.start)
         rows = {(space, row) for space, one in changes.spaces.items() for row in one.checked}
         markers = {(space, layout.row(space + MARKER)) for space in changes.markers}
+        if changes.schemas:
+            self._announce(attempt, changes, first)
+        elif len(puts) >= _CALLS_AT_ONCE:
+            self._flight([first], once=True)
+        else:
+            puts.insert(0, first)
         # Two may not see the bounds of an increment as of one moment, and changes of a schema are few.
         if changes.increments or changes.schemas or recent.reads_back(len(rows), self._settings.read_back_rows):
             reads, decode = self._conflicts.reading([*rows, *markers])
-        else:
-            reads, decode = [read_lists(layout)], None
-        found = self._send(attempt, calls, reads, made)
-        if decode is not None:
-            return Seen(decode(found), rows, markers)
-        lists = found[0]
+            return Seen(decode(self._send(attempt, puts, reads)), rows, markers)
+        lists = self._send(attempt, puts, [read_lists(layout)])[0]
         assert isinstance(lists, dict)
-        if now() - begun < self._settings.late_writes / 2:
-            suspects = recent.suspects(txid, attempt.start, {*rows, *markers}, lists)
-            rows, markers = rows & suspects, markers & suspects
-        return Seen(self._read_back(attempt, [*rows, *markers]), rows, markers)
+        suspects = recent.suspects(txid, attempt.start, {*rows, *markers}, lists)
+        return Seen(self._read_back(attempt, list(suspects)), rows & suspects, markers & suspects)
 
-    def _send(
-        self, attempt: Attempt, calls: Sequence[Call[object]], reads: Sequence[Call[object]], made: int
-    ) -> Sequence[object]:
-        """Make the calls, draw the timestamp, and return what the reads find then; `made` is the record's call."""
+    def _send(self, attempt: Attempt, puts: Sequence[Call[object]], reads: Sequence[Call[object]]) -> Sequence[object]:
+        """Make the puts, draw the timestamp, and return what the reads find then."""
         drawing = draw(self._layout)
-        if len(calls) <= _CALLS_AT_ONCE:
-            drawn = len(calls)
-            points = {made: "after_record", drawn - 1: "after_intents", drawn: "after_timestamp"}
-            found = self._flight([*calls, drawing, *reads], points)[drawn:]
+        drawn = len(puts)
+        if drawn <= _CALLS_AT_ONCE:
+            points = {0: "after_record", drawn - 1: "after_intents", drawn: "after_timestamp"}
+            found = self._flight([*puts, drawing, *reads], points, once=True)[drawn:]
         else:
-            for first in range(0, len(calls), _CALLS_AT_ONCE):
-                self._flight(calls[first : first + _CALLS_AT_ONCE])
+            for first in range(0, drawn, _CALLS_AT_ONCE):
+                self._flight(puts[first : first + _CALLS_AT_ONCE])
                 self.show_life(attempt)
             found = self._flight([drawing])
             for first in range(0, len(reads), _CALLS_AT_ONCE):
@@ -189,16 +198,16 @@ class Sender:
             cells.update(self._conflicts.read(places[first : first + _ROWS_BETWEEN_SIGNS]))
         return cells
 
-    def _announce(self, attempt: Attempt, changes: Changes, calls: Sequence[Call[object]]) -> None:
+    def _announce(self, attempt: Attempt, changes: Changes, first: Call[object]) -> None:
         """Make the record, show that schemas are about to change, and wait until nobody trusts them any more."""
         column = intent_column(attempt.txid)
-        announced, looked = list(calls), list[Call[object]]()
+        announced, looked = [first], list[Call[object]]()
         for space in changes.schemas:
             table, marker = self._layout.table(space), self._layout.row(space + MARKER)
             intents = placed(attempt.txid, {marker: changes.spaces[space].checked[marker]})
             announced += put_column(table, column, intents, attempt.start)
             looked.append(get_row(table, marker, [VALUE]))
-        found = self._flight([*announced, *looked], {len(calls) - 1: "after_record"})
+        found = self._flight([*announced, *looked], {0: "after_record"}, once=True)
         if any(found[len(announced) :]):
             # Not of a new table: nobody knows it yet.
             outlast_trust()
@@ -220,8 +229,16 @@ class Sender:
             raise TransactionConflictError("another process took this transaction for dead")
         attempt.status = found
 
-    def _flight(self, calls: Sequence[Call[object]], points: Mapping[int, str] = MappingProxyType({})) -> list[object]:
-        """Make calls that may all be made again: a second intent is the first one, a timestamp may be left unused."""
+    def _flight(
+        self, calls: Sequence[Call[object]], points: Mapping[int, str] = MappingProxyType({}), *, once: bool = False
+    ) -> list[object]:
+        """Make calls; but for the record, again if they fail: an intent is the same then, a timestamp is left unused.
+
+        Raises
+        ------
+        RecordLostError
+            If they fail and are to be made only once.
+        """
         end = time.monotonic() + self._settings.patience
         while True:
             try:
@@ -232,4 +249,6 @@ class Sender:
                 passing = not isinstance(error, ServerError) or error.transient
                 if time.monotonic() > end or not passing:
                     raise
-                time.sleep(random.uniform(0.01, 0.1))
+                if once:
+                    raise RecordLostError(error) from error
+                time.sleep(random.uniform(*PAUSE))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import random
+import time
 from threading import Lock
 
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .calls import compare_and_put, get_row, increment
 from .durations import now
+from .failures import ServerError
 from .gateway import Gateway
 from .layout import CLOCK, LANE_BYTES, SESSION_BYTES, SESSIONS, STATE, TICK, TXID_BYTES, Layout, session_row
 from .recent import RecentWrites
@@ -71,20 +74,23 @@ class Session:
         return b"%d|%d" % (min(floors, default=self.clock), next(self._beats))
 
     def _written(self, expected: bytes | None, new: bytes) -> bool:
+        """Change the cell; false if it is not as expected, so that somebody has declared the session dead."""
         row = session_row(self.id)
         call = compare_and_put(self._layout.transactions, row, STATE, expected, new)
-        try:
-            if self._gateway.call(call, retry=False):
-                return True
-        except StorageUnavailableError:
-            pass  # it is looked up
-        cells = self._gateway.call(get_row(self._layout.transactions, row, [STATE]))
-        found = cells[STATE][0] if STATE in cells else None
-        if found == new:
-            return True
-        if found == expected:
-            return self._written(expected, new)
-        return False
+        end = time.monotonic() + self._gateway.timeout
+        while True:
+            try:
+                if self._gateway.call(call, retry=False):
+                    return True
+            except StorageUnavailableError as error:
+                refused = isinstance(error, ServerError) and not error.transient
+                if refused or time.monotonic() > end:
+                    raise
+            cells = self._gateway.call(get_row(self._layout.transactions, row, [STATE]))
+            found = cells[STATE][0] if STATE in cells else None
+            if found != expected:
+                return found == new
+            time.sleep(random.uniform(0.01, 0.1))
 
     def beat(self) -> None:
         """Give a sign of life, with the floor as it is now.

@@ -112,7 +112,6 @@ class Bug(Enum):
     JOB_IS_NOT_LISTED = auto()
     LISTS_ARE_READ_FIRST = auto()
     RECORD_OVERWRITES = auto()
-    RECORD_MADE_TWICE = auto()
     MARKER_IS_TAKEN_FOR_UNCHANGED = auto()
     OLDER_LIST_WINS = auto()
     LIST_LEAVES_OUT_UNDECIDED = auto()
@@ -142,7 +141,6 @@ class World:
     duplicates: float
     crashes: float
     stalls: float
-    resent: float = 0.05
     hot: bool = False
     patience: int = 2
 
@@ -179,9 +177,6 @@ STORAGE = World(
 
 PATIENT = replace(STORAGE, patience=6)
 """The same with readers that stall for so long that what they read could be collected."""
-
-IMPATIENT = replace(PATIENT, resent=0.4)
-"""The same with clients that often send all they have sent again."""
 
 HOT = World(
     cells=Cells,

@@ -136,15 +136,8 @@ class Protocol:
 
     def commit(self, tx: Transaction, recent: RecentWrites, draw: Callable[[], Steps[int]]) -> Steps[int]:
         """Commit a transaction: its commit timestamp. Raises AbortError."""
-        begun = self.cluster.now
         reads_back = self._is_whole(tx) or self.random.random() < 0.3
         cts, suspects, views = yield from self._flight(tx, recent, draw, reads_back=reads_back)
-        while self.random.random() < self.cluster.world.resent:
-            cts, suspects, views = yield from self._flight(tx, recent, draw, reads_back=reads_back)
-        world = self.cluster.world
-        if self.cluster.now - begun > world.latest + world.fresh and self.bug is not Bug.RECORD_MADE_TWICE:
-            # Its record may have been removed, and made again: intents may have gone with the first.
-            suspects = set(self._looked_for(tx))
         while True:
             try:
                 for row in (row for row in tx.writes if row in suspects and self.bug is not Bug.NO_READ_BACK):
