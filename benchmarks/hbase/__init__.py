@@ -30,6 +30,5 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
             yield from transactions.measure(found, scale)
             yield from clients.measure(found, scale)
             yield from jobs.measure(found, scale)
-            yield from transactions.measure_indexed(found, scale)
     except NoServerError as error:
         print(f"HBase is not measured: {error}", file=sys.stderr)

@@ -101,14 +101,6 @@ class Database:
                 self.place.server.flush(table)
                 self.place.server.compact(table)
 
-    def index_rows(self) -> bool:
-        """Give the blocks of both tables an index of their rows; false if there is nobody to do it."""
-        if self.place.server is None:
-            return False
-        for table in (self.name, self.raw_name):
-            self.place.server.index_rows(table)
-        return True
-
 
 def settle(storage: Storage) -> None:
     """Wait until the rows that were committed are in their place, so that this work is not the next floor's."""

@@ -12,7 +12,7 @@ from benchmarks.rows import TABLE, Row, make_rows
 
 from .database import AREA, VALUE, Database, settle
 
-__all__ = ["measure", "measure_indexed"]
+__all__ = ["measure"]
 
 _COUNTER = b"x:n"
 _SIZES = ((50, 500, 4.5), (500, 2_000, 3.0))
@@ -30,14 +30,6 @@ def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
         yield from _of_rows(database, _present(database), f"{size} rows", size, count, scale, goal)
         yield from _of_rows(database, _new(database), f"{size} new rows", size, count, scale, goal)
     yield from _of_one(database, max(scale.samples // 100, 10), scale)
-
-
-def measure_indexed(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure them of rows in blocks that have an index, as the manual recommends and no gateway can make them."""
-    if database.index_rows():
-        for size, share, _ in _SIZES:
-            count = max(scale.samples // share, 2)
-            yield from _of_rows(database, _present(database), f"{size} rows, ROW_INDEX_V1", size, count, scale)
 
 
 def _present(database: Database) -> Iterator[Entry]:

@@ -6,8 +6,6 @@ import java.util.List;
 import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
-import org.apache.hadoop.hbase.client.ColumnFamilyDescriptor;
-import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
 import org.apache.hadoop.hbase.client.CompactionState;
 import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
@@ -17,7 +15,6 @@ import org.apache.hadoop.hbase.client.ResultScanner;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.filter.FirstKeyOnlyFilter;
-import org.apache.hadoop.hbase.io.encoding.DataBlockEncoding;
 
 /** Does what the Thrift gateway cannot: one command a line, "done" or the error as the answer. */
 public class Administration {
@@ -33,7 +30,6 @@ public class Administration {
           switch (words[0]) {
             case "flush" -> admin.flush(table);
             case "compact" -> compact(admin, table);
-            case "index" -> index(admin, table);
             case "split" -> split(admin, table, words.length > 2 ? Base64.getDecoder().decode(words[2]) : null);
             default -> throw new IllegalArgumentException(line);
           }
@@ -43,15 +39,6 @@ public class Administration {
         System.out.println(answer);
       }
     }
-  }
-
-  private static void index(Admin admin, TableName table) throws Exception {
-    for (ColumnFamilyDescriptor family : admin.getDescriptor(table).getColumnFamilies()) {
-      admin.modifyColumnFamily(
-          table,
-          ColumnFamilyDescriptorBuilder.newBuilder(family).setDataBlockEncoding(DataBlockEncoding.ROW_INDEX_V1).build());
-    }
-    compact(admin, table);
   }
 
   private static void compact(Admin admin, TableName table) throws Exception {

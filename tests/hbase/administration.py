@@ -50,10 +50,6 @@ class Administration:
         """Flush, then rewrite all files of the table without what was deleted, and wait for the end."""
         self._ask("compact", table)
 
-    def index_rows(self, table: str) -> None:
-        """Have blocks with an index of their rows, ROW_INDEX_V1, from now on, and compact."""
-        self._ask("index", table)
-
     def close(self) -> None:
         """End the program."""
         self._process.communicate()

@@ -316,10 +316,6 @@ class Server(HeldServer):
         """Rewrite all files of the table without what was deleted, and return when that is done."""
         self.administration.compact(table)
 
-    def index_rows(self, table: str) -> None:
-        """Give the blocks of the table's files an index of their rows."""
-        self.administration.index_rows(table)
-
     def _leave(self) -> None:
         if self._administration is not None:
             self._administration.close()

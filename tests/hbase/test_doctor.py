@@ -57,7 +57,7 @@ def test_a_sound_prefix(url: str) -> None:
     code, found = doctor(url)
     assert code == 0
     assert {level for level, _ in found.values()} == {"ok"}, found
-    assert found["format"][1].startswith("1, in the HBase tables ")
+    assert found["format"][1].startswith("2, in the HBase tables ")
     assert found["transactions"][1] == "0 pending, 0 aborted, 0 committed and not yet finalised, 2 finalised"
     assert found["processes"][1] == "0 beside this one, 0 pinned plans of distributed scans"
     assert "records are kept for 600 s (late_writes)" in found["garbage collection"][1] or (

@@ -1,0 +1,258 @@
+"""What processes list of their recent writes: no conflict is missed by it, and none is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from structable.backends.hbase import recent
+from structable.backends.hbase.calls import Call
+from structable.backends.hbase.connection import Connection
+from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, connect
+from structable.spi.errors import DataCorruptionError
+
+from .inside import collect_garbage, drained, engine_of
+from .shared import Place
+
+_MANY = 40
+_VAST = 5_000
+_SPECIFICATION = TableSpecification("notes", [Field.int("id"), Field.long("kind")], ["id"])
+_QUIET = "housekeeping=1000&session_timeout=1000"
+
+
+@pytest.fixture
+def url(hbase_url: str) -> str:
+    return f"{hbase_url}?{_QUIET}"
+
+
+@pytest.fixture
+def storage(url: str) -> Iterator[Storage]:
+    with connect(url) as storage:
+        storage.admin.create(_SPECIFICATION)
+        write(storage, range(_MANY + 10), 0)
+        drained(storage)
+        yield storage
+
+
+@pytest.fixture
+def other(storage: Storage, url: str) -> Iterator[Storage]:
+    """What another process has: a session of its own."""
+    with connect(url) as other:
+        assert other.table("notes").count() == _MANY + 10
+        yield other
+
+
+def upsert(transaction: Transaction, ids: range, kind: int) -> None:
+    transaction.table("notes").upsert_many({"id": number, "kind": kind} for number in ids)
+
+
+def write(storage: Storage, ids: range, kind: int) -> None:
+    with storage.transaction() as transaction:
+        upsert(transaction, ids, kind)
+
+
+def kinds(storage: Storage) -> dict[Any, Any]:
+    return {row["id"]: row["kind"] for row in storage.table("notes").scan()}
+
+
+@pytest.fixture
+def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each call asked for that reads rows by their keys."""
+    counts: list[int] = []
+    post = Connection.post
+
+    def counting(self: Connection, calls: Iterable[Call[object]]) -> None:
+        listed = list(calls)
+        for call in listed:
+            if call.api.startswith("getRowsWithColumns"):
+                asked = call.arguments["rows"]
+                assert isinstance(asked, list)
+                counts.append(len(asked))
+        post(self, listed)
+
+    monkeypatch.setattr(Connection, "post", counting)
+    return counts
+
+
+def test_nothing_is_read_back_where_nobody_else_writes(storage: Storage, other: Storage, read_rows: list[int]) -> None:
+    """Neither the rows, nor the marker of the table's schema: but for those that another transaction has written."""
+    transaction = storage.transaction()
+    upsert(transaction, range(1_000, 1_000 + _MANY), 9)
+    read_rows.clear()
+    transaction.commit()
+    assert read_rows == []
+
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 1)
+    write(other, range(_MANY, _MANY + 10), 2)
+    read_rows.clear()
+    transaction.commit()
+    assert read_rows == []
+
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 1)
+    write(other, range(_MANY - 3, _MANY + 10), 2)
+    read_rows.clear()
+    with pytest.raises(TransactionConflictError, match="another transaction wrote a row"):
+        transaction.commit()
+    assert read_rows == [3]
+
+
+@pytest.mark.parametrize("rows", [1, _MANY])
+@pytest.mark.parametrize("same_process", [True, False])
+def test_whoever_commits_first_wins(storage: Storage, other: Storage, rows: int, same_process: bool) -> None:
+    """Whether the rival is small or large, of this process or another one; and later ones are no conflict."""
+    rival = storage if same_process else other
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 1)
+    write(rival, range(rows), 2)
+    with pytest.raises(TransactionConflictError):
+        transaction.commit()
+    write(storage, range(_MANY), 3)
+    write(rival, range(rows), 4)
+    write(storage, range(1, _MANY), 5)
+    assert kinds(other) == {number: 4 if not number else 5 if number < _MANY else 0 for number in range(_MANY + 10)}
+
+
+@pytest.mark.parametrize("same_process", [True, False])
+def test_a_rival_that_is_not_listed_any_more(storage: Storage, other: Storage, same_process: bool) -> None:
+    """A transaction that is older than what the lists have looks at all of its rows."""
+    rival = storage if same_process else other
+    transaction, harmless = storage.transaction(), storage.transaction()
+    upsert(transaction, range(_MANY), 1)
+    upsert(harmless, range(_MANY - 1), 1)
+    write(rival, range(_MANY - 1, _MANY), 2)
+    for _ in range(recent._MOST_ENDED + 1):
+        write(rival, range(_MANY, _MANY + 1), 2)
+    with pytest.raises(TransactionConflictError):
+        transaction.commit()
+    harmless.commit()
+    assert set(kinds(other).values()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("vast_first", [True, False])
+def test_a_transaction_of_very_many_rows(storage: Storage, other: Storage, vast_first: bool) -> None:
+    """It lists the table that it writes: all of its rows count as written, and those of no other table."""
+    storage.admin.create(TableSpecification("others", [Field.int("id")], ["id"]))
+    assert other.table("others").count() == 0
+    large, small, elsewhere = storage.transaction(), other.transaction(), other.transaction()
+    upsert(large, range(_VAST), 1)
+    upsert(small, range(_VAST - 1, _VAST + _MANY), 2)
+    elsewhere.table("others").upsert_many({"id": number} for number in range(_MANY))
+    first, second = (large, small) if vast_first else (small, large)
+    first.commit()
+    with pytest.raises(TransactionConflictError):
+        second.commit()
+    elsewhere.commit()
+    found = kinds(storage)
+    assert sum(kind == 1 for kind in found.values()) == (_VAST if vast_first else 0)
+    assert sum(kind == 2 for kind in found.values()) == (0 if vast_first else _MANY + 1)
+    assert storage.table("others").count() == _MANY
+
+
+def test_rows_with_one_hash(storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are told apart that the lists do not: what is only listed is no conflict, what is written is."""
+    monkeypatch.setattr(recent, "_hash", lambda place: place[1][-1] % 2)
+    transaction, unlucky = storage.transaction(), storage.transaction()
+    upsert(transaction, range(_MANY), 1)
+    upsert(unlucky, range(_MANY + 1), 3)
+    write(other, range(_MANY, _MANY + 10), 2)
+    transaction.commit()
+    with pytest.raises(TransactionConflictError):
+        unlucky.commit()
+    assert sorted(kinds(storage).values()) == [1] * _MANY + [2] * 10
+
+
+def test_a_job_goes_before_a_large_transaction(storage: Storage, other: Storage) -> None:
+    types = pa.schema([("id", pa.int32()), ("kind", pa.int64())])
+    job = other.begin_write("notes", mode="upsert", job_id="job")
+    staged = other.stage(job, 0, 0, [pa.RecordBatch.from_pylist([{"id": _MANY - 1, "kind": 7}], types)])
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 1)
+    other.commit_write(job, [staged])
+    with pytest.raises(TransactionConflictError):
+        transaction.commit()
+    assert sorted(kinds(storage).values()) == [0] * (_MANY + 9) + [7]
+
+
+def test_a_change_of_the_schema(storage: Storage, other: Storage) -> None:
+    """A large transaction that began before it is refused, on whichever side the change was made."""
+    fields = list(_SPECIFICATION.fields)
+    for changer, column in ((other, "size"), (storage, "weight")):
+        transaction = storage.transaction()
+        upsert(transaction, range(_MANY), 1)
+        fields.append(Field.long(column))
+        changer.admin.create_or_update(TableSpecification("notes", fields, ["id"]))
+        with pytest.raises(TransactionConflictError, match="schema"):
+            transaction.commit()
+    assert set(kinds(other).values()) == {0}
+
+
+def lists(place: Place, prefix: str) -> dict[bytes, bytes]:
+    with closing(place.connection()) as connection:
+        return dict(connection.table(f"{prefix}_tx").row(b"recent"))
+
+
+def test_lists_of_ended_processes_go(storage: Storage, hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
+    """That of one that was closed is short; it goes after the last record of the process."""
+    with connect(f"{hbase_url}?session_timeout=2&late_writes=0&housekeeping=1000") as cleaning:
+        with connect(f"{hbase_url}?{_QUIET}") as closed:
+            write(closed, range(_MANY), 1)
+            session = engine_of(closed).session.id
+            column = b"c:r" + session
+            assert len(lists(hbase_server, hbase_prefix)[column]) > 4 * _MANY
+        assert len(lists(hbase_server, hbase_prefix)[column]) == 8
+        while column in lists(hbase_server, hbase_prefix):
+            collect_garbage(cleaning)
+            engine_of(storage).session.beat()
+        assert not any(txid.startswith(session) for txid, _ in engine_of(cleaning).records.all())
+        assert list(lists(hbase_server, hbase_prefix)) == [b"c:r" + engine_of(storage).session.id]
+    write(storage, range(_MANY), 2)
+    assert set(kinds(storage).values()) == {0, 2}
+
+
+def test_lists_that_were_deleted_by_hand(
+    storage: Storage, other: Storage, hbase_server: Place, hbase_prefix: str
+) -> None:
+    """HBase hides what is put after a deletion of the whole row: then all rows are read back."""
+    write(other, range(_MANY), 1)
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 2)
+    write(other, range(_MANY), 3)
+    with closing(hbase_server.connection()) as connection:
+        connection.table(f"{hbase_prefix}_tx").delete(b"recent")
+    with pytest.raises(TransactionConflictError):
+        transaction.commit()
+    write(storage, range(_MANY), 4)
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 5)
+    write(other, range(_MANY), 6)
+    with pytest.raises(TransactionConflictError):
+        transaction.commit()
+    assert sorted(kinds(storage).values()) == [0] * 10 + [6] * _MANY
+
+
+def test_a_list_that_is_none(storage: Storage, hbase_server: Place, hbase_prefix: str) -> None:
+    with closing(hbase_server.connection()) as connection:
+        connection.table(f"{hbase_prefix}_tx").put(b"recent", {b"c:rsomebody": b"?"})
+        with pytest.raises(DataCorruptionError, match="a list of recent writes is not structable's"):
+            write(storage, range(_MANY), 1)
+        connection.table(f"{hbase_prefix}_tx").delete(b"recent", [b"c:rsomebody"])
+    write(storage, range(_MANY), 1)
+
+
+def test_idle_processes_say_how_they_ended(storage: Storage, other: Storage, read_rows: list[int]) -> None:
+    """With a sign of life, what was listed as open is listed as ended: then nobody looks at those rows any more."""
+    for has_beaten, expected in ((False, [_MANY]), (True, [])):
+        write(other, range(_MANY), 1)
+        if has_beaten:
+            engine_of(other).session.beat()
+        transaction = storage.transaction()
+        upsert(transaction, range(_MANY), 2)
+        read_rows.clear()
+        transaction.commit()
+        assert read_rows == expected
