@@ -176,6 +176,11 @@ class Connection:
         self._used = time.monotonic()
         return reply if isinstance(reply, ServerError) else call.decode(reply)
 
+    def wait(self) -> object:
+        """Return what `take` does; the client waits for it, as it does for a flight."""
+        self.waits += 1
+        return self.take()
+
     def take_all(self) -> Iterator[object]:
         """Return the results of all requests without a reply, in their order."""
         if self._outstanding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,22 +144,22 @@ class _Scanner:
         is_open = True
         try:
             received = connection.received
-            asked = self._ask(scanner)
+            asked = deque([self._ask(scanner)])
             first = True
             while True:
+                if not first:
+                    # Whoever comes back for a second page will most likely do so for a third: the gateway reads that
+                    # while the second one is received and decoded, here and by the caller.
+                    asked.append(self._ask(scanner))
                 page = self._answer()
                 self._size.learn(len(page), connection.received - received)
                 received = connection.received
-                self.ended = len(page) < asked
+                self.ended = len(page) < asked.popleft()
                 rows = self._scan.trimmed(page, self._last)
                 self.ended |= len(rows) < len(page) and page[-1][0] != (rows[-1][0] if rows else self._last)
                 if self.ended:
                     connection.post([close_scanner(scanner)])
                     is_open = False
-                elif not first:
-                    # Whoever comes back for a second page will most likely do so for a third: the gateway reads it
-                    # while the caller decodes this one.
-                    asked = self._ask(scanner)
                 if rows:
                     self._last = rows[-1][0]
                     yield rows
@@ -168,7 +169,7 @@ class _Scanner:
                     first = False
                     if connection.stale:
                         return
-                    asked = self._ask(scanner)
+                    asked.append(self._ask(scanner))
         finally:
             if connection.sound:
                 self._finish(scanner if is_open else None)
@@ -179,7 +180,7 @@ class _Scanner:
         return asked
 
     def _answer(self) -> list[FoundRow]:
-        [page] = self._connection.take_all()
+        page = self._connection.wait()
         if isinstance(page, ServerError):
             # A gateway forgets a scanner that nobody asked for long.
             page.transient |= page.kind == "IllegalArgument"
