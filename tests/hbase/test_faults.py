@@ -28,7 +28,7 @@ from .proxy import Fault, Proxy
 
 _ACCOUNTS = 4
 _MANY = 60
-_BY_ITSELF = {"housekeeping": 1000, "session_timeout": 1000, "late_writes": 1000}
+_BY_ITSELF = {"housekeeping": 1000, "session_timeout": 1000}
 """A client that sends nothing but what it is told to: its requests can be counted."""
 
 

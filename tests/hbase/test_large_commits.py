@@ -22,8 +22,7 @@ _TIMEOUT = 120
 
 @pytest.fixture
 def url(hbase_url: str) -> str:
-    # A record must stay for as long as a commit may take, or all rows are read back after all.
-    return quick(hbase_url, late_writes=2)
+    return quick(hbase_url)
 
 
 @pytest.fixture
