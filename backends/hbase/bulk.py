@@ -102,9 +102,8 @@ class BulkCommitter:
         spaces: dict[bytes, dict[bytes, int]] = {bulk.space: {}, CATALOG_SPACE: {}}
         status = Status(PENDING, start, bulk=True, unlisted=True, writes=encode_writes(spaces))
         attempt = Attempt(txid, start, None, status)
-        listed = session.recent.enter(txid, Digest(frozenset(spaces), ()))
         try:
-            self._gateway.call(listed)
+            self._gateway.call(session.recent.enter(txid, Digest(frozenset(spaces))))
             reach("after_listed")
             found = self._records.change(txid, None, status)
             if found != status:
@@ -119,12 +118,10 @@ class BulkCommitter:
             attempt.timestamp = self._gateway.call(draw(self._layout))
             self._committer.decide(session, attempt, None)
         except CommitOutcomeUnknownError:
-            self._committer.end(session, attempt)
             session.let_go(txid)
             raise
         except BaseException as error:
             committed = self._committer.is_committed_after_all(attempt)
-            self._committer.end(session, attempt)
             if not committed or not isinstance(error, Exception):
                 session.let_go(txid)
                 if attempt.status.state == ABORTED:
@@ -133,8 +130,8 @@ class BulkCommitter:
                 if isinstance(error, TableMissingError):
                     raise dropped() from error
                 raise
-        else:
-            self._committer.end(session, attempt)
+        finally:
+            attempt.note_end(session)
         reach("bulk_committed")
         try:
             self._clean_up(attempt)

@@ -107,12 +107,10 @@ class Committer:
             session.require_alive()
             self.decide(session, attempt, reads)
         except CommitOutcomeUnknownError:
-            self.end(session, attempt)
             session.let_go(txid)
             raise
         except BaseException as error:
             committed = self.is_committed_after_all(attempt)
-            self.end(session, attempt)
             if attempt.status.state == PENDING:
                 session.let_go(txid)
             else:
@@ -122,17 +120,9 @@ class Committer:
             if not committed or not isinstance(error, Exception):
                 raise
         else:
-            self.end(session, attempt)
             self._finaliser.add(Finished(session, txid, attempt.status, changes))
-
-    @staticmethod
-    def end(session: Session, attempt: Attempt) -> None:
-        """Note in the session's list how a transaction ended, or what it can have been committed at."""
-        status = attempt.status
-        if status.state == ABORTED:
-            session.recent.end(attempt.txid, None)
-        else:
-            session.recent.end(attempt.txid, status.commit or attempt.timestamp or None)
+        finally:
+            attempt.note_end(session)
 
     def decide(self, session: Session, attempt: Attempt, reads: ReadSet | None) -> None:
         """Commit at the timestamp drawn, or a later one where readers want it.

@@ -34,7 +34,8 @@ _MOST_ROWS = 4_096
 """Of a transaction that lists its rows; a larger one lists the spaces that they are in."""
 _MOST_ENDED = 16
 _ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256, 8 << 10
-"""Of what has ended, in all processes' lists together, and the bounds of what one of them takes of it."""
+"""Of what has ended, in all processes' lists together, and the bounds of what one of them takes of it. A process has
+about as many of what is open: if more would be, transactions list the spaces that their rows are in."""
 _BYTES_OF_A_ROW = 4 << 10
 """Of lists: as many are read in the time that it takes to read a row back."""
 _VAIN = 8
@@ -44,20 +45,18 @@ _HEAD = struct.Struct(">QHH")
 
 
 class Digest(NamedTuple):
-    """What a transaction writes: all rows of some spaces, and rows with some hashes."""
+    """What a transaction writes: rows with some hashes of some spaces; without any hash, all rows of the spaces."""
 
     spaces: frozenset[bytes]
-    rows: tuple[int, ...]
+    rows: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, changes: Changes) -> Digest:
         """Return that of a write set: of the rows that conflict with other transactions' writes."""
+        spaces = frozenset(changes.spaces)
         if changes.rows > _MOST_ROWS:
-            return cls(frozenset(changes.spaces), ())
-        return cls(
-            frozenset(),
-            tuple(_hash((space, row)) for space, one in changes.spaces.items() for row in one.checked),
-        )
+            return cls(spaces)
+        return cls(spaces, tuple(_hash((space, row)) for space, one in changes.spaces.items() for row in one.checked))
 
 
 def _hash(place: Place) -> int:
@@ -79,20 +78,24 @@ class _Listed:
     That is the timestamp that it was committed at, or can have been at most; 0 if it has not ended.
     """
 
-    digest: Digest
+    spaces: frozenset[bytes]
+    rows: tuple[int, ...]
     number: int
     commit: int = 0
     _tail: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        spaces, rows = self.digest
-        self._tail = struct.pack(
-            f">HH{len(spaces) * SPACE_BYTES}s{len(rows)}I", len(spaces), len(rows), b"".join(spaces), *rows
-        )
+        names = b"".join(self.spaces)
+        counts = len(self.spaces), len(self.rows)
+        self._tail = struct.pack(f">HH{len(names)}s{len(self.rows)}I", *counts, names, *self.rows)
 
     @property
     def raw(self) -> bytes:
         return self.commit.to_bytes(8) + self._tail
+
+    @property
+    def size(self) -> int:
+        return 8 + len(self._tail)
 
 
 class RecentWrites:
@@ -126,8 +129,14 @@ class RecentWrites:
         record : Rows, optional
             To be put by the same call.
         """
+        spaces, rows = digest
         with self._lock:
-            self._listed[txid] = _Listed(digest, self._number + 1)
+            still_open = sum(one.size for one in self._listed.values() if not one.commit)
+            if not rows or still_open + 4 * len(rows) > _ALL_BYTES:
+                one = _Listed(spaces, (), self._number + 1)
+            else:
+                one = _Listed(frozenset(), rows, self._number + 1)
+            self._listed[txid] = one
             return self._put(_MOST_ENDED, record or {})
 
     def news(self) -> Call[None] | None:
@@ -154,7 +163,7 @@ class RecentWrites:
             if not one.commit:
                 continue
             ended += 1
-            size += _HEAD.size + 4 * len(one.digest.rows)
+            size += one.size
             if ended > most_ended or size > self._budget or one.commit <= self._floor:
                 self._floor = max(self._floor, one.commit)
                 del self._listed[txid]
@@ -209,7 +218,9 @@ class RecentWrites:
             # If somebody has deleted cells by hand, lists that are put may not be seen.
             is_hidden = own is None or own[1] < self._listed[txid].number
             floor = self._floor
-            listed: list[_Written] = [(one.commit, *one.digest) for other, one in self._listed.items() if other != txid]
+            listed: list[_Written] = [
+                (one.commit, one.spaces, one.rows) for other, one in self._listed.items() if other != txid
+            ]
         for column, (raw, _) in lists.items():
             if column != self._column:
                 others_floor, others = _decode(raw)

@@ -33,7 +33,7 @@ from .records import Records
 from .schema_trust import outlast_trust
 from .session import Session
 from .settings import Settings
-from .status import PENDING, Status
+from .status import ABORTED, PENDING, Status
 from .versions import placed
 
 __all__ = ["PAUSE", "Attempt", "RecordLostError", "Seen", "Sender", "draw"]
@@ -83,6 +83,12 @@ class Attempt:
     status: Status
     timestamp: int = 0
     seen_alive: float = field(default_factory=time.monotonic)
+
+    def note_end(self, session: Session) -> None:
+        """Note in the session's list what it was committed at, or can have been at most."""
+        status = self.status
+        possible = 0 if status.state == ABORTED else status.commit or self.timestamp
+        session.recent.end(self.txid, possible or None)
 
 
 class Seen(NamedTuple):

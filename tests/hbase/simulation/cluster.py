@@ -113,6 +113,7 @@ class Bug(Enum):
     LISTS_ARE_READ_FIRST = auto()
     RECORD_OVERWRITES = auto()
     MARKER_IS_TAKEN_FOR_UNCHANGED = auto()
+    UNKNOWN_IS_NOT_LISTED = auto()
     OLDER_LIST_WINS = auto()
     LIST_LEAVES_OUT_UNDECIDED = auto()
     LIST_HAS_NO_FLOOR = auto()

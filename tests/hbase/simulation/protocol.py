@@ -14,6 +14,14 @@ class AbortError(Exception):
     """The transaction must not commit."""
 
 
+class UnknownError(Exception):
+    """Nobody could tell whether the transaction was committed, at the timestamp drawn last; it is left as it is."""
+
+    def __init__(self, cts: int) -> None:
+        super().__init__(cts)
+        self.cts = cts
+
+
 class LaterError(Exception):
     """The transaction needs a commit timestamp above one that it has seen."""
 
@@ -216,6 +224,8 @@ class Protocol:
             done = yield from self.cluster.cas(tx.id, status, Committed(cts, False))
             if done:
                 return cts
+            if done is None and self.random.random() < 0.2:
+                raise UnknownError(cts)
             if done is None and self.bug is Bug.LOST_REPLY_IS_AN_ABORT:
                 tx.cts = None
                 raise AbortError("no reply")

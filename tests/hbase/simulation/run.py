@@ -22,7 +22,7 @@ from .history import (
     row_of,
     table_of,
 )
-from .protocol import AbortError, Protocol
+from .protocol import AbortError, Protocol, UnknownError
 from .recent import RecentWrites
 from .upkeep import Janitor
 
@@ -260,6 +260,9 @@ class Simulation:
         cluster = self.cluster
         try:
             tx.cts = yield from commit
+        except UnknownError as error:
+            self._recent(session).end(tx.id, None if cluster.bug is Bug.UNKNOWN_IS_NOT_LISTED else error.cts)
+            return
         except AbortError:
             if cluster.bug is not Bug.LOST_REPLY_IS_AN_ABORT:
                 status = yield from cluster.abort(tx.id)
