@@ -97,8 +97,14 @@ class BulkCommitter:
         session.require_alive()
         txid = session.next_transaction()
         session.hold(txid, session.clock)
-        start = read_clock(self._gateway, self._layout)
-        session.hold(txid, start)
+        try:
+            start = read_clock(self._gateway, self._layout)
+            session.hold(txid, start)
+            self._commit(session, bulk, txid, start)
+        finally:
+            session.let_go(txid)
+
+    def _commit(self, session: Session, bulk: BulkCommit, txid: bytes, start: int) -> None:
         spaces: dict[bytes, dict[bytes, int]] = {bulk.space: {}, CATALOG_SPACE: {}}
         status = Status(PENDING, start, bulk=True, unlisted=True, writes=encode_writes(spaces))
         attempt = Attempt(txid, start, None, status)
@@ -118,12 +124,10 @@ class BulkCommitter:
             attempt.timestamp = self._gateway.call(draw(self._layout))
             self._committer.decide(session, attempt, None)
         except CommitOutcomeUnknownError:
-            session.let_go(txid)
             raise
         except BaseException as error:
             committed = self._committer.is_committed_after_all(attempt)
             if not committed or not isinstance(error, Exception):
-                session.let_go(txid)
                 if attempt.status.state == ABORTED:
                     with suppress(StorageUnavailableError):  # the janitor does it later
                         self._clean_up(attempt)
@@ -133,13 +137,9 @@ class BulkCommitter:
         finally:
             attempt.note_end(session)
         reach("bulk_committed")
-        try:
+        with suppress(StructableError):  # it is committed; the janitor finishes it
             self._clean_up(attempt)
             self._records.change(txid, attempt.status, attempt.status.with_finalised())
-        except StructableError:
-            return  # it is committed; the janitor finishes it
-        finally:
-            session.let_go(txid)
 
     def _place_all(
         self, attempt: Attempt, session: Session, bulk: BulkCommit, locked: _Locked, pool: ThreadPoolExecutor

@@ -96,6 +96,7 @@ class Committer:
         attempt = Attempt(txid, start, changes, status)
         # Held from here on, so that nothing it depends on is cleaned up before its rows are finalised.
         session.hold(txid, start)
+        handed_over = False
         try:
             seen = self._sender.send(session, attempt, changes, encoded)
             reach("after_readback")
@@ -107,22 +108,26 @@ class Committer:
             session.require_alive()
             self.decide(session, attempt, reads)
         except CommitOutcomeUnknownError:
-            session.let_go(txid)
             raise
         except BaseException as error:
             committed = self.is_committed_after_all(attempt)
-            if attempt.status.state == PENDING:
-                session.let_go(txid)
-            else:
+            if attempt.status.state != PENDING:
                 self._finaliser.add(Finished(session, txid, attempt.status, changes))
+                handed_over = True
+            elif isinstance(error, RecordLostError):
+                raise error.reason from None  # another one would meet its intents
             if isinstance(error, TableMissingError):
                 raise dropped() from error
             if not committed or not isinstance(error, Exception):
                 raise
         else:
             self._finaliser.add(Finished(session, txid, attempt.status, changes))
+            handed_over = True
         finally:
+            # Also where a second interruption ended the wait for the abort.
             attempt.note_end(session)
+            if not handed_over:
+                session.let_go(txid)
 
     def decide(self, session: Session, attempt: Attempt, reads: ReadSet | None) -> None:
         """Commit at the timestamp drawn, or a later one where readers want it.

@@ -115,8 +115,9 @@ class RecentWrites:
         self._number = 0
         self._floor = 0
         self._listed: dict[bytes, _Listed] = {}
-        self._has_news = False
-        self._budget = _MOST_BYTES
+        self.has_news = False
+        """Whether something in it has ended since it was put last."""
+        self._budget = _MOST_BYTES // 4  # how many others there are is seen in their lists
         self._size = 0
         self._vain = 0
         self._lock = Lock()
@@ -140,9 +141,9 @@ class RecentWrites:
             return self._put(_MOST_ENDED, record or {})
 
     def news(self) -> Call[None] | None:
-        """Return the call that puts the list if something in it has ended since it was put last."""
+        """Return the call that puts the list if it has news."""
         with self._lock:
-            return self._put(_MOST_ENDED) if self._has_news else None
+            return self._put(_MOST_ENDED) if self.has_news else None
 
     def last(self) -> Call[None] | None:
         """Return the call that puts what is left of the list when the process ends; None if there never was one."""
@@ -152,7 +153,7 @@ class RecentWrites:
     def _put(self, most_ended: int, record: Rows = MappingProxyType({})) -> Call[None]:
         self._trim(most_ended)
         self._number += 1
-        self._has_news = False
+        self.has_news = False
         content = _FLOOR.pack(self._floor) + b"".join(one.raw for one in self._listed.values())
         return put_rows(self._layout.transactions, {**record, RECENT: {self._column: content}}, self._number)
 
@@ -171,7 +172,7 @@ class RecentWrites:
     def end(self, txid: bytes, commit: int | None) -> None:
         """Note what a transaction was committed at, or can have been at most; None if it never was and will be."""
         with self._lock:
-            self._has_news = True
+            self.has_news = True
             if commit is None:
                 self._listed.pop(txid, None)
             else:
@@ -215,7 +216,7 @@ class RecentWrites:
             self._budget = min(max(_ALL_BYTES // max(len(lists), 1), _LEAST_BYTES), _MOST_BYTES)
             self._size = sum(len(raw) for raw, _ in lists.values())
             own = lists.get(self._column)
-            # If somebody has deleted cells by hand, lists that are put may not be seen.
+            # Where the row was deleted by hand, HBase hides what is put, until it has compacted the table.
             is_hidden = own is None or own[1] < self._listed[txid].number
             floor = self._floor
             listed: list[_Written] = [

@@ -146,20 +146,26 @@ class _Scanner:
             received = connection.received
             asked = deque([self._ask(scanner)])
             first = True
+            taken = 0
             while True:
-                if not first:
-                    # Whoever comes back for a second page will most likely do so for a third: the gateway reads that
-                    # while the second one is received and decoded, here and by the caller.
+                if not first and self._size.rows <= taken:
+                    # The gateway reads it while the one before is received. Two pages at once must be no surprise: they
+                    # have no more rows than one that was seen.
                     asked.append(self._ask(scanner))
                 page = self._answer()
-                self._size.learn(len(page), connection.received - received)
+                taken = len(page)
+                self._size.learn(taken, connection.received - received)
                 received = connection.received
-                self.ended = len(page) < asked.popleft()
+                self.ended = taken < asked.popleft()
                 rows = self._scan.trimmed(page, self._last)
                 self.ended |= len(rows) < len(page) and page[-1][0] != (rows[-1][0] if rows else self._last)
                 if self.ended:
                     connection.post([close_scanner(scanner)])
                     is_open = False
+                elif not first and not asked:
+                    # Whoever comes back for a second page will most likely do so for a third: the gateway reads it
+                    # while the caller decodes this one.
+                    asked.append(self._ask(scanner))
                 if rows:
                     self._last = rows[-1][0]
                     yield rows

@@ -9,7 +9,7 @@ from threading import Lock
 
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .calls import compare_and_put, get_row, increment
+from .calls import Call, compare_and_put, get_row, increment
 from .durations import now
 from .failures import ServerError
 from .gateway import Gateway
@@ -112,8 +112,15 @@ class Session:
             else:
                 self._over = True
                 return
-            if (news := self.recent.news()) is not None:
+            self._tell(self.recent.news())
+
+    def _tell(self, news: Call[None] | None) -> None:
+        """Put the list of recent writes, if it is given: others do without, if they look at more rows then."""
+        if news is not None:
+            try:
                 self._gateway.call(news)
+            except StorageUnavailableError:
+                self.recent.has_news = True
 
     @property
     def over(self) -> bool:
@@ -202,6 +209,5 @@ class Session:
         with self._lock:
             if not self._over:
                 self._over = self._closed = True
-                if (last := self.recent.last()) is not None:
-                    self._gateway.call(last)
+                self._tell(self.recent.last())
                 self._written(self._raw, CLOSED)

@@ -102,6 +102,36 @@ def test_nothing_is_read_back_where_nobody_else_writes(storage: Storage, other: 
     assert read_rows == [3]
 
 
+def test_the_order_of_what_is_sent(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list and the record, the intents, the timestamp, and then the lists: that is what finds all others."""
+    sent: list[tuple[str, str]] = []
+    post = Connection.post
+
+    def noting(self: Connection, calls: Iterable[Call[object]]) -> None:
+        listed = list(calls)
+        for call in listed:
+            given = call.arguments
+            batches = given.get("rowBatches")
+            names = [batch.row for batch in batches] if isinstance(batches, list) else [given["row"]]
+            is_ours = b"recent" in names
+            sent.append((call.api, "list" if is_ours else str(given["tableName"]).rpartition("_")[2]))
+        post(self, listed)
+
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 1)
+    engine_of(storage).finaliser._delay = 60.0  # what follows the commit is not looked at
+    monkeypatch.setattr(Connection, "post", noting)
+    transaction.commit()
+    monkeypatch.undo()
+    assert sent == [
+        ("mutateRowsTs", "list"),
+        ("mutateRowsTs", "00000001"),
+        ("atomicIncrement", "tx"),
+        ("getRowWithColumns", "list"),
+        ("checkAndPut", "tx"),
+    ]
+
+
 @pytest.mark.parametrize("rows", [1, _MANY])
 @pytest.mark.parametrize("same_process", [True, False])
 def test_whoever_commits_first_wins(storage: Storage, other: Storage, rows: int, same_process: bool) -> None:
@@ -213,6 +243,85 @@ def test_lists_of_ended_processes_go(storage: Storage, hbase_server: Place, hbas
         assert list(lists(hbase_server, hbase_prefix)) == [b"c:r" + engine_of(storage).session.id]
     write(storage, range(_MANY), 2)
     assert set(kinds(storage).values()) == {0, 2}
+
+
+def test_a_list_stays_as_long_as_a_record(
+    storage: Storage, hbase_server: Place, hbase_prefix: str, hbase_url: str
+) -> None:
+    """Somebody may still have a snapshot that is older than what it tells of."""
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 2)
+    with connect(f"{hbase_url}?session_timeout=1&late_writes=600&housekeeping=1000") as cleaning:
+        with connect(f"{hbase_url}?{_QUIET}") as closed:
+            write(closed, range(_MANY - 1, _MANY), 1)
+            session = engine_of(closed).session.id
+        with closing(hbase_server.connection()) as connection:
+            table = connection.table(f"{hbase_prefix}_tx")
+            while table.row(b"g" + session):
+                collect_garbage(cleaning)
+                engine_of(storage).session.beat()
+        for _ in range(2):
+            engine_of(storage).session.beat()
+            collect_garbage(cleaning)
+        assert b"c:r" + session in lists(hbase_server, hbase_prefix)
+        with pytest.raises(TransactionConflictError, match="another transaction wrote a row"):
+            transaction.commit()
+
+
+def test_a_list_that_is_put_while_the_one_before_is_removed_stays(
+    storage: Storage, other: Storage, hbase_server: Place, hbase_prefix: str
+) -> None:
+    """Its process is not as dead as it seemed."""
+    column = b"c:r" + engine_of(other).session.id
+    write(other, range(_MANY), 1)
+    with closing(hbase_server.connection()) as connection:
+        _, at = connection.table(f"{hbase_prefix}_tx").row(b"recent", include_timestamp=True)[column]
+    transaction = storage.transaction()
+    upsert(transaction, range(_MANY), 2)
+    write(other, range(_MANY), 3)
+    engine_of(storage).janitor._remove_lists([(column, at)])
+    with pytest.raises(TransactionConflictError):
+        transaction.commit()
+    engine_of(storage).janitor._remove_lists([(column, at + 1)])
+    assert column not in lists(hbase_server, hbase_prefix)
+    write(other, range(_MANY), 4)
+    assert column in lists(hbase_server, hbase_prefix)
+
+
+def test_a_commit_that_is_interrupted_leaves_nothing_open(
+    storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch, read_rows: list[int]
+) -> None:
+    """Not even where the wait for its abort is interrupted, too: its list says how far it can have come."""
+    engine = engine_of(other)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._committer, "decide", interrupt)
+        patch.setattr(engine._committer, "is_committed_after_all", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write(other, range(_VAST), 1)
+    assert not any(isinstance(holder, bytes) for holder in engine.session._floors), "a transaction is still held"
+    engine.session.beat()
+    transaction = storage.transaction()
+    upsert(transaction, range(10_000, 10_000 + _MANY), 2)
+    read_rows.clear()
+    transaction.commit()
+    assert read_rows == []
+
+
+def test_open_transactions_of_many_rows_make_no_long_list(storage: Storage) -> None:
+    """What does not fit names the tables."""
+    writes = recent.RecentWrites(engine_of(storage)._layout, b"sessions")
+    sizes = []
+    for number in range(100):
+        digest = recent.Digest(frozenset([b"\0\0\0\1"]), tuple(range(3_900)))
+        call = writes.enter(b"%016d" % number, digest)
+        batches: Any = call.arguments["rowBatches"]
+        sizes.append(len(batches[0].mutations[0].value))
+    assert sizes == sorted(sizes)
+    assert 60_000 < sizes[-1] < 70_000
 
 
 def test_lists_that_were_deleted_by_hand(
