@@ -137,6 +137,7 @@ class BulkCommitter:
         finally:
             attempt.note_end(session)
         reach("bulk_committed")
+        session.tell()  # as long as the job is listed as open, all who write the table look at all their rows
         with suppress(StructableError):  # it is committed; the janitor finishes it
             self._clean_up(attempt)
             self._records.change(txid, attempt.status, attempt.status.with_finalised())

@@ -128,6 +128,8 @@ class Committer:
             attempt.note_end(session)
             if not handed_over:
                 session.let_go(txid)
+        if changes.schemas:
+            session.tell()  # as long as the change is listed as open, all who write the table look at it
 
     def decide(self, session: Session, attempt: Attempt, reads: ReadSet | None) -> None:
         """Commit at the timestamp drawn, or a later one where readers want it.

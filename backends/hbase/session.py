@@ -112,10 +112,14 @@ class Session:
             else:
                 self._over = True
                 return
-            self._tell(self.recent.news())
+        self.tell()
 
-    def _tell(self, news: Call[None] | None) -> None:
-        """Put the list of recent writes, if it is given: others do without, if they look at more rows then."""
+    def tell(self) -> None:
+        """Say in the list of recent writes what has ended, which is not said before the next transaction otherwise."""
+        self._put(self.recent.news())
+
+    def _put(self, news: Call[None] | None) -> None:
+        """Put the list, if it is given; others do without, but look at more rows then."""
         if news is not None:
             try:
                 self._gateway.call(news)
@@ -209,5 +213,5 @@ class Session:
         with self._lock:
             if not self._over:
                 self._over = self._closed = True
-                self._tell(self.recent.last())
+                self._put(self.recent.last())
                 self._written(self._raw, CLOSED)

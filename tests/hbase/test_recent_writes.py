@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -207,6 +207,28 @@ def test_a_job_goes_before_a_large_transaction(storage: Storage, other: Storage)
     with pytest.raises(TransactionConflictError):
         transaction.commit()
     assert sorted(kinds(storage).values()) == [0] * (_MANY + 9) + [7]
+
+
+def test_jobs_and_changes_of_schemas_say_at_once_that_they_ended(
+    storage: Storage, other: Storage, read_rows: list[int]
+) -> None:
+    """Whatever their process does next: as long as they are open, all who write the table look at them."""
+    fields = [*_SPECIFICATION.fields, Field.long("size")]
+    types = pa.schema([("id", pa.int32()), ("kind", pa.int64())])
+    job = other.begin_write("notes", mode="upsert", job_id="job")
+    staged = other.stage(job, 0, 0, [pa.RecordBatch.from_pylist([{"id": 0, "kind": 7}], types)])
+    ends: list[Callable[[], object]] = [
+        lambda: other.commit_write(job, [staged]),
+        lambda: other.admin.create_or_update(TableSpecification("notes", fields, ["id"])),
+    ]
+    for end in ends:
+        end()
+        assert storage.table("notes").read((0,))
+        transaction = storage.transaction()
+        upsert(transaction, range(_MANY), 1)
+        read_rows.clear()
+        transaction.commit()
+        assert read_rows == []
 
 
 def test_a_change_of_the_schema(storage: Storage, other: Storage) -> None:
