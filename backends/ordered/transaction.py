@@ -124,11 +124,13 @@ class OrderedTransaction(Transaction):
             if failure is not None:
                 raise failure
             self.refuse()
-        for table in self._tables.values():
-            if table.writes or table.increments:
-                self._commit_writes()
-                break
-        self._end()
+        try:
+            for table in self._tables.values():
+                if table.writes or table.increments:
+                    self._commit_writes()
+                    break
+        finally:
+            self._end()  # whatever interrupts it: what may have been committed must not be committed again
 
     def _commit_writes(self) -> None:
         try:

@@ -8,6 +8,7 @@ import pytest
 from structable.backends.memory.engine import MemoryEngine, MemorySnapshot
 from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import OrderedStorage
+from structable.backends.ordered.engine import EngineSnapshot, WriteSet
 from structable.spi import (
     Field,
     Range,
@@ -137,3 +138,24 @@ def test_a_transaction_that_reads_much_does_not_hold_it() -> None:
         finally:
             tracemalloc.stop()
     assert held < 8 << 20
+
+
+def test_a_commit_that_is_interrupted_is_not_made_again(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have come through: whoever was interrupted has to look."""
+    commit = MemoryEngine.commit
+
+    def commit_and_interrupt(engine: MemoryEngine, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        commit(engine, snapshot, changes)
+        raise KeyboardInterrupt
+
+    transaction = storage.transaction()
+    transaction.table("numbers").increment((1,), "value", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryEngine, "commit", commit_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            transaction.commit()
+    with pytest.raises(TransactionClosedError):
+        transaction.commit()
+    row = storage.table("numbers").read((1,))
+    assert row is not None
+    assert row["value"] == 1
