@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -18,13 +17,13 @@ from structable.spi.errors import (
 from .changes import Changes
 from .conflicts import Conflicts
 from .failpoints import reach
-from .failures import ServerError, TableMissingError
+from .failures import TableMissingError, is_refusal, pause
 from .finaliser import Finaliser, Finished
 from .gateway import Gateway
 from .layout import Layout
 from .reading import dropped
 from .records import Records
-from .sending import PAUSE, Attempt, RecordLostError, Sender, draw
+from .sending import Attempt, RecordLostError, Sender, draw
 from .session import Session
 from .status import ABORTED, COMMITTED, PENDING, Status, encode_writes
 
@@ -87,7 +86,7 @@ class Committer:
             except RecordLostError as error:
                 if time.monotonic() > end:
                     raise error.reason from None
-                time.sleep(random.uniform(*PAUSE))
+                pause()
 
     def _commit(self, session: Session, start: int, changes: Changes, reads: ReadSet | None) -> None:
         status, encoded = _pending(start, changes)
@@ -158,8 +157,7 @@ class Committer:
                 found = self._records.change(attempt.txid, attempt.status, wanted)
                 reach("after_commit")
             except StorageUnavailableError as error:
-                refused = isinstance(error, ServerError) and not error.transient
-                if not sent or (refused and not unclear):
+                if not sent or (is_refusal(error) and not unclear):
                     raise
                 unclear = True
                 if time.monotonic() > end:
@@ -167,7 +165,7 @@ class Committer:
                         f"no gateway told for {self._patience:g} s whether the transaction was committed: {error}"
                     ) from error
                 # The same change once more does no harm if it was made already.
-                time.sleep(random.uniform(*PAUSE))
+                pause()
                 continue
             if found is None:
                 self._refuse_unrecorded(session)

@@ -14,7 +14,9 @@ None of them leaves the store: `unavailable` makes structable's error of each.
 
 from __future__ import annotations
 
+import random
 import re
+import time
 from collections.abc import Sequence
 
 from structable.spi import StorageUnavailableError, StructableError
@@ -29,6 +31,8 @@ __all__ = [
     "TableExistsError",
     "TableMissingError",
     "WrongServiceError",
+    "is_refusal",
+    "pause",
     "server_error",
     "unavailable",
 ]
@@ -169,6 +173,16 @@ _TRANSIENT = re.compile(
     r"OutOfOrderScannerNextException|UnknownScannerException|ScannerTimeoutException|LeaseException|"
     r"Connection reset|Broken pipe|" + STARTING.pattern
 )
+
+
+def is_refusal(error: Exception) -> bool:
+    """Tell whether HBase has said for good that it does not do what it was asked, so that nothing was done."""
+    return isinstance(error, ServerError) and not error.transient
+
+
+def pause() -> None:
+    """Wait a little before something is tried again that failed; not all clients for as long."""
+    time.sleep(random.uniform(0.01, 0.1))
 
 
 def server_error(kind: str, message: str, *, unknown_call: bool = False, final: bool = False) -> ServerError:

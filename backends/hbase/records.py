@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from threading import Lock
 from structable.spi.errors import StorageUnavailableError
 
 from .calls import Call, Cells, compare_and_put, delete_row, get_row, get_rows
-from .failures import ServerError
+from .failures import is_refusal, pause
 from .gateway import Gateway
 from .layout import STATE, WRITES, Layout, status_row, transaction_of
 from .status import ABORTED, PENDING, Outline, Status, WrittenRows, decode_writes
@@ -130,7 +129,7 @@ class Records:
                 # "False" may be the answer to the gateway's own second attempt: what is there decides.
                 return self.status(txid)
             except StorageUnavailableError as error:
-                if isinstance(error, ServerError) and not error.transient:
+                if is_refusal(error):
                     if lost:
                         raise StorageUnavailableError(f"a reply was lost, and then: {error}") from error
                     raise
@@ -141,7 +140,7 @@ class Records:
                 # Nobody would wait for a reply to what HBase cannot do, while it can still be read.
                 if time.monotonic() > end:
                     raise
-            time.sleep(random.uniform(0.01, 0.1))
+            pause()
 
     def change_many(self, changes: Mapping[bytes, tuple[Status, Status]]) -> None:
         """Try several changes at once; whoever needs to know looks again."""

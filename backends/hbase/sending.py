@@ -12,7 +12,6 @@ would be there once more.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from .calls import Call, Cells, get_row, increment, put_column
 from .changes import Changes
 from .conflicts import Conflicts, Place
 from .failpoints import failpoints, stepwise
-from .failures import ConnectionLostError, ServerError
+from .failures import ConnectionLostError, ServerError, is_refusal, pause
 from .gateway import Gateway
 from .layout import CLOCK, MARKER, TICK, VALUE, Layout, intent_column
 from .recent import Digest, read_lists
@@ -36,10 +35,7 @@ from .settings import Settings
 from .status import ABORTED, PENDING, Status
 from .versions import placed
 
-__all__ = ["PAUSE", "Attempt", "RecordLostError", "Seen", "Sender", "draw"]
-
-PAUSE = (0.01, 0.1)
-"""Seconds before something is tried again that failed."""
+__all__ = ["Attempt", "RecordLostError", "Seen", "Sender", "draw"]
 
 _CALLS_AT_ONCE = 40
 _ROWS_BETWEEN_SIGNS = 10_000
@@ -252,9 +248,8 @@ class Sender:
                     return stepwise(self._gateway, calls, points)
                 return self._gateway.flight(calls)
             except (ConnectionLostError, ServerError) as error:
-                passing = not isinstance(error, ServerError) or error.transient
-                if time.monotonic() > end or not passing:
+                if time.monotonic() > end or is_refusal(error):
                     raise
                 if once:
                     raise RecordLostError(error) from error
-                time.sleep(random.uniform(*PAUSE))
+                pause()

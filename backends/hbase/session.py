@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from threading import Lock
 
@@ -11,7 +10,7 @@ from structable.spi.errors import StorageUnavailableError, TransactionConflictEr
 
 from .calls import Call, compare_and_put, get_row, increment
 from .durations import now
-from .failures import ServerError
+from .failures import is_refusal, pause
 from .gateway import Gateway
 from .layout import CLOCK, LANE_BYTES, SESSION_BYTES, SESSIONS, STATE, TICK, TXID_BYTES, Layout, session_row
 from .recent import RecentWrites
@@ -83,14 +82,13 @@ class Session:
                 if self._gateway.call(call, retry=False):
                     return True
             except StorageUnavailableError as error:
-                refused = isinstance(error, ServerError) and not error.transient
-                if refused or time.monotonic() > end:
+                if is_refusal(error) or time.monotonic() > end:
                     raise
             cells = self._gateway.call(get_row(self._layout.transactions, row, [STATE]))
             found = cells[STATE][0] if STATE in cells else None
             if found != expected:
                 return found == new
-            time.sleep(random.uniform(0.01, 0.1))
+            pause()
 
     def beat(self) -> None:
         """Give a sign of life, with the floor as it is now.

@@ -122,6 +122,7 @@ def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
 @pytest.mark.parametrize(
     ("point", "number", "committed"),
     [
+        ("after_listed", 1, False),
         ("bulk_locked", 1, False),
         ("bulk_placed", 1, False),
         ("before_commit", 1, False),

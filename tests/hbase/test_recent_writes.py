@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from structable.backends.hbase import recent
+from structable.backends.hbase import recent, sending
 from structable.backends.hbase.calls import Call
 from structable.backends.hbase.connection import Connection
 from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, connect
@@ -164,9 +164,17 @@ def test_a_rival_that_is_not_listed_any_more(storage: Storage, other: Storage, s
     assert set(kinds(other).values()) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("in_turns", [False, True])
 @pytest.mark.parametrize("vast_first", [True, False])
-def test_a_transaction_of_very_many_rows(storage: Storage, other: Storage, vast_first: bool) -> None:
-    """It lists the table that it writes: all of its rows count as written, and those of no other table."""
+def test_a_transaction_of_very_many_rows(
+    storage: Storage, other: Storage, vast_first: bool, in_turns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists the table that it writes: all of its rows count as written, and those of no other table.
+
+    Beyond 20,000 rows it is sent in several flights, here with fewer.
+    """
+    if in_turns:
+        monkeypatch.setattr(sending, "_CALLS_AT_ONCE", 2)
     storage.admin.create(TableSpecification("others", [Field.int("id")], ["id"]))
     assert other.table("others").count() == 0
     large, small, elsewhere = storage.transaction(), other.transaction(), other.transaction()
