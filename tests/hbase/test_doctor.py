@@ -120,7 +120,7 @@ def test_a_repair_ends_nothing_of_the_living(url: str) -> None:
             writer.table("runs").upsert({"id": 2, "amount": 2})
             started = time.monotonic()
             found = list(other.repair())
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < 8
             assert [finding.level for finding in found] == [FindingLevel.OK]
             assert found[0].text.startswith("0 transactions of ended processes are finished, 0 dead processes")
             assert reader.table("runs").count() == 1

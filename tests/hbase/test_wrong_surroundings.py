@@ -35,7 +35,7 @@ def refusal(url: str, kind: type[StructableError] = StorageUnavailableError, tim
     started = time.monotonic()
     with pytest.raises(StructableError) as caught:
         connect(url, timeout=timeout)
-    assert time.monotonic() - started < timeout + 1
+    assert time.monotonic() - started < 2 * timeout + 1
     assert type(caught.value).__mro__.count(kind) == 1, repr(caught.value)
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -201,7 +201,7 @@ def test_waiting_change_does_not_stop_readers(storage: Storage, postgresql_url: 
     storage.admin.create(table())
     storage.table("t").upsert({"k": "a"})
     longest = 0.0
-    with connect(postgresql_url, ddl_timeout=1.5) as patient, holding(storage), ThreadPoolExecutor(1) as pool:
+    with connect(postgresql_url, ddl_timeout=4) as patient, holding(storage), ThreadPoolExecutor(1) as pool:
         change = pool.submit(patient.admin.create_or_update, table(FieldType.LONG))
         while not change.done():
             began = time.monotonic()
@@ -209,7 +209,7 @@ def test_waiting_change_does_not_stop_readers(storage: Storage, postgresql_url: 
             longest = max(longest, time.monotonic() - began)
         with pytest.raises(StorageUnavailableError, match="ddl_timeout"):
             change.result()
-    assert longest < 1.2
+    assert longest < 3
 
 
 CHANGES: dict[str, Callable[[Storage], None]] = {
@@ -234,7 +234,7 @@ def test_change_that_waited_too_long_has_changed_nothing(
         began = time.monotonic()
         with pytest.raises(StorageUnavailableError, match="ddl_timeout"):
             CHANGES[change](other)
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 15
         assert storage.admin.get_specification("t") == table()
         assert other.table("t").specification == table()
         assert index_state(direct) == {}

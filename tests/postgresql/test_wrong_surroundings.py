@@ -91,7 +91,7 @@ def test_table_changed_by_hand(
             with pytest.raises(DataCorruptionError, match="table 't'") as refusal:
                 use(other if fresh else storage)
             assert said in str(refusal.value)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
     storage.admin.drop("t")
     assert storage.admin.list() == []
 
@@ -155,7 +155,7 @@ def refusal(url: str) -> str:
     began = time.monotonic()
     with pytest.raises(StorageUnavailableError) as found:
         connect(url)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     said: list[str] = []
     error: BaseException | None = found.value
     while error is not None:
@@ -205,7 +205,7 @@ def test_server_that_refuses(postgresql_server: Server) -> None:
             began = time.monotonic()
             with pytest.raises(StorageUnavailableError, match="lacks a right"):
                 write()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
         assert storage.table("t").count() == 1
     server.stop()
     assert "refused" in refusal(url)
