@@ -140,9 +140,11 @@ def get_rows(
     return Call("getRowsWithColumnsTs", {**arguments, "timestamp": before}, found_rows)
 
 
-def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp: int) -> Call[None]:
-    """Put cells, all with one timestamp; not atomic across rows."""
+def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp: int | None = None) -> Call[None]:
+    """Put cells, all with one timestamp, or, for None, at HBase's own time; not atomic across rows."""
     batches = [putting(row, cells) for row, cells in rows.items()]
+    if timestamp is None:
+        return Call("mutateRows", {"tableName": table, "rowBatches": batches}, _nothing)
     return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
 
 

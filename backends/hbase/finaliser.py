@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ Ended = tuple[bytes, Status, Intents]
 
 _BATCH = 32
 _MOST_WAITING = 512
+_MOST_UNMARKED = 200
+_UNMARKED = 0.2
 _PAUSE = 0.5
 
 
@@ -167,6 +170,9 @@ class Placing:
 class Finaliser:
     """A thread that finalises the transactions of this process.
 
+    That a transaction is finalised matters to the janitor alone. So it is written for many of them at once, after some
+    tenths of a second, and until then their session holds them.
+
     Parameters
     ----------
     gateway : Gateway
@@ -185,6 +191,9 @@ class Finaliser:
         self._placing = placing
         self._delay = delay
         self._waiting: deque[Finished] = deque()
+        self._unmarked: dict[bytes, tuple[Session, Status]] = {}
+        self._mark_at = 0.0
+        self._hurrying = 0
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -208,18 +217,23 @@ class Finaliser:
     @property
     def backlog(self) -> int:
         """How many transactions wait."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._unmarked)
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing waits; false if that took too long."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting, timeout)
+            self._hurrying += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: not self.backlog, timeout)
+            finally:
+                self._hurrying -= 1
 
     def close(self, timeout: float) -> None:
         """Finish what waits, for at most `timeout` seconds; others finish the rest."""
+        if not self._delay:
+            self.drain(timeout)
         with self._changed:
-            if not self._delay:
-                self._changed.wait_for(lambda: not self._waiting, timeout)
             self._stopping = True
             self._changed.notify_all()
             thread = self._thread
@@ -228,19 +242,12 @@ class Finaliser:
 
     def _work(self) -> None:
         alone = 0
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._stopping)
-                if self._delay and not self._stopping:
-                    self._changed.wait_for(lambda: self._stopping, self._delay)
-                if self._stopping:
-                    return
-                batch = list(islice(self._waiting, 1 if alone else _BATCH))
+        while self._wait():
+            batch = list(islice(self._waiting, 1 if alone else _BATCH))
             try:
                 self._finalise(batch)
             except (StorageUnavailableError, TransactionConflictError):
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopping, _PAUSE)
+                self._pause()
                 continue
             except Exception as error:
                 if len(batch) > 1:
@@ -248,32 +255,77 @@ class Finaliser:
                     continue
                 # It stays as it is, for the doctor to tell: what can be read is read from the intents.
                 tell(error)
+                for one in batch:
+                    one.session.let_go(one.txid)
             alone = max(0, alone - 1)
             with self._changed:
-                for one in batch:
+                for _ in batch:
                     self._waiting.popleft()
-                    one.session.let_go(one.txid)
                 self._changed.notify_all()
+            if self._unmarked and self._is_time_to_mark():
+                self._mark()
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, _PAUSE)
+
+    def _wait(self) -> bool:
+        """Wait for something to do; false if nothing more is to be done."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._waiting or self._stopping or (self._unmarked and self._hurrying),
+                max(0.0, self._mark_at - time.monotonic()) if self._unmarked else None,
+            )
+            if self._delay and self._waiting:
+                self._changed.wait_for(lambda: self._stopping, self._delay)
+            return not self._stopping
 
     def _finalise(self, batch: Sequence[Finished]) -> None:
         # Others do it where the session was declared dead: then what replaced these rows may be gone already, too.
         mine = [one for one in batch if not one.session.over]
+        if mine:
+            self._place(mine)
+        if not self._unmarked:
+            self._mark_at = time.monotonic() + _UNMARKED
         for one in mine:
+            one.free_lane()
+            if one.status.state == COMMITTED:
+                self._unmarked[one.txid] = one.session, one.status
+        for one in batch:
+            if one.txid not in self._unmarked:
+                one.session.let_go(one.txid)
+
+    def _place(self, batch: Sequence[Finished]) -> None:
+        for one in batch:
             one.session.require_alive()
         reach("before_finalise")
         try:
-            calls = self._placing.calls([one.ended for one in mine])
+            calls = self._placing.calls([one.ended for one in batch])
             if failpoints:
                 stepwise(self._gateway, calls, dict.fromkeys(range(len(calls) - 1), "mid_finalise"))
             else:
                 self._gateway.flight(calls, retry=True)
         except TableMissingError:
-            for one in mine:
+            for one in batch:
                 self._placing.place(*one.ended)
         reach("after_finalise")
-        done = {one.txid: (one.status, one.status.with_finalised()) for one in mine if one.status.state == COMMITTED}
-        if done:
-            self._records.change_many(done)
-        for one in mine:
-            one.free_lane()
+
+    def _is_time_to_mark(self) -> bool:
+        return bool(self._hurrying or len(self._unmarked) >= _MOST_UNMARKED or time.monotonic() >= self._mark_at)
+
+    def _mark(self) -> None:
+        """Write which transactions are finalised."""
+        done = {txid: status for txid, (session, status) in self._unmarked.items() if not session.over}
+        try:
+            self._gateway.flight(self._records.mark_finalised(done), retry=True)
+        except StorageUnavailableError:
+            self._pause()
+            return
+        except Exception as error:
+            tell(error)  # the janitor does it
         reach("after_finalised")
+        for txid, (session, _) in self._unmarked.items():
+            session.let_go(txid)
+        with self._changed:
+            self._unmarked.clear()
+            self._changed.notify_all()

@@ -9,7 +9,7 @@ from threading import Lock
 
 from structable.spi.errors import StorageUnavailableError
 
-from .calls import Call, Cells, compare_and_put, delete_row, get_row, get_rows
+from .calls import Call, Cells, compare_and_put, delete_row, get_row, get_rows, put_rows, split_rows
 from .failures import is_refusal, pause
 from .gateway import Gateway
 from .layout import STATE, WRITES, Layout, status_row, transaction_of
@@ -151,6 +151,15 @@ class Records:
                 for txid, (expected, new) in items[start : start + _AT_ONCE]
             ]
             self._gateway.flight(calls)
+
+    def mark_finalised(self, ended: Mapping[bytes, Status]) -> list[Call[None]]:
+        """Return the calls that mark committed transactions as finalised, all of them in place.
+
+        They compare nothing: what is committed can only be marked, by anyone, and then be removed. A record that was
+        removed, and comes back by this, is removed once more, and says what an absent one does.
+        """
+        rows = {status_row(txid): {STATE: status.with_finalised().raw} for txid, status in ended.items()}
+        return [put_rows(self._table, part) for part in split_rows(rows)]
 
     def settle_absent(self, txid: bytes) -> Status:
         """Return the status of a transaction that had no record: from now on it is aborted, unless it has one.

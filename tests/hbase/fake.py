@@ -121,6 +121,9 @@ class _Handler:
             if mutation.isDelete:
                 self._tables.delete(table, row, mutation.column, time)
 
+    def mutateRows(self, table: bytes, batches: list[Struct], attributes: object) -> None:
+        self.mutateRowsTs(table, batches, _now(), attributes)
+
     def checkAndPut(
         self, table: bytes, row: bytes, column: bytes, expected: bytes | None, put: Struct, _attributes: object
     ) -> bool:

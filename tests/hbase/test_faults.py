@@ -97,7 +97,7 @@ def test_fault_at_each_request(
         "atomicIncrement",
         "checkAndPut",
         *["mutateRowsTs"] * 2,
-        "checkAndPut",
+        "mutateRows",
     ]
     assert engine_of(storage).session.floors == 0
     # Nobody's record or intent is left over.
@@ -162,7 +162,7 @@ def test_fault_at_each_request_of_a_large_commit(
         "atomicIncrement",
         "checkAndPut",
         "mutateRowsTs",
-        "checkAndPut",
+        "mutateRows",
     ]
     assert engine_of(storage).session.floors == 0
     while (report := collect_garbage(direct)).safe < report.clock:
@@ -295,6 +295,7 @@ def test_fault_at_each_request_of_a_job(
         if not trap.sprung:
             break
     assert number > 10
+    drained(storage)
     assert engine_of(storage).session.floors == 0
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from .simulation.cluster import HOT, PATIENT, RACES, STORAGE, Bug, Mode, World
+from .simulation.cluster import HOT, PATIENT, RACES, STORAGE, UNCERTAIN, Bug, Mode, World
 from .simulation.history import Violation
 from .simulation.run import simulate
 
 SEEDS = 500
 CHUNK = 125
-WORLDS = {"races": RACES, "storage": STORAGE, "hot": HOT, "patient": PATIENT}
+WORLDS = {"races": RACES, "storage": STORAGE, "hot": HOT, "patient": PATIENT, "uncertain": UNCERTAIN}
 CHUNKS = [(name, first) for name in ("races", "storage") for first in range(0, SEEDS, CHUNK)]
-CHUNKS += [("hot", 0), ("patient", 0)]
+CHUNKS += [("hot", 0), ("patient", 0), ("uncertain", 0)]
 
 
 @pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name.lower())
@@ -68,7 +68,7 @@ PLANTED = [
     (Bug.COLLECTS_BELOW_FLOORS, PATIENT, 20),
     (Bug.LANE_IS_LEFT_TOO_EARLY, RACES, 10),
     (Bug.LANE_IS_LEFT_TOO_EARLY, STORAGE, 10),
-    (Bug.LANE_HIDES_INTENTS, HOT, 100),
+    (Bug.LANE_HIDES_INTENTS, HOT, 1_000),
     (Bug.FINALISER_TAKES_ANY_INTENT_OF_A_LANE, RACES, 100),
     (Bug.BATCH_HAS_ONE_BASE, HOT, 1_000),
     (Bug.RECORD_OVERWRITES, RACES, 100),
@@ -83,14 +83,17 @@ PLANTED = [
     (Bug.MARKER_IS_TAKEN_FOR_UNCHANGED, STORAGE, 10),
     (Bug.OLDER_LIST_WINS, RACES, 500),
     (Bug.OLDER_LIST_WINS, STORAGE, 500),
-    (Bug.LIST_LEAVES_OUT_UNDECIDED, PATIENT, 300),
+    (Bug.LIST_LEAVES_OUT_UNDECIDED, UNCERTAIN, 600),
     (Bug.LIST_HAS_NO_FLOOR, PATIENT, 100),
     (Bug.LIST_HAS_NO_FLOOR, STORAGE, 300),
     (Bug.OWN_LIST_IS_IGNORED, RACES, 20),
     (Bug.OWN_LIST_IS_IGNORED, STORAGE, 100),
     (Bug.LIST_IS_REMOVED_TOO_EARLY, PATIENT, 500),
     (Bug.LIST_IS_REMOVED_WITH_NEWER, PATIENT, 1_500),
-    (Bug.UNKNOWN_IS_NOT_LISTED, STORAGE, 300),
+    (Bug.UNKNOWN_IS_NOT_LISTED, UNCERTAIN, 600),
+    (Bug.MARKED_BEFORE_PLACED, RACES, 10),
+    (Bug.MARKED_BEFORE_PLACED, STORAGE, 10),
+    (Bug.MARKED_BEFORE_PLACED, HOT, 10),
 ]
 
 

@@ -120,6 +120,7 @@ class Bug(Enum):
     OWN_LIST_IS_IGNORED = auto()
     LIST_IS_REMOVED_TOO_EARLY = auto()
     LIST_IS_REMOVED_WITH_NEWER = auto()
+    MARKED_BEFORE_PLACED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +195,10 @@ HOT = World(
     hot=True,
 )
 """The second simulator on one hot row: its owners finalise many increments at once, beside readers that stall."""
+
+
+UNCERTAIN = replace(STORAGE, clients=6, late_cas=0.5)
+"""The second simulator with decisions of which half come late and unanswered, so that many clients give up on them."""
 
 
 class Cluster:
@@ -343,6 +348,16 @@ class Cluster:
         is_hidden = tx in self.statuses or (tx in self._removed and not self.world.collects)
         if not is_hidden or self.bug is Bug.RECORD_OVERWRITES:
             self.statuses[tx] = status
+
+    def mark(self, tx: int, status: Committed) -> Steps[None]:
+        """Put the record of a committed transaction once more, as finalised. It may bring it back after its removal."""
+        yield
+        self._mark(tx, status)
+        if self.random.random() < self.world.duplicates:
+            self.later(lambda: self._mark(tx, status))
+
+    def _mark(self, tx: int, status: Committed) -> None:
+        self.statuses[tx] = status._replace(is_finalised=True)
 
     def cas(self, tx: int, expected: Status | None, new: Status) -> Steps[bool | None]:
         """Compare and set; what is not plainly done is read again, as the gateway may have sent it twice."""

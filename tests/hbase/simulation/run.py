@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -288,23 +289,31 @@ class Simulation:
             yield from self._finalise(session)
 
     def _finalise(self, session: int) -> Steps[None]:
-        """Finalise what a session has committed; what is large is found by looking for it."""
+        """Finalise what a session has committed, and mark it at last; what is large is found by looking for it."""
         cluster = self.cluster
         batch = {tx.id: tx for tx in self.waiting.get(session, ()) if tx.cts is not None}
+        if cluster.bug is Bug.MARKED_BEFORE_PLACED:
+            yield from self._mark(batch.values())
         yield from self.protocol.finalise_own(
             {tx.id: (tx.cts, tx.intents()) for tx in batch.values() if tx.cts is not None and not tx.is_bulk}
         )
+        placed = []
         for tx in batch.values():
             assert tx.cts is not None
-            if tx.is_bulk and not (yield from self.protocol.finalise(tx.id, tx.cts, list(tx.intents()), cluster.now)):
-                continue
-            if cluster.world.collects:
-                yield from cluster.cas(tx.id, Committed(tx.cts, False), Committed(tx.cts, True))
-            elif self.random.random() < 0.8:
-                yield from cluster.remove(tx.id)
-            self._leave_lane(tx, session)
+            if not tx.is_bulk or (yield from self.protocol.finalise(tx.id, tx.cts, list(tx.intents()), cluster.now)):
+                placed.append(tx)
+                self._leave_lane(tx, session)
+        yield from self._mark(placed)
         self.waiting.pop(session, None)
         self._hold(session)
+
+    def _mark(self, finalised: Iterable[Transaction]) -> Steps[None]:
+        for tx in finalised:
+            assert tx.cts is not None
+            if self.cluster.world.collects:
+                yield from self.cluster.mark(tx.id, Committed(tx.cts, False))
+            elif self.random.random() < 0.8:
+                yield from self.cluster.remove(tx.id)
 
 
 def simulate(world: World, mode: Mode, seed: int, bug: Bug | None = None) -> Counts:
