@@ -156,6 +156,14 @@ class Diagnosis:
             else:
                 text = "has rows, and is no table's: see whether somebody needs them, and drop it by hand"
                 yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
+        for space in there:
+            table = self._layout.table(space)
+            if space >= spaces.following and self._tables.has_rows(table):
+                text = (
+                    "has rows, and a number that no table has had yet: unless one was made just now, it is left from "
+                    "before a backup was restored; drop it by hand, for no table can be made in its place"
+                )
+                yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
 
     def _unused(self, spaces: Spaces) -> list[bytes]:
         """Return the spaces with an HBase table that no table, job or snapshot uses or will ever use."""

@@ -105,13 +105,20 @@ class Tables:
         """Make the table of a space; see `Engine.create_space`."""
         table = self._layout.table(space)
         self._create(table, [_VERSIONED])
-        for page in self._gateway.pages(table, b"", b"", [FAMILY], before=None, page_rows=2):
-            # Others may be about to record a table of theirs under the number, or have died over it: then there is an
-            # intent in the marker's row, and the catalog tells who is first.
-            if any(row != MARKER or VALUE in cells for row, cells in page):
-                raise TransactionConflictError(
-                    f"the HBase table {table} has rows, though no table of structable's is known to have its number"
-                )
+        if self.has_rows(table):
+            raise TransactionConflictError(
+                f"the HBase table {table} has rows, and the catalog has no table of its number: if that stays so, drop "
+                "it by hand"
+            )
+
+    def has_rows(self, table: str) -> bool:
+        """Tell whether a table of a space has been written to.
+
+        Others may be about to record a table of theirs under its number, or have died over it: then there is an intent
+        in the marker's row, and the catalog tells who is first.
+        """
+        pages = self._gateway.pages(table, b"", b"", [FAMILY], before=None, page_rows=2)
+        return any(row != MARKER or VALUE in cells for page in pages for row, cells in page)
 
     def ensure_staging(self) -> str:
         """Make the table of staged rows where it is missing, and return its name."""

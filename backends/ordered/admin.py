@@ -242,7 +242,8 @@ class OrderedAdmin(TableAdmin):
             except (TransactionConflictError, SchemaChangedError) as conflict:
                 if time.monotonic() > end:
                     raise StorageUnavailableError(
-                        f"the admin call was overtaken {attempt + 1} times in {self._ddl_timeout:g} s (ddl_timeout)"
+                        f"the admin call was overtaken {attempt + 1} times in {self._ddl_timeout:g} s (ddl_timeout), "
+                        f"the last time because {conflict}"
                     ) from conflict
             finally:
                 if snapshot is not None:

@@ -31,6 +31,9 @@ public class Administration {
             case "flush" -> admin.flush(table);
             case "compact" -> compact(admin, table);
             case "split" -> split(admin, table, words.length > 2 ? Base64.getDecoder().decode(words[2]) : null);
+            case "snapshot" -> admin.snapshot(words[2], table);
+            case "restore" -> restore(admin, table, words[2]);
+            case "forget" -> admin.deleteSnapshot(words[2]);
             default -> throw new IllegalArgumentException(line);
           }
         } catch (Exception error) {
@@ -51,6 +54,17 @@ public class Administration {
     while (admin.getCompactionState(table) != CompactionState.NONE) {
       Thread.sleep(2);
     }
+  }
+
+  /** Also where the table was dropped. */
+  private static void restore(Admin admin, TableName table, String snapshot) throws Exception {
+    if (!admin.tableExists(table)) {
+      admin.cloneSnapshot(snapshot, table);
+      return;
+    }
+    admin.disableTable(table);
+    admin.restoreSnapshot(snapshot);
+    admin.enableTable(table);
   }
 
   private static void split(Admin admin, TableName table, byte[] key) throws Exception {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import subprocess
 import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .settings import JAVA
@@ -49,6 +51,21 @@ class Administration:
     def compact(self, table: str) -> None:
         """Flush, then rewrite all files of the table without what was deleted, and wait for the end."""
         self._ask("compact", table)
+
+    @contextmanager
+    def snapshots(self, tables: Iterable[str]) -> Iterator[Callable[[], None]]:
+        """Take a snapshot of each table, and give what restores all of them, dropped ones too."""
+        with ExitStack() as stack:
+            taken = {table: f"{table.replace(':', '-')}-snapshot" for table in tables}
+            for table, name in taken.items():
+                self._ask("snapshot", table, name)
+                stack.callback(self._ask, "forget", table, name)
+
+            def restore() -> None:
+                for table, name in taken.items():
+                    self._ask("restore", table, name)
+
+            yield restore
 
     def close(self) -> None:
         """End the program."""
