@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -17,6 +19,7 @@ from structable.spi import (
     Storage,
     StorageUnavailableError,
     TableSpecification,
+    TransactionClosedError,
     TransactionConflictError,
     connect,
 )
@@ -57,6 +60,13 @@ def processes(schema: Schema, name: str) -> int:
         row = connection.execute("select count(*) from pg_stat_activity where application_name = %s", [name]).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def waiting(schema: Schema, name: str) -> bool:
+    """Tell whether a connection of an application name waits for a lock."""
+    with psycopg.connect(schema.conninfo) as connection:
+        query = "select true from pg_stat_activity where application_name = %s and wait_event_type = 'Lock'"
+        return connection.execute(query, [name]).fetchone() is not None
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -189,6 +199,44 @@ def test_killed_server_process(postgresql_schema: Schema, direct: Storage) -> No
         assert storage.run(lambda tx: tx.table("t").count()) == 5
         assert processes(postgresql_schema, name) <= 2
     until(lambda: processes(postgresql_schema, name) == 0)
+
+
+def test_interrupted_commit(direct: Storage, postgresql_schema: Schema) -> None:
+    """It may come through yet, so the transaction is over; its connection is not lent to others."""
+    name = f"interrupted {postgresql_schema.name[-8:]}"
+    with connect(postgresql_schema.url, application_name=name, pool_size=1) as storage, direct.transaction() as holder:
+        transaction = storage.transaction()
+        assert transaction.table("t").read((1,)) is not None
+        transaction.table("t").upsert({"k": 1, "n": 2})
+        holder.table("t").upsert({"k": 1, "n": 1})
+        assert holder.table("t").count() == 5  # it holds the row from here on
+        with interrupted_once(lambda: waiting(postgresql_schema, name)), pytest.raises(KeyboardInterrupt):
+            transaction.commit()
+        assert transaction.closed
+        with pytest.raises(TransactionClosedError):
+            transaction.commit()
+        assert storage.table("t").count() == 5
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == 1
+
+
+@contextmanager
+def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
+    """Have the main thread interrupted, as by Ctrl-C, once a condition is met."""
+
+    def interrupt() -> None:
+        until(condition)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_no_connection_leaks(postgresql_schema: Schema, proxy: Proxy, direct: Storage) -> None:
