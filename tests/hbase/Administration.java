@@ -3,6 +3,7 @@ import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.stream.Stream;
 import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
@@ -15,6 +16,8 @@ import org.apache.hadoop.hbase.client.ResultScanner;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.filter.FirstKeyOnlyFilter;
+import org.apache.hadoop.hbase.security.access.Permission;
+import org.apache.hadoop.hbase.security.access.UserPermission;
 
 /** Does what the Thrift gateway cannot: one command a line, "done" or the error as the answer. */
 public class Administration {
@@ -34,6 +37,8 @@ public class Administration {
             case "snapshot" -> admin.snapshot(words[2], table);
             case "restore" -> restore(admin, table, words[2]);
             case "forget" -> admin.deleteSnapshot(words[2]);
+            case "grant" -> grant(admin, Permission.newBuilder(table), words[2], words[3]);
+            case "grant_all" -> grant(admin, Permission.newBuilder(words[1]), words[2], words[3]);
             default -> throw new IllegalArgumentException(line);
           }
         } catch (Exception error) {
@@ -53,6 +58,19 @@ public class Administration {
     }
     while (admin.getCompactionState(table) != CompactionState.NONE) {
       Thread.sleep(2);
+    }
+  }
+
+  /** What a user may do from now on: letters of RWXCA, "-" for nothing. */
+  private static void grant(Admin admin, Permission.Builder where, String user, String letters) throws Exception {
+    Permission.Action[] actions = Stream.of(Permission.Action.values())
+        .filter(action -> letters.indexOf(action.code()) >= 0)
+        .toArray(Permission.Action[]::new);
+    UserPermission permission = new UserPermission(user, where.withActions(actions).build());
+    if (actions.length == 0) {
+      admin.revoke(permission);
+    } else {
+      admin.grant(permission, false);
     }
   }
 

@@ -67,6 +67,19 @@ class Administration:
 
             yield restore
 
+    def grant(self, table: str, user: str, rights: str) -> None:
+        """Let a user do so much with a table, or, for a namespace and a colon, with all of its tables.
+
+        Parameters
+        ----------
+        rights : str
+            Letters of RWXCA, as HBase's shell has them; none takes the rights away.
+        """
+        if table.endswith(":"):
+            self._ask("grant_all", table[:-1], user, rights or "-")
+        else:
+            self._ask("grant", table, user, rights or "-")
+
     def close(self) -> None:
         """End the program."""
         self._process.communicate()

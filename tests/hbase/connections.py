@@ -12,12 +12,13 @@ from tests.servers.processes import ServerFailedError
 if TYPE_CHECKING:
     import happybase
 
-__all__ = ["START_TIMEOUT", "connect", "wait_until_served"]
+__all__ = ["READY", "START_TIMEOUT", "connect", "wait_until_served"]
 
 START_TIMEOUT = 120.0
 """Seconds that a server gets to start."""
 
-_TABLE = b"server_ready"  # whoever can put to it is served
+READY = "server_ready"
+"""A table; whoever can put to it is served."""
 
 
 def connect(
@@ -55,9 +56,9 @@ def wait_until_served(
     while True:
         try:
             with closing(opened()) as connection:
-                if _TABLE not in connection.tables():
-                    connection.create_table(_TABLE, {"f": {}})
-                connection.table(_TABLE).put(b"row", {b"f:c": b"value"})
+                if READY.encode() not in connection.tables():
+                    connection.create_table(READY, {"f": {}})
+                connection.table(READY).put(b"row", {b"f:c": b"value"})
             return
         except Exception as error:  # of the connection, or of HBase, which is just starting
             ended = 0 if running() else ended + 1

@@ -39,10 +39,11 @@ _ATTEMPTS = 3  # at ports that nobody took between their choice and the server's
 class _Machine:
     """One JVM: its folder holds its settings, its log and its process id."""
 
-    def __init__(self, folder: Path, main: Sequence[str], heap: str = "256m") -> None:
+    def __init__(self, folder: Path, main: Sequence[str], heap: str = "256m", user: str | None = None) -> None:
         self.folder = folder
         self._main = main
         self._heap = heap
+        self._environment = {} if user is None else {"HADOOP_USER_NAME": user}
 
     def configure(self, settings: Mapping[str, str]) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -68,6 +69,7 @@ class _Machine:
         subprocess.run(
             [*shell, "java", f"-Xmx{self._heap}", *JAVA, "-cp", path, *self._main],
             cwd=self.folder,
+            env=os.environ | self._environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the tests, which then end the server
             check=True,
@@ -101,12 +103,14 @@ class Gateway:
         Its transport and its protocol.
     """
 
-    def __init__(self, folder: Path, port: int, *, framed: bool = False, compact: bool = False) -> None:
+    def __init__(
+        self, folder: Path, port: int, *, framed: bool = False, compact: bool = False, user: str | None = None
+    ) -> None:
         self.port = port
         self.framed = framed
         self.compact = compact
         main = ["org.apache.hadoop.hbase.thrift.ThriftServer", "start", "-p", str(port)]
-        self._machine = _Machine(folder / f"gateway-{port}", main)
+        self._machine = _Machine(folder / f"gateway-{port}", main, user=user)
 
     def _configure(self, settings: Mapping[str, str]) -> None:
         own = {
@@ -277,6 +281,7 @@ class Server(HeldServer):
         framed: bool = False,
         compact: bool = False,
         settings: Mapping[str, str] | None = None,
+        user: str | None = None,
     ) -> Gateway:
         """Start a further gateway, or the first one anew with other settings, and wait until a put succeeds.
 
@@ -286,10 +291,12 @@ class Server(HeldServer):
             Where no gateway runs; by default the server's own port where its gateway is stopped, else a free one.
         settings : mapping, optional
             Further settings of hbase-site.xml, for this gateway alone.
+        user : str, optional
+            Whom HBase takes the gateway for, who may put to `READY`; by default who runs HBase and may do anything.
         """
         if port is None:
             port = free_port() if self.gateway.pid is not None else self.port
-        gateway = Gateway(self.folder, port, framed=framed, compact=compact)
+        gateway = Gateway(self.folder, port, framed=framed, compact=compact, user=user)
         gateway._configure(self._settings() | dict(settings or {}))
         if port == self.port:
             self.gateway = gateway
