@@ -7,6 +7,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -193,6 +194,33 @@ def rewritten_since(times: Callable[[], int], before: int) -> None:
             return
         end.wait(0.01)
     raise AssertionError("nothing is written any more")
+
+
+def test_connecting_while_hbase_is_away_and_starts(server: Server, url: str) -> None:
+    """It is refused with one kind of error, again and again, until it succeeds; the prefix is whole then."""
+
+    def attempt() -> Storage | None:
+        try:
+            return connect(url, timeout=2)
+        except StorageUnavailableError as error:
+            refusals.append(str(error))
+            return None
+
+    refusals: list[str] = []
+    server.kill()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            assert attempt() is None
+            assert "HBase behind it may be away or starting" in refusals[0]
+        finally:
+            starting = pool.submit(server.start)
+        while (storage := attempt()) is None:
+            assert "\n" not in refusals[-1]
+        with storage:
+            open_bank(storage, _ACCOUNTS)
+            assert require_sound(storage, _ACCOUNTS) == set()
+            assert storage.admin.list() == ["accounts", "ledger"]
+        starting.result()
 
 
 def test_gateway_killed_in_a_scan(server: Server, url: str) -> None:
