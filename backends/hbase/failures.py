@@ -292,6 +292,6 @@ def silent_reason(transport: str, protocol: str, timeout: float) -> str:
     """Return what may be wrong where a first answer never comes."""
     other = "framed" if transport == "buffered" else "buffered"
     return (
-        f"gave no answer within {timeout:g} s, asked with transport={transport} and protocol={protocol}; HBase behind it "
-        f"may be away or starting; if it has never answered, it may be no Thrift gateway, or need transport={other}"
+        f"gave no answer within {timeout:g} s, asked with transport={transport} and protocol={protocol}; HBase behind "
+        f"it may be away or starting; if it has never answered, it may be no Thrift gateway, or need transport={other}"
     )
