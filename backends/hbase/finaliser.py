@@ -36,6 +36,7 @@ _BATCH = 32
 _MOST_WAITING = 512
 _MOST_UNMARKED = 200
 _UNMARKED = 0.2
+"""How many transactions, and how many seconds, may pass before it is written that they are finalised."""
 _PAUSE = 0.5
 
 
@@ -318,12 +319,12 @@ class Finaliser:
         done = {txid: status for txid, (session, status) in self._unmarked.items() if not session.over}
         try:
             self._gateway.flight(self._records.mark_finalised(done), retry=True)
+            reach("after_finalised")
         except StorageUnavailableError:
             self._pause()
             return
         except Exception as error:
             tell(error)  # the janitor does it
-        reach("after_finalised")
         for txid, (session, _) in self._unmarked.items():
             session.let_go(txid)
         with self._changed:

@@ -156,7 +156,8 @@ class Records:
         """Return the calls that mark committed transactions as finalised, all of them in place.
 
         They compare nothing: what is committed can only be marked, by anyone, and then be removed. A record that was
-        removed, and comes back by this, is removed once more, and says what an absent one does.
+        removed, and comes back by this, is removed once more, and says what an absent one does. One that HBase's clock
+        puts below what is there, as after a move to a server whose clock is behind, is left to the janitor.
         """
         rows = {status_row(txid): {STATE: status.with_finalised().raw} for txid, status in ended.items()}
         return [put_rows(self._table, part) for part in split_rows(rows)]

@@ -358,7 +358,7 @@ def test_long_round_of_the_janitor(storage: Storage, hbase_url: str, armed: dict
     assert not session.over
 
 
-@pytest.mark.parametrize("point", ["before_finalise", "before_gc"])
+@pytest.mark.parametrize("point", ["before_finalise", "after_finalised", "before_gc"])
 def test_background_threads_survive(
     storage: Storage, cells: Cells, armed: dict[str, object], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

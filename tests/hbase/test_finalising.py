@@ -1,0 +1,85 @@
+"""When it is written that transactions are finalised, and what becomes of it where HBase refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from structable.backends.hbase import finaliser
+from structable.backends.hbase.janitor import Report
+from structable.spi import Field, Storage, TableSpecification, connect
+
+from .fake import FakeGateway
+from .inside import drained, engine_of
+
+_TABLE = TableSpecification("t", [Field.int("k"), Field.long("n")], ["k"])
+_FAR = 3600.0
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeGateway]:
+    with FakeGateway() as fake:
+        yield fake
+
+
+@pytest.fixture
+def storage(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    """Give a storage that nobody cleans up, and in which time is no reason to write that something is finalised."""
+    monkeypatch.setattr(finaliser, "_UNMARKED", _FAR)
+    with connect(f"hbase://127.0.0.1:{fake.port}/p?housekeeping={_FAR:g}&session_timeout={_FAR:g}") as storage:
+        storage.admin.create(_TABLE)
+        drained(storage)
+        fake.calls.clear()
+        yield storage
+
+
+def inspected(storage: Storage) -> Report:
+    return engine_of(storage).janitor.inspect()
+
+
+def write(storage: Storage, count: int) -> None:
+    for number in range(count):
+        storage.table("t").upsert({"k": number, "n": number})
+
+
+def test_many_transactions_are_marked_by_one_call(storage: Storage, fake: FakeGateway) -> None:
+    before = inspected(storage).finalised
+    write(storage, 20)
+    assert inspected(storage).unfinalised == 20
+    assert engine_of(storage).session.floors == 20
+    drained(storage)
+    assert fake.calls.count("mutateRows") == 1
+    assert (inspected(storage).unfinalised, inspected(storage).finalised) == (0, before + 20)
+    assert engine_of(storage).session.floors == 0
+
+
+def test_what_waits_to_be_marked_is_bounded(
+    storage: Storage, fake: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finaliser, "_MOST_UNMARKED", 5)
+    write(storage, 50)
+    drained(storage)
+    assert inspected(storage).unfinalised == 0
+    assert fake.calls.count("mutateRows") >= 50 // (5 + finaliser._BATCH)
+
+
+def test_close_marks_what_is_finalised(storage: Storage, fake: FakeGateway) -> None:
+    write(storage, 3)
+    storage.close()
+    assert fake.calls.count("mutateRows") == 1
+    with connect(f"hbase://127.0.0.1:{fake.port}/p") as other:
+        assert inspected(other).unfinalised == 0
+
+
+def test_marks_that_fail_are_written_again(storage: Storage, fake: FakeGateway) -> None:
+    """Until then the session holds the transactions; their rows are in place and are not written again."""
+    refused = iter(range(2))
+    fake.fault = lambda api, _number: "before" if api == "mutateRows" and next(refused, None) is not None else None
+    write(storage, 3)
+    drained(storage)
+    assert next(refused, None) is None
+    assert inspected(storage).unfinalised == 0
+    assert engine_of(storage).session.floors == 0
+    # Record, intents and rows of each.
+    assert fake.calls.count("mutateRowsTs") == 3 * 3
