@@ -34,7 +34,7 @@ class HBaseBackend(Backend):
         Option("timeout", 30.0, "seconds to wait for a gateway, for a reply and in all", minimum=0.1),
         Option("pool_size", 40, "connections to gateways at most; a scan holds one", minimum=2),
         Option(
-            "frame_limit", 2_000_000, "bytes of a frame that the gateway takes, if transport=framed", minimum=65_536
+            "frame_limit", 2_000_000, "bytes of a frame that the gateway takes, if transport=framed", minimum=131_072
         ),
         Option("lease", 10.0, "seconds without a sign of life before others abort a pending transaction", minimum=0.5),
         Option(

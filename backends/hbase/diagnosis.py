@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from structable.backends.ordered.engine import SPACE_BYTES, Spaces
 from structable.spi import Finding, FindingLevel
 
 from .calls import Cell, is_enabled
-from .failures import TableMissingError
+from .failures import ServerError, TableDisabledError, TableMissingError
 from .gateway import Gateway
 from .janitor import Janitor, Report
 from .layout import FORMAT_VERSION, GC, STATE, Layout, session_row, status_row
@@ -61,14 +62,15 @@ class Diagnosis:
         self._janitor = janitor
         self._settings = settings
 
-    def findings(self, session: Session, spaces: Spaces) -> Iterator[Finding]:
+    def findings(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Look, and change nothing; see `Engine.diagnose`."""
         report = self._janitor.inspect()
         yield Finding(FindingLevel.OK, "format", f"{FORMAT_VERSION}, in the HBase tables {self._layout.prefix}_*")
         yield self._transactions(report)
         yield from self._processes(report, session)
         yield self._collection(report)
-        yield from self._spaces(spaces)
+        yield from self._spaces(spaces())
+        yield from self._strays(spaces)
 
     def _transactions(self, report: Report) -> Finding:
         text = (
@@ -150,18 +152,37 @@ class Diagnosis:
                 yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
         for space in self._unused(spaces):
             table = self._layout.table(space)
+            with suppress(TableMissingError):  # dropped just now
+                yield self._unused_table(table)
+
+    def _unused_table(self, table: str) -> Finding:
+        try:
             if self._tables.is_empty(table):
                 text = "is empty and no table's, left by an interrupted call: --repair drops it"
-                yield Finding(FindingLevel.NOTE, f"HBase table {table}", text)
-            else:
-                text = "has rows, and is no table's: see whether somebody needs them, and drop it by hand"
-                yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
-        for space in there:
-            table = self._layout.table(space)
-            if space >= spaces.following and self._tables.has_rows(table):
+                return Finding(FindingLevel.NOTE, f"HBase table {table}", text)
+            how = "has rows"
+        except TableDisabledError:
+            how = "is disabled"
+        text = f"{how}, and is no table's: see whether somebody needs them, and drop it by hand"
+        return Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
+
+    def _strays(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
+        """Tell of tables in whose place none can be made."""
+        following = spaces().following
+        strays: dict[bytes, str] = {}
+        for space in (number.to_bytes(SPACE_BYTES) for number in self._tables.spaces()):
+            if space >= following:
+                with suppress(ServerError):  # it is being made or dropped, or somebody else's
+                    if self._tables.has_rows(self._layout.table(space)):
+                        strays[space] = self._layout.table(space)
+        if strays:
+            # Read after the rows: what is the catalog's must be there by now.
+            following = spaces().following
+        for space, table in strays.items():
+            if space >= following:
                 text = (
-                    "has rows, and a number that no table has had yet: unless one was made just now, it is left from "
-                    "before a backup was restored; drop it by hand, for no table can be made in its place"
+                    "has rows, and a number that no table has had yet: left from before a backup was restored, maybe; "
+                    "drop it by hand, for no table can be made in its place"
                 )
                 yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
 
@@ -171,7 +192,7 @@ class Diagnosis:
         numbers = (number.to_bytes(SPACE_BYTES) for number in self._tables.spaces())
         return [space for space in numbers if space not in known and space < spaces.following]
 
-    def repair(self, session: Session, spaces: Spaces) -> Iterator[Finding]:
+    def repair(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Finish what ended processes left; see `Engine.repair`.
 
         Nothing is believed of others but what is seen here: what is pending now, and who is silent now, is watched
@@ -197,11 +218,12 @@ class Diagnosis:
         if watched:
             text = f"{len(watched):,} transactions or processes neither showed life nor could be ended: try again"
             yield Finding(FindingLevel.PROBLEM, "repair", text)
-        for space in self._unused(spaces):
+        for space in self._unused(spaces()):
             table = self._layout.table(space)
-            if self._tables.is_empty(table):
-                drop_table(self._gateway, table)
-                yield Finding(FindingLevel.OK, f"HBase table {table}", "dropped: it was empty, and no table's")
+            with suppress(TableMissingError, TableDisabledError):  # as `findings` says
+                if self._tables.is_empty(table):
+                    drop_table(self._gateway, table)
+                    yield Finding(FindingLevel.OK, f"HBase table {table}", "dropped: it was empty, and no table's")
 
     def _round(self, session: Session, total: Report) -> None:
         session.beat()

@@ -245,10 +245,10 @@ class HBaseEngine(Engine):
     def jobs_with_runs(self) -> dict[str, float]:
         return self._staging.jobs()
 
-    def diagnose(self, spaces: Spaces) -> Iterator[Finding]:
+    def diagnose(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         return self._diagnosis.findings(self.session, spaces)
 
-    def repair(self, spaces: Spaces) -> Iterator[Finding]:
+    def repair(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         return self._diagnosis.repair(self.session, spaces)
 
     @property

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -249,7 +250,7 @@ class Finaliser:
                 self._finalise(batch)
             except (StorageUnavailableError, TransactionConflictError):
                 self._pause()
-                continue
+                batch.clear()
             except Exception as error:
                 if len(batch) > 1:
                     alone = len(batch)  # to find the one that is to blame
@@ -258,7 +259,7 @@ class Finaliser:
                 tell(error)
                 for one in batch:
                     one.session.let_go(one.txid)
-            alone = max(0, alone - 1)
+            alone = max(0, alone - len(batch))
             with self._changed:
                 for _ in batch:
                     self._waiting.popleft()
@@ -312,12 +313,17 @@ class Finaliser:
         reach("after_finalise")
 
     def _is_time_to_mark(self) -> bool:
-        return bool(self._hurrying or len(self._unmarked) >= _MOST_UNMARKED or time.monotonic() >= self._mark_at)
+        if self._hurrying and not self._waiting:
+            return True
+        return len(self._unmarked) >= _MOST_UNMARKED or time.monotonic() >= self._mark_at
 
     def _mark(self) -> None:
-        """Write which transactions are finalised."""
-        done = {txid: status for txid, (session, status) in self._unmarked.items() if not session.over}
+        """Write which transactions are finalised, but for those of dead sessions, whose records may be gone already."""
         try:
+            for session in {session for session, _ in self._unmarked.values()}:
+                with suppress(TransactionConflictError):
+                    session.require_alive()
+            done = {txid: status for txid, (session, status) in self._unmarked.items() if not session.over}
             self._gateway.flight(self._records.mark_finalised(done), retry=True)
             reach("after_finalised")
         except StorageUnavailableError:

@@ -19,6 +19,8 @@ __all__ = ["Records"]
 
 _MOST_KNOWN = 10_000
 _AT_ONCE = 500
+_MARKED_BYTES = 32 << 10
+"""Of one call: it fits the smallest frame that may be set."""
 
 
 class Records:
@@ -160,7 +162,7 @@ class Records:
         puts below what is there, as after a move to a server whose clock is behind, is left to the janitor.
         """
         rows = {status_row(txid): {STATE: status.with_finalised().raw} for txid, status in ended.items()}
-        return [put_rows(self._table, part) for part in split_rows(rows)]
+        return [put_rows(self._table, part) for part in split_rows(rows, limit_bytes=_MARKED_BYTES)]
 
     def settle_absent(self, txid: bytes) -> Status:
         """Return the status of a transaction that had no record: from now on it is aborted, unless it has one.

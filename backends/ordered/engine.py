@@ -372,11 +372,17 @@ class Engine(ABC):
     def jobs_with_runs(self) -> dict[str, float]:
         """Return the ids of jobs that have runs, with the time of the youngest run in seconds since the epoch."""
 
-    def diagnose(self, spaces: Spaces) -> Iterator[Finding]:
-        """Yield what the engine knows of its own state; see `Storage.diagnose`. By default there is nothing to tell."""
+    def diagnose(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
+        """Yield what the engine knows of its own state; see `Storage.diagnose`. By default there is nothing to tell.
+
+        Parameters
+        ----------
+        spaces : callable
+            Reads what the catalog says of spaces at present.
+        """
         return iter(())
 
-    def repair(self, spaces: Spaces) -> Iterator[Finding]:
+    def repair(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Finish what ended processes left; see `Storage.repair`. By default there is nothing to do."""
         return iter(())
 

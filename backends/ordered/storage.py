@@ -169,12 +169,12 @@ class OrderedStorage(Storage):
     def diagnose(self) -> Iterator[Finding]:
         """Yield what the engine knows of its own state; see `Storage.diagnose`."""
         self._require_open()
-        return self._engine.diagnose(self._spaces())
+        return self._engine.diagnose(self._spaces)
 
     def repair(self) -> Iterator[Finding]:
         """Let the engine finish what ended processes left; see `Storage.repair`."""
         self._require_open()
-        return self._engine.repair(self._spaces())
+        return self._engine.repair(self._spaces)
 
     def _spaces(self) -> Spaces:
         with closing(self._engine.begin(True)) as snapshot:

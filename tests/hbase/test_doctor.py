@@ -9,6 +9,8 @@ from contextlib import closing
 import pytest
 from typer.testing import CliRunner
 
+from structable.backends.hbase.tables import Tables
+from structable.backends.ordered.storage import OrderedStorage
 from structable.cli.app import app
 from structable.spi import Field, Finding, FindingLevel, Storage, TableSpecification, col, connect
 from tests.hbase.doomed import killed_at
@@ -108,6 +110,22 @@ def test_what_a_killed_process_left_is_shown_and_ended(url: str, point: str, sho
     assert found["processes"][1].startswith("0 beside this one")
     with connect(url) as storage:
         assert [row.amount for row in storage.table("runs").scan()] == [amount]
+
+
+def test_tables_that_come_and_go_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was made and filled since the catalog was read is no stray, and one that was dropped is no error."""
+    with connect(url) as storage:
+        storage.admin.create(RUNS)
+        assert isinstance(storage, OrderedStorage)
+        before = storage._spaces()
+        storage.admin.create(TableSpecification("new", RUNS.fields, ["id"]))
+        storage.table("new").upsert({"id": 1})
+        reads = [before, before, storage._spaces()]
+        found = Tables.spaces
+        monkeypatch.setattr(Tables, "spaces", lambda tables: [*found(tables), 999])
+        levels = {finding.level for finding in storage._engine.diagnose(lambda: reads.pop(0))}
+        assert not reads
+        assert levels == {FindingLevel.OK}
 
 
 def test_a_repair_ends_nothing_of_the_living(url: str) -> None:

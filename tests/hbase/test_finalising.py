@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from structable.backends.hbase import finaliser
 from structable.backends.hbase.janitor import Report
-from structable.spi import Field, Storage, TableSpecification, connect
+from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
 
 from .fake import FakeGateway
 from .inside import drained, engine_of
@@ -38,6 +39,14 @@ def inspected(storage: Storage) -> Report:
     return engine_of(storage).janitor.inspect()
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the finaliser does."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+
+
 def write(storage: Storage, count: int) -> None:
     for number in range(count):
         storage.table("t").upsert({"k": number, "n": number})
@@ -54,14 +63,11 @@ def test_many_transactions_are_marked_by_one_call(storage: Storage, fake: FakeGa
     assert engine_of(storage).session.floors == 0
 
 
-def test_what_waits_to_be_marked_is_bounded(
-    storage: Storage, fake: FakeGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_to_be_marked_is_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finaliser, "_MOST_UNMARKED", 5)
     write(storage, 50)
-    drained(storage)
-    assert inspected(storage).unfinalised == 0
-    assert fake.calls.count("mutateRows") >= 50 // (5 + finaliser._BATCH)
+    until(lambda: engine_of(storage).finaliser.backlog < 5)
+    assert inspected(storage).unfinalised < 5
 
 
 def test_close_marks_what_is_finalised(storage: Storage, fake: FakeGateway) -> None:
@@ -72,14 +78,51 @@ def test_close_marks_what_is_finalised(storage: Storage, fake: FakeGateway) -> N
         assert inspected(other).unfinalised == 0
 
 
-def test_marks_that_fail_are_written_again(storage: Storage, fake: FakeGateway) -> None:
+def test_marks_that_fail_are_written_again(
+    storage: Storage, fake: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Until then the session holds the transactions; their rows are in place and are not written again."""
-    refused = iter(range(2))
-    fake.fault = lambda api, _number: "before" if api == "mutateRows" and next(refused, None) is not None else None
+    monkeypatch.setattr(finaliser, "_UNMARKED", 0.0)
+    refusing = True
+    error = "org.apache.hadoop.hbase.DoNotRetryIOException: no"
+    fake.fault = lambda api, _number: error if refusing and api == "mutateRows" else None
     write(storage, 3)
+    until(lambda: fake.calls.count("mutateRows") >= 2)
+    assert inspected(storage).unfinalised == 3
+    assert engine_of(storage).session.floors == 3
+    refusing = False
     drained(storage)
-    assert next(refused, None) is None
     assert inspected(storage).unfinalised == 0
     assert engine_of(storage).session.floors == 0
     # Record, intents and rows of each.
     assert fake.calls.count("mutateRowsTs") == 3 * 3
+
+
+def test_marks_fit_the_smallest_frame() -> None:
+    """However many there are, and however much each transaction wrote."""
+    options = f"transport=framed&frame_limit=131072&housekeeping={_FAR:g}&session_timeout={_FAR:g}"
+    with FakeGateway(framed=True) as framed, connect(f"hbase://127.0.0.1:{framed.port}/p?{options}") as storage:
+        storage.admin.create(TableSpecification("t", [Field.string("k")], ["k"]))
+        for number in range(100):
+            storage.table("t").upsert({"k": f"{number:1900}"})
+        drained(storage)
+        assert inspected(storage).unfinalised == 0
+
+
+def test_marks_are_written_while_rows_cannot_be_placed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is disabled, say, keeps what is in its place elsewhere neither held nor unfinalised."""
+    own = engine_of(storage).finaliser
+    write(storage, 1)
+    until(lambda: not own._waiting)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object) -> None:
+            raise StorageUnavailableError("the table is disabled")
+
+        patch.setattr(own, "_place", refuse)
+        patch.setattr(finaliser, "_MOST_UNMARKED", 1)
+        write(storage, 1)
+        until(lambda: not own._unmarked)
+        assert inspected(storage).unfinalised == 1
+    drained(storage)
+    assert inspected(storage).unfinalised == 0

@@ -216,6 +216,8 @@ def test_connecting_while_hbase_is_away_and_starts(server: Server, url: str) -> 
             starting = pool.submit(server.start)
         while (storage := attempt()) is None:
             assert "\n" not in refusals[-1]
+            if starting.done():
+                starting.result()  # it tells why it failed
         with storage:
             open_bank(storage, _ACCOUNTS)
             assert require_sound(storage, _ACCOUNTS) == set()

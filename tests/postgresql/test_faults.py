@@ -226,8 +226,10 @@ def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
     """Have the main thread interrupted, as by Ctrl-C, once a condition is met."""
 
     def interrupt() -> None:
-        until(condition)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            until(condition)
+        finally:  # else nobody would end what it was to interrupt
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)

@@ -68,6 +68,7 @@ class Simulation:
         self.heat = self.random.choice([1, 6] if not world.hot else [20])  # of the first row
         self.ranges: dict[int, range] = {}
         self.waiting: dict[int, list[Transaction]] = {}  # by session, what it has committed and not yet finalised
+        self.unmarked: dict[int, list[Transaction]] = {}  # by session, what is in its place and not yet marked so
         self.free: dict[int, dict[int, int]] = {}  # by session, lanes that are free, and what they hide
         self.lanes = count(FIRST_LANE)
         self.recent: dict[int, RecentWrites] = {}  # by process
@@ -148,10 +149,12 @@ class Simulation:
                         tx.outcome, tx.told = Outcome.COMMITTED, self.cluster.now
             self._hold(session)
         yield from self._finalise(session)
+        yield from self._mark_placed(session)
 
     def _hold(self, session: int, *snapshots: int) -> int:
         """Keep what a session's snapshot, and its transactions that are not yet finalised, may need."""
-        held = [*snapshots, *(tx.start for tx in self.waiting.get(session, ()))]
+        unfinished = [*self.waiting.get(session, ()), *self.unmarked.get(session, ())]
+        held = [*snapshots, *(tx.start for tx in unfinished)]
         if held:
             self.cluster.floors[session] = min(held)
         else:
@@ -289,7 +292,7 @@ class Simulation:
             yield from self._finalise(session)
 
     def _finalise(self, session: int) -> Steps[None]:
-        """Finalise what a session has committed, and mark it at last; what is large is found by looking for it."""
+        """Put what a session has committed in its place, and mark it, often later; what is large is looked for."""
         cluster = self.cluster
         batch = {tx.id: tx for tx in self.waiting.get(session, ()) if tx.cts is not None}
         if cluster.bug is Bug.MARKED_BEFORE_PLACED:
@@ -297,14 +300,19 @@ class Simulation:
         yield from self.protocol.finalise_own(
             {tx.id: (tx.cts, tx.intents()) for tx in batch.values() if tx.cts is not None and not tx.is_bulk}
         )
-        placed = []
         for tx in batch.values():
             assert tx.cts is not None
             if not tx.is_bulk or (yield from self.protocol.finalise(tx.id, tx.cts, list(tx.intents()), cluster.now)):
-                placed.append(tx)
+                self.unmarked.setdefault(session, []).append(tx)
                 self._leave_lane(tx, session)
-        yield from self._mark(placed)
         self.waiting.pop(session, None)
+        if self.random.random() < 0.5:
+            yield from self._mark_placed(session)
+        self._hold(session)
+
+    def _mark_placed(self, session: int) -> Steps[None]:
+        yield from self._mark(self.unmarked.get(session, ()))
+        self.unmarked.pop(session, None)
         self._hold(session)
 
     def _mark(self, finalised: Iterable[Transaction]) -> Steps[None]:
