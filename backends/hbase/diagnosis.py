@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from structable.backends.ordered.engine import SPACE_BYTES, Spaces
+from structable.backends.ordered.engine import Spaces
 from structable.spi import Finding, FindingLevel
 
 from .calls import Cell, is_enabled
@@ -133,9 +133,9 @@ class Diagnosis:
         return Finding(FindingLevel.NOTE, "garbage collection", text)
 
     def _spaces(self, spaces: Spaces) -> Iterator[Finding]:
-        there = [number.to_bytes(SPACE_BYTES) for number in self._tables.spaces()]
-        text = f"{len(spaces.tables & set(there)):,} of tables"
-        waiting = spaces.leaving & set(there)
+        there = set(self._tables.spaces())
+        text = f"{len(spaces.tables & there):,} of tables"
+        waiting = spaces.leaving & there
         if waiting:
             text += f", {len(waiting):,} of dropped tables, deleted once no snapshot needs them"
         yield Finding(FindingLevel.OK, "HBase tables", text)
@@ -169,28 +169,27 @@ class Diagnosis:
     def _strays(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Tell of tables in whose place none can be made."""
         following = spaces().following
-        strays: dict[bytes, str] = {}
-        for space in (number.to_bytes(SPACE_BYTES) for number in self._tables.spaces()):
-            if space >= following:
-                with suppress(ServerError):  # it is being made or dropped, or somebody else's
-                    if self._tables.has_rows(self._layout.table(space)):
-                        strays[space] = self._layout.table(space)
-        if strays:
-            # Read after the rows: what is the catalog's must be there by now.
-            following = spaces().following
-        for space, table in strays.items():
+        written = [space for space in self._tables.spaces() if space >= following and self._is_written(space)]
+        # The catalog is read once more after the rows: what was made meanwhile is in it by now.
+        following = spaces().following if written else following
+        for space in written:
             if space >= following:
                 text = (
                     "has rows, and a number that no table has had yet: left from before a backup was restored, maybe; "
                     "drop it by hand, for no table can be made in its place"
                 )
-                yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
+                yield Finding(FindingLevel.PROBLEM, f"HBase table {self._layout.table(space)}", text)
+
+    def _is_written(self, space: bytes) -> bool:
+        try:
+            return self._tables.has_rows(self._layout.table(space))
+        except ServerError:
+            return False  # it is being made or dropped, or somebody else's
 
     def _unused(self, spaces: Spaces) -> list[bytes]:
         """Return the spaces with an HBase table that no table, job or snapshot uses or will ever use."""
         known = spaces.tables | spaces.loading | spaces.leaving
-        numbers = (number.to_bytes(SPACE_BYTES) for number in self._tables.spaces())
-        return [space for space in numbers if space not in known and space < spaces.following]
+        return [space for space in self._tables.spaces() if space not in known and space < spaces.following]
 
     def repair(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Finish what ended processes left; see `Engine.repair`.

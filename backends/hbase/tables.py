@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, TransactionConflictError
 
 from .calls import (
@@ -128,11 +129,12 @@ class Tables:
             self._has_staging = True
         return self._layout.staging
 
-    def spaces(self) -> list[int]:
-        """Return the numbers of the spaces that have a table."""
+    def spaces(self) -> list[bytes]:
+        """Return the spaces that have a table, in their order."""
         head = f"{self._layout.prefix}_"
         names = (name.removeprefix(head) for name in self._gateway.call(list_tables()) if name.startswith(head))
-        return sorted(int(name) for name in names if name.isdecimal() and name == f"{int(name):08d}")
+        numbers = (int(name) for name in names if name.isdecimal() and name == f"{int(name):08d}")
+        return sorted(number.to_bytes(SPACE_BYTES) for number in numbers if number < 1 << 8 * SPACE_BYTES)
 
     def is_empty(self, table: str) -> bool:
         """Tell whether a table has no cell at all."""

@@ -56,7 +56,7 @@ class Administration:
     def snapshots(self, tables: Iterable[str]) -> Iterator[Callable[[], None]]:
         """Take a snapshot of each table, and give what restores all of them, dropped ones too."""
         with ExitStack() as stack:
-            taken = {table: f"{table.replace(':', '-')}-snapshot" for table in tables}
+            taken = {table: f"{table}-snapshot" for table in tables}
             for table, name in taken.items():
                 self._ask("snapshot", table, name)
                 stack.callback(self._ask, "forget", table, name)

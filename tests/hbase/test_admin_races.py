@@ -23,6 +23,7 @@ from structable.spi import (
 )
 from tests.hbase.doomed import Worker, killed_at
 from tests.hbase.shared import Place
+from tests.waiting import until
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
 LATE = "lease=0.5&session_timeout=2&late_writes=600&housekeeping=0.3"
@@ -358,20 +359,12 @@ def test_dropped_tables_are_deleted_once_no_snapshot_needs_them(
             time.sleep(7)  # some rounds of collecting, which begin anew every five seconds
             assert reader.table("runs").count() == 50
             assert old < physical()
-        wait_until(lambda: not old & physical())
+        until(lambda: not old & physical())
         assert storage.table("runs").count() == 0
         fill(storage, 3)
         storage.admin.drop("runs")
     with connect(url):  # the process that dropped it has ended: the next one deletes it
-        wait_until(lambda: not physical())
-
-
-def wait_until(condition: object) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+        until(lambda: not physical())
 
 
 def test_two_threads_of_one_process_contend(storage: Storage) -> None:

@@ -122,7 +122,7 @@ def test_tables_that_come_and_go_meanwhile(url: str, monkeypatch: pytest.MonkeyP
         storage.table("new").upsert({"id": 1})
         reads = [before, before, storage._spaces()]
         found = Tables.spaces
-        monkeypatch.setattr(Tables, "spaces", lambda tables: [*found(tables), 999])
+        monkeypatch.setattr(Tables, "spaces", lambda tables: [*found(tables), bytes([0, 0, 3, 231])])
         levels = {finding.level for finding in storage._engine.diagnose(lambda: reads.pop(0))}
         assert not reads
         assert levels == {FindingLevel.OK}

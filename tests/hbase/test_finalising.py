@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from structable.backends.hbase import finaliser
 from structable.backends.hbase.janitor import Report
 from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
+from tests.waiting import until
 
 from .fake import FakeGateway
 from .inside import drained, engine_of
@@ -37,14 +37,6 @@ def storage(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stor
 
 def inspected(storage: Storage) -> Report:
     return engine_of(storage).janitor.inspect()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the finaliser does."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
 
 
 def write(storage: Storage, count: int) -> None:

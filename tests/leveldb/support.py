@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -48,13 +47,6 @@ def read_all(engine: LevelDBEngine) -> dict[bytes, bytes]:
         return dict(snapshot.scan(SPACE, SPACE + b"\xff"))
     finally:
         snapshot.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.01)
 
 
 class Bulk(BulkCommit):

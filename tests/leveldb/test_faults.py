@@ -14,8 +14,9 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.format import FORMAT_VERSION
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+from tests.waiting import until
 
-from .support import Process, key, open_engine, put, read_all, wait_for
+from .support import Process, key, open_engine, put, read_all
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_disk_full_loses_nothing_and_heals(small_disk: Path, sync: bool) -> None
         put(engine, "more", bytes(50_000))
     assert read_all(engine) == acknowledged
     ballast.unlink()
-    wait_for(lambda: succeeds(engine))
+    until(lambda: succeeds(engine))
     acknowledged[key("healed")] = b"yes"
     assert read_all(engine) == acknowledged
     engine.close()

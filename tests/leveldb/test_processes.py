@@ -23,8 +23,9 @@ from structable.spi.errors import (
     StorageUnavailableError,
     TransactionConflictError,
 )
+from tests.waiting import until
 
-from .support import SERVE, SPACE, Process, key, make_engine, open_engine, put, read_all, wait_for
+from .support import SERVE, SPACE, Process, key, make_engine, open_engine, put, read_all
 
 Run = Callable[[str], Process]
 
@@ -281,7 +282,7 @@ def test_kill_at_any_moment_loses_no_acknowledged_commit(folder: Path, run: Run)
         start()
     for _ in range(5):
         before = len(acknowledged)
-        wait_for(lambda before=before: len(acknowledged) > before + 40 or bool(failures))  # type: ignore[misc]
+        until(lambda before=before: len(acknowledged) > before + 40 or bool(failures))  # type: ignore[misc]
         time.sleep(chance.random() * 0.05)
         processes.pop(0).signal(signal.SIGKILL)
         start()
@@ -316,7 +317,7 @@ def test_stopped_owner_times_out(folder: Path, run: Run) -> None:
     with pytest.raises(StorageUnavailableError, match=f"process {process.process.pid}"):
         open_engine(folder / ".." / folder.name, request_timeout=0.5).get(key("a"))
     process.signal(signal.SIGCONT)
-    wait_for(lambda: _readable(engine))
+    until(lambda: _readable(engine))
     engine.close()
 
 
@@ -435,7 +436,7 @@ hear()
     [session] = server._sessions.values()
     assert len(session.snapshots) == 5
     process.signal(signal.SIGKILL)
-    wait_for(lambda: not server._sessions)
+    until(lambda: not server._sessions)
     assert not session.snapshots
     engine.close()
 

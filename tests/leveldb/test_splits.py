@@ -14,8 +14,9 @@ from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.splits import _READERS
 from structable.backends.ordered.engine import WriteSet
 from structable.spi.errors import TransactionClosedError
+from tests.waiting import until
 
-from .support import SERVE, SPACE, Bulk, Process, key, open_engine, put, read_all, wait_for
+from .support import SERVE, SPACE, Bulk, Process, key, open_engine, put, read_all
 
 END = SPACE + b"\xff"
 
@@ -178,6 +179,6 @@ def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.Monk
     next(scan)
     assert len(_READERS._open) == 1
     scan.close()  # type: ignore[attr-defined]
-    wait_for(lambda: not _READERS._open)
+    until(lambda: not _READERS._open)
     assert len(list(engine.read_split(plan.states[0]))) == 1_000
     plan.release()

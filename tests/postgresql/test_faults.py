@@ -23,6 +23,7 @@ from structable.spi import (
     TransactionConflictError,
     connect,
 )
+from tests.waiting import until
 
 from .proxy import ANYTHING, COMMIT, Cut, Proxy, statement
 from .server import Server
@@ -67,14 +68,6 @@ def waiting(schema: Schema, name: str) -> bool:
     with psycopg.connect(schema.conninfo) as connection:
         query = "select true from pg_stat_activity where application_name = %s and wait_event_type = 'Lock'"
         return connection.execute(query, [name]).fetchone() is not None
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the server does."""
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("isolation", Isolation)

@@ -22,6 +22,7 @@ from structable.spi import (
     TransactionConflictError,
     connect,
 )
+from tests.waiting import until
 
 from .shared import Schema
 
@@ -52,14 +53,6 @@ def direct(postgresql_schema: Schema) -> Iterator[psycopg.Connection]:
     with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
         connection.execute("select set_config('search_path', %s, false)", [f'"{postgresql_schema.name}"'])
         yield connection
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another connection does."""
-    end = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
 
 
 @contextmanager

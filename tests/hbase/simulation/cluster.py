@@ -229,6 +229,13 @@ class Cluster:
         due = self.now + self.random.randint(1, self.world.latest)
         heapq.heappush(self._late, (due, self._sequence, effect))
 
+    def _repeatable(self, effect: Callable[[], object]) -> Steps[None]:
+        """A call that may be sent twice: then it takes effect once more, and late."""
+        yield
+        effect()
+        if self.random.random() < self.world.duplicates:
+            self.later(effect)
+
     def tick(self) -> None:
         """Let time pass: what is due takes effect."""
         self.now += 1
@@ -252,19 +259,13 @@ class Cluster:
 
     def put(self, row: str, tx: int, at: int, value: Version | Intent) -> Steps[None]:
         """Put a version, for VERSIONS, or the intent of a transaction."""
-        yield
         column, cell = self.column_of(tx), value if isinstance(value, Version) else Placed(tx, value)
-        self.cells.put(row, column, at, cell)
-        if self.random.random() < self.world.duplicates:
-            self.later(lambda: self.cells.put(row, column, at, cell))
+        yield from self._repeatable(lambda: self.cells.put(row, column, at, cell))
 
     def delete(self, row: str, tx: int, up_to: int) -> Steps[None]:
         """Delete what `put` has put, up to a timestamp."""
-        yield
         column = self.column_of(tx)
-        self.cells.delete(row, column, up_to)
-        if self.random.random() < self.world.duplicates:
-            self.later(lambda: self.cells.delete(row, column, up_to))
+        yield from self._repeatable(lambda: self.cells.delete(row, column, up_to))
 
     # Calls on the system table
 
@@ -280,10 +281,7 @@ class Cluster:
 
     def put_list(self, process: int, written: WriteList) -> Steps[None]:
         """Put a process's list of recent writes. What it replaces is the older one, whichever comes first."""
-        yield
-        self._put_list(process, written)
-        if self.random.random() < self.world.duplicates:
-            self.later(lambda: self._put_list(process, written))
+        yield from self._repeatable(lambda: self._put_list(process, written))
 
     def _put_list(self, process: int, written: WriteList) -> None:
         present = self.lists.get(process)
@@ -339,10 +337,7 @@ class Cluster:
 
         Where one was removed, the tombstone hides it, unless that was so long ago that it may have been compacted away.
         """
-        yield
-        self._put_record(tx, status)
-        if self.random.random() < self.world.duplicates:
-            self.later(lambda: self._put_record(tx, status))
+        yield from self._repeatable(lambda: self._put_record(tx, status))
 
     def _put_record(self, tx: int, status: Pending) -> None:
         is_hidden = tx in self.statuses or (tx in self._removed and not self.world.collects)
@@ -351,13 +346,7 @@ class Cluster:
 
     def mark(self, tx: int, status: Committed) -> Steps[None]:
         """Put the record of a committed transaction once more, as finalised. It may bring it back after its removal."""
-        yield
-        self._mark(tx, status)
-        if self.random.random() < self.world.duplicates:
-            self.later(lambda: self._mark(tx, status))
-
-    def _mark(self, tx: int, status: Committed) -> None:
-        self.statuses[tx] = status._replace(is_finalised=True)
+        yield from self._repeatable(lambda: self.statuses.update({tx: status._replace(is_finalised=True)}))
 
     def cas(self, tx: int, expected: Status | None, new: Status) -> Steps[bool | None]:
         """Compare and set; what is not plainly done is read again, as the gateway may have sent it twice."""

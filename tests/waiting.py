@@ -1,0 +1,18 @@
+"""Waiting for what other threads, processes and servers do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+__all__ = ["until"]
+
+_LONGEST = 60.0  # seconds
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Return when a condition is met; the test fails if it is not in a minute."""
+    end = time.monotonic() + _LONGEST
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
