@@ -5,7 +5,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format postgresql hbase venv java clean
+.PHONY: help demo test bench lint format postgresql hbase venv java compiler clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -13,10 +13,13 @@ help: ## this list
 demo: venv java ## the main job: flights into LevelDB or ARGS="--url URL", services and Spark on them, a chart
 	$(BIN)/python examples/demo.py $(ARGS)
 
-test: venv java ## every test; narrow it with ARGS="tests/test_docs.py -k readme"
+test: venv java compiler ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
 	@tools/postgresql server
 	@tools/hbase
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+compiler:
+	@command -v cc >/dev/null || tools/apt-install "A C compiler" build-essential
 
 bench: venv java ## measure each speed promise against its raw floor
 	@tools/postgresql server

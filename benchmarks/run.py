@@ -90,7 +90,7 @@ def _table(area: str, measured: Iterable[Measurement]) -> Table:
 
 
 def _machine() -> str:
-    packages = ("plyvel", "psycopg", "adbc-driver-postgresql", "happybase", "numpy", "pyarrow", "pyspark")
+    packages = ("plyvel", "psycopg", "happybase", "numpy", "pyarrow", "pyspark")
     drivers = ", ".join(f"{name} {version(name)}" for name in packages)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return f"{platform.platform()}, {os.cpu_count()} cores, load {load}, Python {platform.python_version()}, {drivers}"

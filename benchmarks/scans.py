@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+from structable.spi import Filter, col
+
 from .measuring import Contender, Measurement, Scale, compare
-from .rows import TABLE
+from .rows import TABLE, statuses
 from .stores import Stores, opened
 
 __all__ = ["measure"]
@@ -21,6 +23,8 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
         yield from _to_rows(stores, scale)
     with opened(folder / "arrow", scale.rows) as stores:
         yield from _to_arrow(stores, scale)
+    with opened(folder / "indexed", scale.rows, index=True) as stores:
+        yield from _by_index(stores, scale)
 
 
 def _to_rows(stores: Stores, scale: Scale) -> list[Measurement]:
@@ -79,3 +83,24 @@ def _to_arrow(stores: Stores, scale: Scale) -> list[Measurement]:
         [Contender("scan to Arrow", ours, 2.5)],
         scale.rounds,
     )
+
+
+def _by_index(stores: Stores, scale: Scale) -> list[Measurement]:
+    """The splits of a plan whose condition an index answers, against those of one whose condition it does not."""
+    storage = stores.storage
+
+    def read(where: Filter) -> Callable[[], float]:
+        def ours() -> float:
+            begin = perf_counter()
+            with storage.plan_scan(TABLE, where=where) as plan:
+                rows = sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split))
+            seconds = perf_counter() - begin
+            assert 0 < rows < scale.rows / 100
+            return seconds / scale.rows
+
+        return ours
+
+    one = statuses(1, 2013)[0]
+    path = next(iter(storage.table(TABLE).scan(limit=1))).path
+    contender = Contender("plan of one in 1,000 rows by an index", read(col("status") == one), 0.5)
+    return compare(AREA, "plan that reads the whole table", read(col("path") == path), [contender], scale.rounds)

@@ -18,4 +18,7 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # while the commands are put together, or the last line is printed
+        sys.exit(130)

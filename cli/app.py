@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Annotated, Any
+from pathlib import Path
+from platform import python_version
+from types import FrameType
+from typing import Annotated, Any, TypeAlias
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from . import conformance, doctor, rows, scans, tables, transfer
+from . import conformance, copying, doctor, rows, scans, tables, transfer
 from .arguments import URL_VARIABLE, StoreCommand
-from .errors import DEBUG_VARIABLE, CommandError, ExitCode, explain_error, one_line, without_secrets
+from .errors import DEBUG_VARIABLE, CommandError, ExitCode, explain_error, masked, one_line, outcome_unknown
+from .examples import epilog
 
 __all__ = ["app"]
 
@@ -35,8 +42,10 @@ class _Program(TyperGroup):
             # What the terminal cannot show is escaped: an error in showing data is no error of the command.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
+        interrupted = threading.Event()
         try:
-            result = super().main(given, "structable", complete_var, False, windows_expand_args, **extra)
+            with _noting_interrupts(interrupted):
+                result = super().main(given, "structable", complete_var, False, windows_expand_args, **extra)
             code = result if isinstance(result, int) else 0
             if code == ExitCode.INTERRUPTED:
                 raise KeyboardInterrupt
@@ -44,7 +53,7 @@ class _Program(TyperGroup):
         except SystemExit:
             raise
         except BaseException as error:
-            code = _report(error, given)
+            code = _report(error, given, interrupted.is_set())
         if not standalone_mode:
             return code
         sys.exit(code)
@@ -57,11 +66,36 @@ class _Program(TyperGroup):
             raise CommandError("", ExitCode.READER_GONE) from error
 
 
-def _report(error: BaseException, args: Sequence[str]) -> int:
+@contextlib.contextmanager
+def _noting_interrupts(noted: threading.Event) -> Iterator[None]:
+    """Note each Ctrl-C in the block, which still raises: a library, such as Arrow, may turn it into another error."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        noted.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _report(error: BaseException, args: Sequence[str], interrupted: bool) -> int:
+    # What is no URL is repeated by usage errors alone, whole: a place may have been given without its scheme.
+    misused = isinstance(error, typer.TyperException)
+    urls = [*(arg for arg in args if "://" in arg or (misused and "@" in arg)), os.environ.get(URL_VARIABLE, "")]
     if os.environ.get(DEBUG_VARIABLE):
-        traceback.print_exception(error)
+        with contextlib.suppress(OSError, ValueError):
+            print(masked("".join(traceback.format_exception(error)), urls), end="", file=sys.stderr)
     if isinstance(error, BrokenPipeError):
         error = CommandError("", ExitCode.READER_GONE)
+    if interrupted and not outcome_unknown(error):
+        error = KeyboardInterrupt()
     message, code = _usage_error(error) if isinstance(error, typer.TyperException) else explain_error(error)
     # What is still buffered would be tried again when Python ends, and fail with a report of its own.
     with contextlib.suppress(OSError, ValueError):
@@ -70,9 +104,8 @@ def _report(error: BaseException, args: Sequence[str]) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if message:
-        urls = [*(arg for arg in args if "://" in arg), os.environ.get(URL_VARIABLE, "")]
         with contextlib.suppress(OSError, ValueError):
-            print(f"structable: {one_line(without_secrets(message, urls))}", file=sys.stderr, flush=True)
+            print(f"structable: {one_line(masked(message, urls))}", file=sys.stderr, flush=True)
     return int(code)
 
 
@@ -97,7 +130,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"structable {version('structable')}")
+        # Where it was loaded from: a folder called structable beside a program may hide what is installed.
+        typer.echo(f"structable {version('structable')} from {Path(__file__).parent.parent}, Python {python_version()}")
         raise typer.Exit
 
 
@@ -112,21 +146,31 @@ def _program(
         typer.echo(context.get_help())
 
 
-app.command()(tables.backends)
-for _command in (
-    tables.tables,
-    tables.describe,
-    tables.create,
-    tables.drop,
-    rows.get,
-    rows.put,
-    rows.delete,
-    scans.scan,
-    scans.count,
-    scans.explain,
-    conformance.conformance,
-    doctor.doctor,
+_Command: TypeAlias = Callable[..., None]
+
+
+def _add(name: str, command: _Command, cls: type[TyperCommand]) -> None:
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")  # whose lines would be kept in the help
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    app.command(name, cls=cls, help=text, epilog=epilog(name))(command)
+
+
+_add("backends", tables.backends, TyperCommand)
+for _name, _command in (
+    ("tables", tables.tables),
+    ("describe", tables.describe),
+    ("create", tables.create),
+    ("drop", tables.drop),
+    ("get", rows.get),
+    ("put", rows.put),
+    ("delete", rows.delete),
+    ("scan", scans.scan),
+    ("count", scans.count),
+    ("explain", scans.explain),
+    ("import", transfer.import_rows),
+    ("export", transfer.export_rows),
+    ("conformance", conformance.conformance),
+    ("doctor", doctor.doctor),
 ):
-    app.command(cls=StoreCommand)(_command)
-app.command("import", cls=StoreCommand)(transfer.import_rows)
-app.command("export", cls=StoreCommand)(transfer.export_rows)
+    _add(_name, _command, StoreCommand)
+_add("copy", copying.copy, TyperCommand)

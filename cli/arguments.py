@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from structable.spi import Storage, connect
+from structable.spi import Storage, StorageUrl, connect
 
 from .errors import UsageProblem
 
-__all__ = ["URL_VARIABLE", "StoreCommand", "Table", "Url", "open_store"]
+__all__ = ["Access", "URL_VARIABLE", "StoreCommand", "Table", "Url", "open_store"]
 
 URL_VARIABLE = "STRUCTABLE_URL"
 
 Url = Annotated[
     str,
     typer.Argument(
-        metavar="[URL]",
+        metavar="URL",
         help=f"The store, as scheme://place. Left out, the environment variable {URL_VARIABLE} names it.",
         show_default=False,
     ),
@@ -32,6 +33,13 @@ class StoreCommand(TyperCommand):
 
     The first argument is taken for the URL if it holds `://`, which no table's name does.
     """
+
+    # Any: the parameters' class is private to Typer.
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            if parameter.name == "url":
+                parameter.required = False  # for the help: `parse_args` puts one in the place of a missing one
 
     # Any: the parser's context class is private to Typer.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
@@ -55,17 +63,38 @@ def _url_of_environment(command: str) -> str:
     return url
 
 
-def open_store(url: str) -> Storage:
+class Access(enum.Enum):
+    """What a command does to a store, which decides whether it may make one: a mistyped place must not become one."""
+
+    READ = "read"
+    """It neither makes nor changes anything."""
+    WRITE = "write"
+    """It writes to a store that is there."""
+    CREATE = "create"
+    """It makes the store where it is missing."""
+
+
+def open_store(url: str, access: Access = Access.READ) -> Storage:
     """Connect to the store of a URL.
+
+    Parameters
+    ----------
+    url : str
+        The store. What its parameters say of `create` and `read_only` goes before the access.
+    access : Access
+        What the command does.
 
     Raises
     ------
     UsageProblem
         If the URL or one of its options is wrong.
     StructableError
-        As `connect` does.
+        As `connect` does; `StoreNotFoundError` for a store that is not there, if the command does not make one.
     """
     try:
-        return connect(url)
+        options: dict[str, object] = {"create": access is Access.CREATE, "read_only": access is Access.READ}
+        for name in StorageUrl.parse(url).parameters:
+            options.pop(name, None)
+        return connect(url, **options)
     except ValueError as error:
         raise UsageProblem(str(error)) from error

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from .errors import UsageProblem
-from .sources import Source
+from .sources import TextSource
 from .text_columns import CellError, column_from_text
 
 __all__ = ["CsvSource"]
@@ -29,7 +29,7 @@ _STRAY_RETURN = re.compile(rb"\r(?!\n)")
 _STRAY_QUOTE = re.compile(rb'(?<=[^,\r\n])""|""(?=[^,\r\n])')
 
 
-class CsvSource(Source):
+class CsvSource(TextSource):
     """A file with a header; an empty cell is null, an empty quoted one an empty string."""
 
     _names: list[str]

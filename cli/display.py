@@ -33,6 +33,8 @@ _UNBOUNDED = 100_000  # columns of a line: off a terminal, what reads the output
 class TableWriter(BatchWriter):
     """Rows as tables of some hundred rows each, so that any number is laid out in bounded memory.
 
+    On a terminal too narrow for the table each row is shown as lines of its own, a field a line.
+
     Parameters
     ----------
     stream : file
@@ -45,6 +47,7 @@ class TableWriter(BatchWriter):
         self._stream = stream
         self._fields = fields
         self._empty = True
+        self._shown = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Print the rows of a batch."""
@@ -59,10 +62,30 @@ class TableWriter(BatchWriter):
     def _print(self, columns: Sequence[Sequence[Value]]) -> None:
         self._empty = False
         table = _table(field.name for field in self._fields)
-        for values in zip(*columns, strict=True):
-            table.add_row(*(_cell(field, value) for field, value in zip(self._fields, values, strict=True)))
+        rows = [
+            [_cell(field, value) for field, value in zip(self._fields, values, strict=True)]
+            for values in zip(*columns, strict=True)
+        ]
+        for cells in rows:
+            table.add_row(*cells)
         with _console(self._stream) as console:
-            console.print(table)
+            natural = console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum
+            if rows and natural > console.width:
+                self._print_records(console, rows)
+            else:
+                _print(console, table)
+
+    def _print_records(self, console: Console, rows: Sequence[Sequence[Text]]) -> None:
+        width = max(len(field.name) for field in self._fields)
+        for cells in rows:
+            self._shown += 1
+            console.print(Text(f"row {self._shown:,}", style="bold"))
+            record = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+            record.add_column(width=width)
+            record.add_column(overflow="fold")
+            for field, cell in zip(self._fields, cells, strict=True):
+                record.add_row(Text(field.name), cell)
+            console.print(record)
 
 
 def print_table(columns: Sequence[str], lines: Iterable[Sequence[str]], *, title: str | None = None) -> None:
@@ -84,7 +107,17 @@ def print_table(columns: Sequence[str], lines: Iterable[Sequence[str]], *, title
     for line in lines:
         table.add_row(*(Text(visible(cell)) for cell in line))
     with _console(sys.stdout.buffer) as console:
+        _print(console, table)
+
+
+def _print(console: Console, table: Table) -> None:
+    if console.is_terminal:
         console.print(table)
+        return
+    # The last column is filled up with spaces, of no use off a terminal.
+    with console.capture() as capture:
+        console.print(table)
+    console.out("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def _table(columns: Iterable[str]) -> Table:

@@ -24,8 +24,8 @@ from structable.spi import (
     specification_to_document,
 )
 
-from .arguments import Url, open_store
-from .errors import ExitCode, one_line, without_secrets
+from .arguments import Access, Url, open_store
+from .errors import ExitCode, explain_error, masked, one_line
 
 __all__ = ["doctor", "examine"]
 
@@ -52,7 +52,7 @@ def doctor(
     problems = 0
     for finding in examine(url, table, repair=repair):
         problems += finding.level is FindingLevel.PROBLEM
-        text = one_line(without_secrets(finding.text, [url]))
+        text = one_line(masked(finding.text, [url]))
         typer.echo(f"{typer.style(f'{finding.level:<7}', fg=colours[finding.level])}  {finding.subject}: {text}")
     if problems:
         raise typer.Exit(ExitCode.FAILED)
@@ -83,9 +83,9 @@ def examine(url: str, tables: list[str] | None = None, *, repair: bool = False) 
             text = f"{one.provider}: {one.backend.description}" if one.backend else one.problem
             yield Finding(FindingLevel.OK if good else FindingLevel.PROBLEM, f"backend {scheme}", text)
     try:
-        storage = open_store(url)
+        storage = open_store(url, Access.WRITE if repair else Access.READ)
     except StructableError as error:
-        yield Finding(FindingLevel.PROBLEM, "connection", str(error))
+        yield Finding(FindingLevel.PROBLEM, "connection", explain_error(error)[0])
         return
     with storage:
         yield from _examine_store(storage, url, tables, repair)
@@ -206,6 +206,8 @@ def _examine_plan(storage: Storage, spec: TableSpecification) -> Finding:
     try:
         with storage.plan_scan(spec.name, columns=spec.primary_key, splits=2) as plan:
             rows = sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split))
-            return Finding(FindingLevel.OK, subject, f"{rows:,} rows in {len(plan.splits)} splits")
+            return Finding(
+                FindingLevel.OK, subject, f"{rows:,} rows in {len(plan.splits)} split{'s' * (len(plan.splits) != 1)}"
+            )
     except UnsupportedOperationError as error:
         return Finding(FindingLevel.NOTE, subject, str(error))

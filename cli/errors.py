@@ -9,22 +9,29 @@ import enum
 import os
 import re
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, unquote
 
 from structable.spi import (
     BackendNotFoundError,
+    CommitOutcomeUnknownError,
+    InvalidFieldError,
     RecordNotFoundError,
     StorageUnavailableError,
+    StoreNotFoundError,
     StructableError,
     TableNotFoundError,
     TransactionConflictError,
     mask_url,
 )
 
-__all__ = ["CommandError", "ExitCode", "UsageProblem", "explain_error", "one_line", "without_secrets"]
+__all__ = ["CommandError", "ExitCode", "UsageProblem", "explain_error", "masked", "one_line", "outcome_unknown"]
 
 DEBUG_VARIABLE = "STRUCTABLE_DEBUG"
-_PASSWORDS = (re.compile(r"://[^/:@]*:([^/]+)@"), re.compile(r"^[^/:@]*(?:://[^/:@]*)?:(?!//)(.+)@"))
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
+_MASKED = re.compile(r".*=\*\*\*([:;,.)]*)")
+_LABELLED = re.compile(
+    r"(\b\w*(?:password|passwd|passphrase)\w*=)(?!\*\*\*[:;,.)]*(?:\s|$))('(?:[^'\\]|\\.)*'|[^\s'\"&,;]+)",
+    re.IGNORECASE,
+)
 
 
 class ExitCode(enum.IntEnum):
@@ -36,7 +43,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     """The command line, an expression or an input file is wrong; the store was not changed."""
     NOT_FOUND = 3
-    """There is no such table, row or backend."""
+    """There is no such store, table, row or backend."""
     TRY_AGAIN = 4
     """A conflict, or the store is not available: nothing was done, and the same command may succeed later."""
     INTERRUPTED = 130
@@ -79,8 +86,13 @@ def explain_error(error: BaseException) -> tuple[str, ExitCode]:
     match error:
         case CommandError():
             return str(error), error.code
+        case StoreNotFoundError():
+            reason = str(error).partition("; connect without")[0]
+            return f"{reason}; 'structable create' makes it", ExitCode.NOT_FOUND
         case TableNotFoundError() | RecordNotFoundError() | BackendNotFoundError():
             return str(error), ExitCode.NOT_FOUND
+        case InvalidFieldError():
+            return str(error), ExitCode.USAGE
         case TransactionConflictError() | StorageUnavailableError():
             return str(error), ExitCode.TRY_AGAIN
         case StructableError():
@@ -96,37 +108,40 @@ def explain_error(error: BaseException) -> tuple[str, ExitCode]:
     return f"unexpected {type(error).__name__}: {error}{hint}", ExitCode.FAILED
 
 
+def outcome_unknown(error: BaseException) -> bool:
+    """Tell whether an error says that a commit may have happened; such an error is never replaced by another."""
+    return isinstance(error, CommitOutcomeUnknownError) or isinstance(error.__cause__, CommitOutcomeUnknownError)
+
+
 def one_line(message: str) -> str:
     """Return a message on one line, with control characters escaped."""
     joined = " ".join(part.strip() for part in message.splitlines() if part.strip())
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in joined)
 
 
-def without_secrets(message: str, urls: Iterable[str]) -> str:
-    """Return a message with every secret of some URLs masked, in whatever form a driver repeated it.
+def masked(message: str, given: Iterable[str] = ()) -> str:
+    """Return a message with the passwords masked where URLs and connection strings have them, and nowhere else.
+
+    A password is never looked for by its own text: `a` would be found in every word, and a mask in the place of a word
+    would tell the password.
 
     Parameters
     ----------
     message : str
         To be shown.
-    urls : iterable of str
-        The URLs that were used; what is no URL does no harm.
+    given : iterable of str
+        The URLs of the command line and of the environment, which the message may repeat as they were typed, spaces and
+        quotes included; what holds no password does no harm.
     """
-    for url in urls:
-        message = message.replace(url, mask_url(url))
-        for secret in sorted(_secrets(url), key=len, reverse=True):
-            message = message.replace(secret, "***")
-    return message
+    for text in sorted(given, key=len, reverse=True):
+        for form in (text, repr(text)[1:-1]):
+            if (shown := mask_url(form)) != form:
+                message = message.replace(form, shown)
+    message = _URL.sub(_masked_url, message)
+    return _LABELLED.sub(r"\1***", message)
 
 
-def _secrets(url: str) -> set[str]:
-    place, _, query = url.partition("?")
-    found = set()
-    for pattern in _PASSWORDS:  # the second, of a malformed URL, only where the first finds none
-        if password := pattern.search(place):
-            found |= {password[1], unquote(password[1])}
-            break
-    for name, value in parse_qsl(query):
-        if mask_url(f"?{name}={value}").endswith("=***"):
-            found.add(value)
-    return found - {""}
+def _masked_url(url: re.Match[str]) -> str:
+    # A mask at the end of a URL is followed by the marks of the message, which are no part of the password.
+    already = _MASKED.fullmatch(url[0])
+    return mask_url(url[0]) + (already[1] if already else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import sys
@@ -46,10 +47,17 @@ def format_of(place: str, given: str | None) -> str:
     UsageProblem
         If neither tells.
     """
-    found = given or _SUFFIXES.get(Path(place).suffix.lower())
+    path = Path(place)
+    compressed = path.suffix.lower() == ".gz"
+    found = given or _SUFFIXES.get((path.with_suffix("") if compressed else path).suffix.lower())
+    if compressed and found in ("arrow", "parquet"):
+        raise UsageProblem(f"'{place}': only csv and json are compressed by gzip; {found} is not")
     if found is None:
         name = "standard input or output" if place == "-" else f"'{place}'"
-        raise UsageProblem(f"{name} names no format: give --format, or a path in {', '.join(_SUFFIXES)}")
+        raise UsageProblem(
+            f"{name} names no format: give --format, or a path that ends in {', '.join(_SUFFIXES)}; "
+            "csv and json also with .gz"
+        )
     return found
 
 
@@ -80,13 +88,23 @@ def open_output(place: str | None) -> Iterator[BinaryIO]:
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(draft, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
-            with os.fdopen(descriptor, "wb") as stream:
-                yield stream
+            with os.fdopen(descriptor, "wb") as stream, _compressed(stream, Path(place)) as written:
+                yield written
             os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft)
         raise
+
+
+@contextlib.contextmanager
+def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    if path.suffix.lower() != ".gz":
+        yield stream
+        return
+    # Without a name and a time of day, the same rows are the same file.
+    with gzip.GzipFile("", "wb", 6, stream, mtime=0) as written:
+        yield cast(BinaryIO, written)
 
 
 @contextlib.contextmanager

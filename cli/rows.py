@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from structable.spi import RecordNotFoundError, Row, StructuredTable, TableSpecification, Value
+from structable.spi import Range, RecordNotFoundError, Row, StructuredTable, TableSpecification, Value
 
-from .arguments import Table, Url, open_store
+from .arguments import Access, Table, Url, open_store
+from .confirmation import DryRun, Yes, confirm
 from .display import print_table
 from .errors import UsageProblem
 from .json_rows import row_from_json, row_to_json
@@ -86,7 +87,7 @@ def put(
     ] = PutMode.UPSERT,
 ) -> None:
     """Write one row."""
-    with open_store(url) as storage:
+    with open_store(url, Access.WRITE) as storage:
         spec = storage.admin.get_specification(table)
         values = _row(spec, assignments or (), null or ()) if row is None else _json_row(spec, row, assignments, null)
         _write(storage.table(table), values, mode)
@@ -155,7 +156,9 @@ def delete(
     above: Above = None,
     at_most: AtMost = None,
     below: Below = None,
-    all_rows: Annotated[bool, typer.Option("--all", help="All rows of the table.")] = False,
+    all_rows: Annotated[bool, typer.Option("--all", help="All rows of the table; asks, or wants --yes.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
     """Delete the row of a key, or all rows that the options select, in one transaction.
 
@@ -164,12 +167,22 @@ def delete(
     options = any((where is not None, prefix, at_least, above, at_most, below))
     if bool(key) + options + all_rows != 1:
         raise UsageProblem("delete needs a key, or options that select rows, or --all, and one of these only")
-    with open_store(url) as storage:
+    with open_store(url, Access.READ if dry_run else Access.WRITE) as storage:
         spec = storage.admin.get_specification(table)
+        view = storage.table(table)
         if key:
-            storage.table(table).delete(parse_key(spec, key))
+            values = parse_key(spec, key)
+            if dry_run:
+                typer.echo(f"{view.count([Range.prefix(values)])} would be deleted", err=True)
+            else:
+                view.delete(values)
             return
         range_, filter_ = selected(
             spec, where, prefix=prefix, at_least=at_least, above=above, at_most=at_most, below=below
         )
-        typer.echo(storage.table(table).delete_all(range_, filter_))
+        if dry_run:
+            typer.echo(f"{view.count([range_], filter_):,} rows would be deleted", err=True)
+            return
+        if all_rows:
+            confirm(storage, table, "empty", yes=yes)
+        typer.echo(view.delete_all(range_, filter_))

@@ -58,7 +58,7 @@ def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
     """
     if len(texts) != len(spec.primary_key):
         wanted = " ".join(field.name.upper() for field in spec.key_fields)
-        raise UsageProblem(f"the key of table '{spec.name}' is {wanted}; {len(texts)} values are given")
+        raise UsageProblem(f"the key of table '{spec.name}' is {wanted}; {len(texts)} given")
     return _key_values(spec, texts, "the key")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from io import IOBase
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NoReturn, Self, cast
@@ -21,9 +23,8 @@ from structable.spi.values import check_row
 from .errors import UsageProblem
 from .json_rows import row_from_json
 from .output import format_of
-from .type_casts import cast_batch
 
-__all__ = ["Source", "open_source"]
+__all__ = ["Source", "TextSource", "open_source"]
 
 _BATCH_ROWS = 4096
 _BATCH_BYTES = 16 * 1024 * 1024
@@ -45,7 +46,7 @@ class Source(ABC):
     def __init__(self, spec: TableSpecification, place: str, stream: BinaryIO) -> None:
         self._spec = spec
         self._place = place
-        self._stream = stream
+        self._stored = self._stream = stream
         self._rows = 0
         self._last: tuple[int, pa.RecordBatch] | None = None
         self.name = "standard input" if place == "-" else place
@@ -57,7 +58,7 @@ class Source(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._place != "-":
-            self._stream.close()
+            self._stored.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of a bounded size.
@@ -67,13 +68,19 @@ class Source(ABC):
         UsageProblem
             If the file is not what its format says, or a value does not fit its field; with the line or the row.
         """
-        for batch in self._read():
+        for batch in self._whole():
             rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
             for start in range(0, batch.num_rows, rows):
                 converted = self._converted(batch.slice(start, rows))
                 self._last = self._rows, converted
                 yield converted
                 self._rows += converted.num_rows
+
+    def _whole(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._read()
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self._malformed(f"its gzip compression is cut or damaged: {error}")
 
     @abstractmethod
     def _read(self) -> Iterator[pa.RecordBatch]:
@@ -86,8 +93,8 @@ class Source(ABC):
     def fraction(self) -> float | None:
         """The part of the file that has been read, 0 to 1; None where its size is not known."""
         try:
-            size = os.fstat(self._stream.fileno()).st_size
-            return self._stream.tell() / size if size else None
+            size = os.fstat(self._stored.fileno()).st_size
+            return self._stored.tell() / size if size else None
         except (OSError, ValueError):
             return None
 
@@ -135,6 +142,7 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
     UsageProblem
         If it cannot be read, or its format is not known.
     """
+    from .arrow_sources import ArrowSource, ParquetSource
     from .csv_source import CsvSource
 
     kind = format_of(place, format_)
@@ -147,13 +155,24 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
     sources: dict[str, Callable[[TableSpecification, str, BinaryIO], Source]] = {
         "csv": CsvSource,
         "json": _JsonSource,
-        "arrow": _ArrowSource,
-        "parquet": _ParquetSource,
+        "arrow": ArrowSource,
+        "parquet": ParquetSource,
     }
     return sources[kind](spec, place, stream)
 
 
-class _JsonSource(Source):
+class TextSource(Source):
+    """A file of text, which may be compressed by gzip: neither CSV nor JSON begins as gzip does."""
+
+    def __init__(self, spec: TableSpecification, place: str, stream: BinaryIO) -> None:
+        super().__init__(spec, place, stream)
+        ahead = stream if isinstance(stream, BufferedReader) else BufferedReader(cast(RawIOBase, stream))
+        self._stream = cast(BinaryIO, ahead)
+        if ahead.peek(2)[:2] == b"\x1f\x8b":
+            self._stream = cast(BinaryIO, gzip.GzipFile(fileobj=ahead))
+
+
+class _JsonSource(TextSource):
     _lines: list[int]
     _first = 0
 
@@ -200,56 +219,3 @@ class _JsonSource(Source):
 
     def _wrong(self, number: int, reason: str) -> NoReturn:
         raise UsageProblem(f"{self.name}, line {number}: {reason}")
-
-
-class _TypedSource(Source):
-    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        try:
-            return cast_batch(self._spec, batch)
-        except InvalidFieldError as error:
-            self._malformed(error)
-        except pa.ArrowInvalid as error:
-            self._malformed(f"rows {self._rows + 1:,} to {self._rows + batch.num_rows:,}: {error}")
-
-
-class _ArrowSource(_TypedSource):
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        try:
-            if self._is_file_format():
-                reader = pa.ipc.open_file(cast(IOBase, self._stream))
-                for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number)
-            else:
-                yield from pa.ipc.open_stream(cast(IOBase, self._stream))
-        except (pa.ArrowException, OSError) as error:
-            self._malformed(f"is not Arrow's IPC format, or is damaged: {error}")
-
-    def _is_file_format(self) -> bool:
-        # The file format needs a file to jump in; what cannot be rewound can only be a stream.
-        if not self._stream.seekable():
-            return False
-        magic = self._stream.read(6)
-        self._stream.seek(0)
-        return magic == b"ARROW1"
-
-
-class _ParquetSource(_TypedSource):
-    _fraction = 0.0
-
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
-
-        try:
-            file = pq.ParquetFile(self._stream)
-            done = 0
-            for batch in file.iter_batches(_BATCH_ROWS):
-                done += batch.num_rows
-                self._fraction = done / file.metadata.num_rows
-                yield batch
-        except (pa.ArrowException, OSError) as error:
-            self._malformed(f"is not a Parquet file, or is damaged: {error}")
-
-    @property
-    def fraction(self) -> float | None:
-        """The part of the rows that has been read."""
-        return self._fraction

@@ -9,7 +9,12 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from structable.spi import TableSpecification, specification_from_document, specification_to_document
+from structable.spi import (
+    InvalidSpecificationError,
+    TableSpecification,
+    specification_from_document,
+    specification_to_document,
+)
 
 from .errors import UsageProblem
 
@@ -29,9 +34,7 @@ def read_specification(place: str) -> TableSpecification:
     Raises
     ------
     UsageProblem
-        If the file cannot be read, or is not TOML or JSON; with the line.
-    InvalidSpecificationError
-        If what it says breaks a rule of specifications.
+        If the file cannot be read, or is not TOML or JSON, with the line, or breaks a rule of specifications.
     """
     name = "standard input" if place == "-" else place
     try:
@@ -57,7 +60,10 @@ def read_specification(place: str) -> TableSpecification:
         raise UsageProblem(f"{name}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageProblem(f"{name}: {error}") from error
-    return specification_from_document(document)
+    try:
+        return specification_from_document(document)
+    except InvalidSpecificationError as error:
+        raise UsageProblem(f"{name}: {error}") from error
 
 
 def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
-import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from structable.spi import TableNotFoundError, installed_backends
+from structable.spi import (
+    BackendNotFoundError,
+    Option,
+    SchemaChange,
+    Storage,
+    StoreNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSpecification,
+    installed_backends,
+    plan_schema_change,
+)
 
-from .arguments import Table, Url, open_store
+from .arguments import Access, Table, Url, open_store
+from .confirmation import DryRun, Yes, confirm, table_in_words
 from .display import print_table
-from .errors import CommandError, UsageProblem
 from .specifications import read_specification, specification_text
 
 __all__ = ["DescriptionFormat", "ListFormat", "backends", "create", "describe", "drop", "tables"]
@@ -35,10 +47,21 @@ class DescriptionFormat(enum.StrEnum):
 
 
 def backends(
+    scheme: Annotated[
+        str | None, typer.Argument(metavar="SCHEME", help="Show this backend's options.", show_default=False)
+    ] = None,
     format_: Annotated[ListFormat, typer.Option("--format", help="How they are shown.")] = ListFormat.TABLE,
 ) -> None:
-    """List the installed backends with their URL schemes and options."""
+    """List the installed backends with their URL schemes, or the options of one with what they mean.
+
+    Options are given as parameters of the URL: scheme://place?option=value.
+    """
     found = installed_backends()
+    if scheme is not None:
+        scheme = scheme.partition("://")[0].lower()
+        found = [one for one in found if one.scheme == scheme]
+        if not found:
+            raise BackendNotFoundError(f"no backend for {scheme}:// is installed; 'structable backends' lists them")
     if format_ is ListFormat.JSON:
         for one in found:
             known = one.backend
@@ -51,14 +74,26 @@ def backends(
             }
             typer.echo(json.dumps(document))
         return
-    lines = []
+    lines = [
+        (f"{one.scheme}://", one.provider, one.backend.description if one.backend else one.problem) for one in found
+    ]
+    print_table(("scheme", "provider", "description"), lines)
+    if scheme is None:
+        typer.echo("\n'structable backends SCHEME' shows the options of one.", err=True)
+        return
     for one in found:
-        if one.backend is None:
-            lines.append((f"{one.scheme}://", one.provider, one.problem, ""))
-        else:
-            options = ", ".join(f"{option.name}={option.default}" for option in one.backend.options)
-            lines.append((f"{one.scheme}://", one.provider, one.backend.description, options))
-    print_table(("scheme", "provider", "description", "options"), lines)
+        if one.backend is not None:
+            typer.echo()
+            print_table(
+                ("option", "default", "meaning"),
+                [(option.name, _default(option), option.description) for option in one.backend.options],
+            )
+
+
+def _default(option: Option) -> str:
+    if isinstance(option.default, bool):
+        return str(option.default).lower()
+    return str(option.default) or "-"
 
 
 def tables(url: Url) -> None:
@@ -99,6 +134,7 @@ def create(
     update: Annotated[
         bool, typer.Option("--update", help="Change a table that exists: new fields, new indexes, wider types.")
     ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Create a table from a specification file.
 
@@ -106,36 +142,66 @@ def create(
     differences.
     """
     spec = read_specification(specification)
-    with open_store(url) as storage:
-        if update:
+    with _store_for(url, dry_run) as storage:
+        existing = _existing(storage, spec.name) if storage is not None else None
+        if existing is None:
+            if storage is not None and not dry_run:
+                storage.admin.create(spec)
+            typer.echo(f"table {spec.name} {'would be' if dry_run else 'is'} created", err=True)
+            return
+        if not update:
+            raise TableAlreadyExistsError(spec.name)
+        changes = _changes(plan_schema_change(existing, spec))
+        if storage is not None and not dry_run:
             storage.admin.create_or_update(spec)
-        else:
-            storage.admin.create(spec)
-    typer.echo(f"table {spec.name} is {'up to date' if update else 'created'}", err=True)
+    if not changes:
+        typer.echo(f"table {spec.name}: nothing to change", err=True)
+    for change in changes:
+        typer.echo(f"table {spec.name}{' would change' if dry_run else ''}: {change}", err=True)
 
 
-def drop(
-    url: Url,
-    table: Table,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal.")] = False,
-) -> None:
-    """Remove a table with all its rows."""
-    with open_store(url) as storage:
+@contextlib.contextmanager
+def _store_for(url: str, dry_run: bool) -> Iterator[Storage | None]:
+    """Open the store to create tables in; None for one that is missing where nothing may be made."""
+    try:
+        storage = open_store(url, Access.READ if dry_run else Access.CREATE)
+    except StoreNotFoundError:
+        if not dry_run:
+            raise
+        yield None
+        return
+    with storage:
+        yield storage
+
+
+def _existing(storage: Storage, table: str) -> TableSpecification | None:
+    try:
+        return storage.admin.get_specification(table)
+    except TableNotFoundError:
+        return None
+
+
+def _changes(change: SchemaChange) -> list[str]:
+    before = change.before
+    return [
+        *(f"field {field.name} is added, {field.type_text}" for field in change.added_fields),
+        *(
+            f"field {field.name} is widened from {before.field(field.name).type_text} to {field.type_text}"
+            for field in change.widened_fields
+        ),
+        *(f"index on {name} is added" for name in change.added_indexes),
+    ]
+
+
+def drop(url: Url, table: Table, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Remove a table with all its rows; asks, or wants --yes."""
+    with open_store(url, Access.READ if dry_run else Access.WRITE) as storage:
         # The contract's drop says nothing of an absent table; a person who mistyped the name wants to know.
         if not storage.admin.exists(table):
             raise TableNotFoundError(table)
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageProblem(f"dropping table '{table}' needs --yes where there is no terminal to ask on")
-            if not _confirmed(f"Drop table {table} with all its rows? [y/N] "):
-                raise CommandError(f"table '{table}' is kept")
+        if dry_run:
+            typer.echo(f"{table_in_words(storage, table)} would be dropped", err=True)
+            return
+        confirm(storage, table, "drop", yes=yes)
         storage.admin.drop(table)
     typer.echo(f"table {table} is dropped", err=True)
-
-
-def _confirmed(question: str) -> bool:
-    typer.echo(question, nl=False, err=True)
-    answer = sys.stdin.readline()
-    if not answer.endswith("\n"):
-        typer.echo(err=True)
-    return answer.strip().lower() in ("y", "yes")

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structable.spi import (
-    CommitOutcomeUnknownError,
-    Filter,
-    InvalidFieldError,
-    Range,
-    Storage,
-    StructableError,
-    UnsupportedOperationError,
-    WriteJob,
-    WriteMode,
-)
-from structable.spi.runner import retry
+from structable.spi import CommitOutcomeUnknownError, InvalidFieldError, WriteMode
 
-from .arguments import Table, Url, open_store
-from .errors import CommandError
+from .arguments import Access, Table, Url, open_store
+from .confirmation import confirm
+from .errors import CommandError, UsageProblem
+from .jobs import commit, write_job
+from .key_count import KeyCount
 from .output import format_of, open_output, open_writer
-from .scans import chunks
+from .progress import Advance, progress
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, selected
+from .snapshots import snapshot_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .sources import Source
-
 __all__ = ["FileFormat", "export_rows", "import_rows"]
-
-_SPLITS = 32
 
 
 class FileFormat(enum.StrEnum):
@@ -64,56 +52,83 @@ def import_rows(
     ],
     format_: _Format = None,
     mode: Annotated[WriteMode, typer.Option(help="What happens to each row.")] = WriteMode.UPSERT,
+    expect_rows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ROWS", help="How many rows the file has; with any other number nothing is written.", min=0
+        ),
+    ] = None,
     job_id: Annotated[
         str | None,
         typer.Option(
             metavar="ID", help="Names the job: one that was committed does nothing the second time, for 7 days."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check the whole file as the store would, and write nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
+    ] = False,
 ) -> None:
     """Write the rows of a CSV, JSON lines, Arrow or Parquet file, all of them or none.
 
     Columns are matched to fields by name. The delete mode takes a file of key columns, overwrite replaces the whole
-    table.
+    table, and asks.
     """
     from .sources import open_source
 
-    with open_store(url) as storage:
+    with open_store(url, Access.WRITE) as storage:
         spec = storage.admin.get_specification(table)
+        if mode is WriteMode.OVERWRITE and not dry_run:
+            confirm(storage, table, "overwrite", yes=yes)
+        # A trial is a job that is staged, with all of the store's checks, and then aborted: never one of the user's.
+        name = job_id if job_id and not dry_run else f"structable-import-{uuid.uuid4()}"
         with open_source(spec, file, format_.value if format_ else None) as source:
-            name = job_id or f"structable-import-{uuid.uuid4()}"
-            try:
-                job = storage.begin_write(table, mode=mode, job_id=name)
-            except ValueError as error:
-                raise CommandError(str(error)) from error
-            try:
-                with _progress(f"import {table}") as advance:
-                    rows = _write(storage, job, source, advance)
-            except CommitOutcomeUnknownError as error:
-                raise CommandError(f"{error}; run the same import with --job-id {name} to be sure") from error
-            except BaseException:
-                # A name of the user's own stays usable: the next attempt goes on under it. Nobody knows ours.
-                if job_id is None:
-                    with contextlib.suppress(StructableError):  # the first error counts; dead jobs are swept
-                        storage.abort_write(job)
-                raise
-    typer.echo(f"{rows:,} rows of {source.name} are in table {table} (job {name})", err=True)
+            keys = KeyCount(spec)
+
+            def batches(advance: Advance) -> Iterator[pa.RecordBatch]:
+                for batch in source.batches():
+                    yield batch
+                    keys.add(batch)
+                    advance(source.fraction, keys.rows)
+                if expect_rows is not None and keys.rows != expect_rows:
+                    raise UsageProblem(
+                        f"{source.name} has {keys.rows:,} rows, --expect-rows says {expect_rows:,}; nothing was written"
+                    )
+
+            with write_job(storage, table, mode, name, keep=job_id is not None and not dry_run) as job:
+                if job.committed:
+                    typer.echo(f"job {name} was already committed; nothing was done", err=True)
+                    return
+                try:
+                    with progress(f"import {table}") as advance:
+                        staged = storage.stage(job, 0, 0, batches(advance))
+                        done = dry_run or commit(storage, job, [staged])
+                except InvalidFieldError as error:
+                    raise source.locate(error) from error
+                except CommitOutcomeUnknownError as error:
+                    raise CommandError(f"{error}; run the same import with --job-id {name} to be sure") from error
+                if dry_run:
+                    storage.abort_write(job)
+    if dry_run:
+        typer.echo(f"{_counted(keys)} of {source.name} fit table {table}; nothing was written", err=True)
+    elif done:
+        typer.echo(
+            f"{_counted(keys)} of {source.name} {_FATES.get(mode, 'are')} in table {table} (job {name})", err=True
+        )
+    else:
+        typer.echo(f"job {name} was already committed; nothing was done", err=True)
 
 
-def _write(storage: Storage, job: WriteJob, source: Source, advance: Callable[[float | None, int], None]) -> int:
-    def batches() -> Iterator[pa.RecordBatch]:
-        rows = 0
-        for batch in source.batches():
-            yield batch
-            rows += batch.num_rows
-            advance(source.fraction, rows)
+def _counted(keys: KeyCount) -> str:
+    """Return the number of rows, and of their keys where that is another one."""
+    different = keys.different()
+    rows = "1 row" if keys.rows == 1 else f"{keys.rows:,} rows"
+    return rows if different in (None, keys.rows) else f"{rows} ({different:,} different keys)"
 
-    try:
-        staged = storage.stage(job, 0, 0, batches())
-    except InvalidFieldError as error:
-        raise source.locate(error) from error
-    retry(storage, lambda: storage.commit_write(job, [staged]))
-    return staged.rows
+
+_FATES = {WriteMode.DELETE: "are no longer", WriteMode.OVERWRITE: "are all that is"}
 
 
 def export_rows(
@@ -150,68 +165,13 @@ def export_rows(
         with (
             open_output(file) as stream,
             open_writer(form, stream, file, spec, names) as writer,
-            _progress(f"export {table}") as advance,
+            progress(f"export {table}") as advance,
         ):
-            for fraction, batch in _batches(storage, table, range_, filter_, names, unordered=unordered):
-                writer.write(batch)
-                rows += batch.num_rows
-                advance(fraction, rows)
+            found = snapshot_batches(storage, table, names, range_=range_, where=filter_, unordered=unordered)
+            with contextlib.closing(found):
+                for fraction, batch in found:
+                    writer.write(batch)
+                    rows += batch.num_rows
+                    advance(fraction, rows)
+                advance(1.0, rows)
     typer.echo(f"{rows:,} rows of table {table} are in {'standard output' if file == '-' else file}", err=True)
-
-
-def _batches(
-    storage: Storage, table: str, range_: Range, where: Filter | None, columns: list[str], *, unordered: bool
-) -> Iterator[tuple[float | None, pa.RecordBatch]]:
-    """Yield the rows of one snapshot, each batch with the part that is done, where that is known."""
-    try:
-        plan = storage.plan_scan(table, range=range_, where=where, columns=columns, splits=_SPLITS)
-    except UnsupportedOperationError:
-        plan = None  # a store of one process only; its scan is a snapshot just as well
-    if plan is not None:
-        with plan:
-            if plan.ordered or unordered:
-                for number, split in enumerate(plan.splits):
-                    for batch in storage.read_split(split):
-                        yield number / len(plan.splits), batch
-                return
-    yield from ((None, batch) for batch in _scanned(storage, table, range_, where, columns))
-
-
-def _scanned(
-    storage: Storage, table: str, range_: Range, where: Filter | None, columns: list[str]
-) -> Iterator[pa.RecordBatch]:
-    from structable.spi.arrow import rows_to_batches
-
-    view = storage.table(table)
-    with view.scan(range_, where=where, columns=columns) as rows:
-        for chunk in chunks(rows):
-            yield from rows_to_batches(view.specification, chunk, columns)
-
-
-@contextlib.contextmanager
-def _progress(description: str) -> Iterator[Callable[[float | None, int], None]]:
-    """A progress bar where standard error is a terminal; what is yielded takes the part that is done, and the rows."""
-    if not sys.stderr.isatty():
-        yield lambda fraction, rows: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[rows]:,} rows"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as progress:
-        task = progress.add_task(description, total=None, rows=0)
-
-        def advance(fraction: float | None, rows: int) -> None:
-            if fraction is None:
-                progress.update(task, rows=rows)
-            else:
-                progress.update(task, total=1.0, completed=fraction, rows=rows)
-
-        yield advance

@@ -10,7 +10,7 @@ except ModuleNotFoundError as missing:
         "the Spark bridge needs PySpark, which is not installed: pip install 'structable[spark]'", name=missing.name
     ) from None
 
-from .options import DEFAULT_LEASE_SECONDS
+from .options import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS
 from .registration import register
 
-__all__ = ["DEFAULT_LEASE_SECONDS", "register"]
+__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "register"]

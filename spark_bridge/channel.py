@@ -7,6 +7,7 @@ unpickled from a stranger.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import socket
 import struct
 import threading
@@ -15,12 +16,15 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import TypeAlias
 
-__all__ = ["Address", "Channel", "Door", "open_channel"]
+from structable.spi import UnsupportedOperationError
+
+__all__ = ["Address", "Channel", "Door", "open_channel", "receive", "send"]
 
 Address: TypeAlias = tuple[str, int]
 Channel: TypeAlias = "Connection[object, object]"
 
 _HANDSHAKE_SECONDS = 10
+_MOST_BYTES = 2**31 - 1
 
 
 class Door:
@@ -99,6 +103,37 @@ def open_channel(address: Address, secret: bytes) -> Channel:
         raise
     _limit_receiving_of(connection, 0)
     return connection
+
+
+def send(channel: Channel, message: object) -> None:
+    """Send any picklable object.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If it takes 2 GiB or more; then nothing was sent.
+    OSError
+        If the other side has ended.
+    """
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    if len(data) > _MOST_BYTES:
+        raise UnsupportedOperationError(
+            f"a message of {len(data):,} bytes between Spark's processes and the keeper of snapshots; at most "
+            f"{_MOST_BYTES:,} can be sent. It holds the conditions of a query, or the list of what its tasks staged: "
+            "use a join instead of long lists of values, and fewer partitions"
+        )
+    channel.send_bytes(data)
+
+
+def receive(channel: Channel) -> object:
+    """Return what the other side sent, which must be trusted, as it is unpickled.
+
+    Raises
+    ------
+    OSError, EOFError
+        If the other side has ended, also in the middle of a message.
+    """
+    return pickle.loads(channel.recv_bytes(_MOST_BYTES))
 
 
 def _set_up(connected: socket.socket) -> None:

@@ -2,7 +2,8 @@
 
 Spark plans a read in a Python process that it ends when it likes, and tells nobody when a query is over. So that
 process asks the keeper to plan, and the keeper holds the plan for as long as somebody reads it, and for the length of a
-lease afterwards. A reader holds a connection to the keeper while it reads; whatever ends the reader ends that too.
+lease afterwards, which ends early when the query has ended. A reader holds a connection to the keeper while it reads;
+the end of the reader ends that too.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from structable.spi import (
     CommitOutcomeUnknownError,
+    CommitResult,
     Filter,
-    ScanPlan,
     StagedWrite,
+    Storage,
     StorageUnavailableError,
     StructableError,
     TableSpecification,
     TransactionConflictError,
+    UnsupportedOperationError,
     WriteJob,
 )
 
-from .channel import Channel, Door
+from .channel import Channel, Door, receive, send
+from .held_plans import Executions, HeldPlan, Reader
 from .keeper_client import HELD, KeeperClient, PlannedScan
 from .options import ReadOptions, StoreAddress, WriteOptions
 from .stores import OpenStores
@@ -49,19 +52,6 @@ _IDLE_STORE_SECONDS = 60.0
 _COMMIT_SECONDS = 60.0
 # Of the 32 places that a connection has for plans, transactions and scans, this many are for plans.
 _PLANS_PER_LANE = 24
-# A plan so young may be about to be read for the first time.
-_YOUNG_SECONDS = 60.0
-
-
-@dataclass(slots=True, eq=False)
-class _HeldPlan:
-    plan: ScanPlan
-    store: StoreAddress
-    lane: int
-    lease: float
-    idle_since: float
-    readers: int = 0
-    was_read: bool = False
 
 
 class Keeper:
@@ -73,6 +63,8 @@ class Keeper:
         Returns the number of splits where a read does not give it.
     running : callable
         Tells whether the application still runs; when it does not, the keeper closes itself.
+    executions : Executions
+        Tells which of its queries run.
     bind, host : str
         The address to listen on for executors, and the name by which they reach it.
     """
@@ -81,13 +73,15 @@ class Keeper:
         self,
         parallelism: Callable[[], int],
         running: Callable[[], bool],
+        executions: Executions,
         bind: str = "127.0.0.1",
         host: str = "127.0.0.1",
     ) -> None:
         self._parallelism = parallelism
         self._running = running
+        self._executions = executions
         self._lock = threading.Lock()
-        self._plans: dict[str, _HeldPlan] = {}
+        self._plans: dict[str, HeldPlan] = {}
         self._stores = OpenStores(_IDLE_STORE_SECONDS)
         self._closed = threading.Event()
         self._process = os.getpid()
@@ -133,41 +127,54 @@ class Keeper:
 
     def _serve_planner(self, channel: Channel) -> None:
         try:
-            operation, arguments = cast(tuple[str, tuple[object, ...]], channel.recv())
+            operation, arguments = cast(tuple[str, tuple[object, ...]], receive(channel))
             answer: tuple[bool, object] = True, self._operations[operation](*arguments)
         except EOFError:
             return  # the asker ended before it asked
         except Exception as error:  # it is the asker's
             answer = False, _portable(error)
         with contextlib.suppress(OSError):  # the asker ended; a plan made for it has its lease
-            channel.send(answer)
+            try:
+                send(channel, answer)
+            except UnsupportedOperationError as error:
+                send(channel, (False, error))
 
     def _serve_reader(self, channel: Channel) -> None:
         # Only text is read from executors, which may be elsewhere: never a pickle.
         try:
-            plan_id = channel.recv_bytes(maxlength=100).decode("ascii", "replace")
+            plan_id, _, text = channel.recv_bytes(maxlength=100).decode("ascii", "replace").partition(" ")
+            reader = Reader.from_text(text)
         except (OSError, EOFError):
             return  # no reader's message, or its process has ended
+        except ValueError:
+            plan_id, reader = "", Reader(0, None, 0)
         with self._lock:
             held = self._plans.get(plan_id)
-            if held is not None and held.readers == 0 and _expired(held, time.monotonic()):
+            if held is not None and held.expired(time.monotonic()):
                 held = None
             if held is not None:
-                held.readers += 1
-                held.was_read = True
-        with contextlib.suppress(OSError):  # it is gone: the reader's way to say that it has finished
-            channel.send_bytes(b"ended" if held is None else HELD)
-            channel.poll(None)  # until the reader closes its end, or its process ends
-        if held is not None:
-            with self._lock:
-                held.readers -= 1
-                held.idle_since = time.monotonic()
+                held.admit()
+        try:
+            if held is not None:
+                # Asked before it reads, when its query cannot have ended by that.
+                late = reader.execution is None or not self._executions.runs(reader.execution)
+                with self._lock:
+                    held.note(reader, late=late)
+            with contextlib.suppress(OSError):  # it is gone: the reader's way to say that it has finished
+                channel.send_bytes(b"ended" if held is None else HELD)
+                channel.poll(None)  # until the reader closes its end, or its process ends
+        finally:
+            if held is not None:
+                with self._lock:
+                    held.leave(reader)
 
     def _describe(self, store: StoreAddress, table: str) -> TableSpecification:
         with self._stores.using(store) as storage:
             return storage.admin.get_specification(table)
 
-    def _plan(self, options: ReadOptions, columns: tuple[str, ...], where: Filter | None) -> PlannedScan:
+    def _plan(
+        self, options: ReadOptions, columns: tuple[str, ...], where: Filter | None, execution: int | None
+    ) -> PlannedScan:
         lane = self._lane(options.store)
         splits = options.splits or max(1, self._parallelism())
         plan_id = uuid.uuid4().hex
@@ -175,7 +182,7 @@ class Keeper:
             plan = storage.plan_scan(options.table, where=where, columns=columns, splits=splits)
             self._stores.retain(options.store, lane)
             with self._lock:
-                self._plans[plan_id] = _HeldPlan(plan, options.store, lane, options.lease, time.monotonic())
+                self._plans[plan_id] = HeldPlan(plan, options, lane, execution)
         return PlannedScan(plan_id, plan.splits)
 
     def _begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
@@ -185,55 +192,56 @@ class Keeper:
         self._stores.retain(options.store)
         return job
 
-    def _commit_write(self, store: StoreAddress, job: WriteJob, staged: list[StagedWrite]) -> None:
-        deadline = time.monotonic() + _COMMIT_SECONDS
-        pause = 0.01
+    def _commit_write(self, store: StoreAddress, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
         with self._stores.using(store) as storage:
-            while True:
-                try:
-                    storage.commit_write(job, staged)
-                    break
-                except (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError):
-                    # A job that was committed is not committed again, so that even an unknown outcome is safe to retry.
-                    if time.monotonic() + pause > deadline:
-                        raise
-                time.sleep(random.uniform(0.0, pause))
-                pause = min(pause * 2, 2.0)
+            result, tries = _commit(storage, job, staged)
         self._stores.release(store)
+        if not result and tries == 1:
+            _log.warning(
+                "table %r: the job %r (option jobId) had been committed before; nothing was written",
+                job.table,
+                job.job_id,
+            )
+        return result
 
     def _abort_write(self, store: StoreAddress, job: WriteJob) -> None:
         try:
             with self._stores.using(store) as storage:
+                _warn_if_committed(storage, job)
                 storage.abort_write(job)
         finally:
             self._stores.release(store)
 
-    def _leave_write(self, store: StoreAddress) -> None:
-        self._stores.release(store)
+    def _leave_write(self, store: StoreAddress, job: WriteJob) -> None:
+        try:
+            with self._stores.using(store) as storage:
+                _warn_if_committed(storage, job)
+        finally:
+            self._stores.release(store)
 
     def _lane(self, store: StoreAddress) -> int:
         """Return a connection with room for a plan.
 
-        When one is full, the snapshot is given up that has been idle for longest; where all may be needed, as in a
-        query of many scans, there will be another connection.
+        When one is full, the snapshot is given up that has been idle for longest, of ended queries first; where all may
+        be needed, as in a query of many scans, there will be another connection.
         """
         now = time.monotonic()
         with self._lock:
-            plans = [(held.idle_since, plan_id) for plan_id, held in self._plans.items() if held.store == store]
-            idle = [entry for entry in plans if _dispensable(self._plans[entry[1]], now)]
+            plans = {plan_id: held for plan_id, held in self._plans.items() if held.options.store == store}
+            idle = [plan_id for plan_id, held in plans.items() if held.dispensable(now)]
             if len(plans) >= _PLANS_PER_LANE and idle:
-                given_up = self._plans.pop(min(idle)[1])
+                given_up = self._plans.pop(min(idle, key=lambda plan_id: plans[plan_id].need()))
             else:
-                used = Counter(held.lane for held in self._plans.values() if held.store == store)
+                used = Counter(held.lane for held in plans.values())
                 return next(lane for lane in itertools.count() if used[lane] < _PLANS_PER_LANE)
         self._give_up(given_up)
         return given_up.lane
 
-    def _give_up(self, held: _HeldPlan) -> None:
+    def _give_up(self, held: HeldPlan) -> None:
         try:
             held.plan.close()
         finally:
-            self._stores.release(held.store, held.lane)
+            self._stores.release(held.options.store, held.lane)
 
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_SECONDS):
@@ -247,20 +255,50 @@ class Keeper:
                 _log.exception("a snapshot or a connection could not be closed")
 
     def _expire(self) -> None:
+        with self._lock:
+            plans = list(self._plans.values())
+        for held in plans:
+            visits = held.visits
+            over = held.is_over(self._executions)
+            with self._lock:
+                if held.visits == visits:
+                    held.mark(over=over)
         now = time.monotonic()
         with self._lock:
-            ended = [plan_id for plan_id, held in self._plans.items() if held.readers == 0 and _expired(held, now)]
-            plans = [self._plans.pop(plan_id) for plan_id in ended]
-        for held in plans:
+            ended = [plan_id for plan_id, held in self._plans.items() if held.expired(now)]
+            expired = [self._plans.pop(plan_id) for plan_id in ended]
+        for held in expired:
             self._give_up(held)
 
 
-def _dispensable(held: _HeldPlan, now: float) -> bool:
-    return held.readers == 0 and (held.was_read or now - held.idle_since > _YOUNG_SECONDS)
+def _commit(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> tuple[CommitResult, int]:
+    """Commit a job, again where that may help, and return in how many tries."""
+    deadline = time.monotonic() + _COMMIT_SECONDS
+    pause = 0.01
+    for tries in itertools.count(1):
+        try:
+            return storage.commit_write(job, staged), tries
+        except (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError):
+            # A job that was committed is not committed again, so that even an unknown outcome is safe to retry.
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(random.uniform(0.0, pause))
+        pause = min(pause * 2, 2.0)
+    raise AssertionError("the count has no end")
 
 
-def _expired(held: _HeldPlan, now: float) -> bool:
-    return now - held.idle_since > held.lease
+def _warn_if_committed(storage: Storage, job: WriteJob) -> None:
+    """Log that a job is committed which Spark takes for failed: the process died before it reported the commit."""
+    try:
+        committed = storage.begin_write(job.table, mode=job.mode, job_id=job.job_id).committed
+    except StructableError:
+        return  # what ended the job may be the reason, and comes out by itself
+    if committed and not job.committed:
+        _log.warning(
+            "table %r: the job %r was committed and its rows are visible, although Spark reports a failure",
+            job.table,
+            job.job_id,
+        )
 
 
 def _portable(error: Exception) -> Exception:

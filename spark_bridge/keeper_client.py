@@ -10,6 +10,7 @@ from multiprocessing import AuthenticationError
 from typing import cast
 
 from structable.spi import (
+    CommitResult,
     Filter,
     ScanSplit,
     StagedWrite,
@@ -19,7 +20,8 @@ from structable.spi import (
     WriteJob,
 )
 
-from .channel import Address, open_channel
+from .channel import Address, open_channel, receive, send
+from .held_plans import Reader
 from .options import ReadOptions, StoreAddress, WriteOptions
 
 __all__ = ["HELD", "KeeperClient", "PlannedScan"]
@@ -73,34 +75,42 @@ class KeeperClient:
         """
         return cast(TableSpecification, self._ask("describe", store, table))
 
-    def plan(self, options: ReadOptions, columns: Sequence[str], where: Filter | None) -> PlannedScan:
+    def plan(
+        self, options: ReadOptions, columns: Sequence[str], where: Filter | None, execution: int | None = None
+    ) -> PlannedScan:
         """Take a snapshot, which the keeper holds until nobody has read it for `options.lease` seconds.
+
+        When the execution has ended, and others whose tasks have read it meanwhile, it is held for `options.grace`
+        seconds more, renewed by reading.
 
         Raises
         ------
         StructableError
             As `Storage.plan_scan` does.
         """
-        return cast(PlannedScan, self._ask("plan", options, tuple(columns), where))
+        return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution))
 
     def begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
         """Begin a write job, as `Storage.begin_write` does."""
         return cast(WriteJob, self._ask("begin_write", options, job_id))
 
-    def commit_write(self, store: StoreAddress, job: WriteJob, staged: Sequence[StagedWrite]) -> None:
-        """Commit a write job, again where that may help."""
-        self._ask("commit_write", store, job, list(staged))
+    def commit_write(self, store: StoreAddress, job: WriteJob, staged: Sequence[StagedWrite]) -> CommitResult:
+        """Commit a write job, again where that may help.
+
+        The driver's log says if that did nothing, since the job had been committed before.
+        """
+        return cast(CommitResult, self._ask("commit_write", store, job, list(staged)))
 
     def abort_write(self, store: StoreAddress, job: WriteJob) -> None:
         """Abort a write job, as `Storage.abort_write` does."""
         self._ask("abort_write", store, job)
 
-    def leave_write(self, store: StoreAddress) -> None:
+    def leave_write(self, store: StoreAddress, job: WriteJob) -> None:
         """Tell that a write job is over here, neither committed nor aborted."""
-        self._ask("leave_write", store)
+        self._ask("leave_write", store, job)
 
     @contextmanager
-    def holding(self, plan_id: str, table: str, lease: float) -> Iterator[None]:
+    def holding(self, plan_id: str, options: ReadOptions, reader: Reader) -> Iterator[None]:
         """Keep a plan's snapshot for the time of a `with` block, however long it takes.
 
         Raises
@@ -113,29 +123,31 @@ class KeeperClient:
         except (OSError, EOFError, AuthenticationError) as error:
             # Without the keeper the snapshot lasts as long as its lease at least, and the store knows when it is gone.
             _log.warning(
-                "table %r: the lease of a snapshot cannot be renewed at %s:%s: %r", table, *self.readers, error
+                "table %r: the lease of a snapshot cannot be renewed at %s:%s: %r", options.table, *self.readers, error
             )
             yield
             return
         with channel:
-            channel.send_bytes(plan_id.encode())
+            channel.send_bytes(f"{plan_id} {reader.to_text()}".encode())
             try:
                 held = channel.recv_bytes() == HELD
             except (OSError, EOFError):
                 held = False
             if not held:
                 raise TransactionClosedError(
-                    f"table {table!r}: the snapshot that this query was planned on is no longer kept; one that nobody "
-                    f"reads for {lease:g} seconds (option leaseSeconds) is given up, and the oldest if many are kept. "
-                    "Run the query anew, from load() or another transformation, to plan it on a new snapshot"
+                    f"table {options.table!r}: the snapshot that this query was planned on is no longer kept: its "
+                    f"query ended more than {options.grace:g} seconds ago (option graceSeconds), no task read it for "
+                    f"{options.lease:g} seconds (option leaseSeconds), or too many others are kept. To read the table "
+                    'as it is now, plan the query again by any transformation, as in df.select("*").collect(); to '
+                    "execute one plan again later, give load() a longer graceSeconds, or persist() the DataFrame"
                 )
             yield
 
     def _ask(self, operation: str, *arguments: object) -> object:
         try:
             with open_channel(self.planners, self.secret) as channel:
-                channel.send((operation, arguments))
-                done, answer = cast(tuple[bool, object], channel.recv())
+                send(channel, (operation, arguments))
+                done, answer = cast(tuple[bool, object], receive(channel))
         except (OSError, EOFError, AuthenticationError) as error:
             raise StorageUnavailableError(
                 f"the driver's keeper of snapshots does not answer ({error!r}); it ends with the application, "

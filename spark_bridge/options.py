@@ -6,17 +6,34 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from structable.spi import ScanSplit, Storage, WriteMode, connect, mask_url, read_split
+from structable.spi import (
+    ScanSplit,
+    Storage,
+    StorageUrl,
+    StoreNotFoundError,
+    WriteMode,
+    connect,
+    mask_url,
+    read_split,
+)
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["DEFAULT_LEASE_SECONDS", "ReadOptions", "StoreAddress", "WriteOptions"]
+__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "ReadOptions", "StoreAddress", "WriteOptions"]
 
 DEFAULT_LEASE_SECONDS = 600.0
+DEFAULT_GRACE_SECONDS = 15.0
 
 # Spark hands option names over in lower case, whatever the user wrote.
-_READ = {"url": "url", "table": "table", "columns": "columns", "splits": "splits", "leaseseconds": "leaseSeconds"}
+_READ = {
+    "url": "url",
+    "table": "table",
+    "columns": "columns",
+    "splits": "splits",
+    "leaseseconds": "leaseSeconds",
+    "graceseconds": "graceSeconds",
+}
 _WRITE = {"url": "url", "table": "table", "mode": "mode", "jobid": "jobId"}
 
 
@@ -36,7 +53,7 @@ class StoreAddress:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def connect(self) -> Storage:
-        """Connect to the store.
+        """Connect to the store, which must be there unless an option `create` says otherwise.
 
         Raises
         ------
@@ -45,8 +62,14 @@ class StoreAddress:
         StructableError
             As `structable.spi.connect` does.
         """
+        options: dict[str, object] = dict(self.options)
         try:
-            return connect(self.url, **dict(self.options))
+            if "create" not in StorageUrl.parse(self.url).parameters:
+                options.setdefault("create", False)  # the table must exist, so a store that does not is mistyped
+            return connect(self.url, **options)
+        except StoreNotFoundError as error:
+            reason = str(error).partition("; connect without")[0]
+            raise StoreNotFoundError(f"{reason}; Spark makes no store and no table") from None
         except ValueError as error:
             if not self.options:
                 raise
@@ -77,13 +100,16 @@ class ReadOptions:
         About how many partitions are wanted; Spark's default parallelism if None.
     lease : float
         Seconds for which a snapshot is kept that nobody reads.
+    grace : float
+        Seconds for which a snapshot is kept, at most, after its query has ended and its last read.
     """
 
     store: StoreAddress
     table: str
     columns: tuple[str, ...] | None
     splits: int | None
-    lease: float
+    lease: float = DEFAULT_LEASE_SECONDS
+    grace: float = DEFAULT_GRACE_SECONDS
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -95,13 +121,14 @@ class ReadOptions:
             For one that is missing, belongs to writes, or has a value that does not fit.
         """
         given = _take(options, _READ, _WRITE, "reading")
-        columns, splits, lease = given.get("columns"), given.get("splits"), given.get("leaseseconds")
+        columns, splits = given.get("columns"), given.get("splits")
         return cls(
             StoreAddress(given["url"], _connection_options(options, _READ)),
             given["table"],
             None if columns is None else _names(columns),
             None if splits is None else _split_count(splits),
-            DEFAULT_LEASE_SECONDS if lease is None else _seconds(lease),
+            _seconds(given, "leaseseconds", DEFAULT_LEASE_SECONDS),
+            _seconds(given, "graceseconds", DEFAULT_GRACE_SECONDS),
         )
 
 
@@ -194,13 +221,15 @@ def _split_count(text: str) -> int:
     return count
 
 
-def _seconds(text: str) -> float:
+def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
+    if name not in given:
+        return default
     try:
-        seconds = float(text)
+        seconds = float(given[name])
     except ValueError:
         seconds = -1.0
     if not 0.0 < seconds < float("inf"):
-        raise ValueError(f"the option leaseSeconds is {text!r}; it must be a number of seconds above 0")
+        raise ValueError(f"the option {_READ[name]} is {given[name]!r}; it must be a number of seconds above 0")
     return seconds
 
 

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -16,9 +17,10 @@ from structable.spi import Filter, ScanSplit, TableSpecification
 from .collecting import spare_imports
 from .errors import one_line_errors
 from .filters import translate_filter
+from .held_plans import Reader
 from .keeper_client import KeeperClient
 from .options import ReadOptions
-from .scan_isolation import is_probe
+from .scan_isolation import execution_of, is_probe
 from .types import check_read_schema
 
 __all__ = ["FilteringReader", "SplitPartition", "StructableReader"]
@@ -69,7 +71,7 @@ class StructableReader(spark.DataSourceReader):
     def partitions(self) -> list[spark.InputPartition]:
         if is_probe(self._schema):
             return []
-        planned = self._keeper.plan(self._options, self._columns, self._where)
+        planned = self._keeper.plan(self._options, self._columns, self._where, execution_of(self._schema))
         spare_imports()
         return [SplitPartition(planned.plan_id, split) for split in planned.splits]
 
@@ -79,12 +81,19 @@ class StructableReader(spark.DataSourceReader):
         options = self._options
         with (
             one_line_errors(),
-            self._keeper.holding(partition.plan_id, options.table, options.lease),
+            self._keeper.holding(partition.plan_id, options, _reader(partition.split)),
         ):
             for batch in options.store.read_split(partition.split):
                 spare_imports()  # by the first batch all are there, the store's too
                 # The same buffers under Spark's own schema, which it demands to the letter: nullability and metadata.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _reader(split: ScanSplit) -> Reader:
+    task = TaskContext.get()
+    assert task is not None
+    execution = task.getLocalProperty("spark.sql.execution.id")
+    return Reader(split.index, None if execution is None else int(execution), task.stageId())
 
 
 class FilteringReader(StructableReader):

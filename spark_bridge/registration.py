@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from structable.spi import UnsupportedOperationError
 
+from .executions import SparkExecutions
+from .format_lookup import format_hidden, let_threads_find_the_format, session_active
 from .keeper import Keeper
 from .scan_isolation import isolate_scans
 from .source import bound_data_source
+from .write_guard import guard_writes
 
 __all__ = ["register"]
 
@@ -46,26 +47,11 @@ def register(spark: SparkSession) -> None:
         )
     keeper = _keeper(spark.sparkContext)
     pushes_filters = isolate_scans(spark)
+    guard_writes(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    with _active(spark):
+    with session_active(spark), format_hidden(spark):
         spark.dataSource.register(bound_data_source(keeper.client, pushes_filters=pushes_filters))
-
-
-@contextmanager
-def _active(spark: SparkSession) -> Iterator[None]:
-    """Make a session the JVM's active one, in which Spark looks for a format before it lets another register it."""
-    assert spark._jvm is not None
-    assert spark._jvm is not None
-    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+    let_threads_find_the_format(spark)
 
 
 def _keeper(context: SparkContext) -> Keeper:
@@ -87,10 +73,11 @@ def _started(context: SparkContext) -> Keeper:
         alive = watched()
         return alive.defaultParallelism if alive is not None and alive._jsc is not None else 1
 
+    executions = SparkExecutions(context)
     master = str(context.master)
     if master.startswith("local") and not master.startswith("local-cluster"):
-        return Keeper(parallelism, running)
+        return Keeper(parallelism, running, executions)
     settings = context.getConf()
     host = (settings.get("spark.driver.host") or "127.0.0.1").strip("[]")
     bind = (settings.get("spark.driver.bindAddress") or host).strip("[]")
-    return Keeper(parallelism, running, bind=bind, host=host)
+    return Keeper(parallelism, running, executions, bind=bind, host=host)

@@ -7,6 +7,8 @@ reader in Python which columns a query needs. An optimizer rule replaces the tab
 
 - belongs to this scan alone, which also makes each query plan its scans anew, on a new snapshot;
 - offers the filters first, in a probe that takes no snapshot, and plans once filters and columns are known;
+- plans when its partitions are needed, so that `explain` takes no snapshot, and says in which execution it plans;
+- plans in the session that built it, which in other threads than the one that made the session is not the active one;
 - keeps filters with Spark whose dates Python cannot hold, on which Spark's own pushdown fails.
 """
 
@@ -14,15 +16,16 @@ from __future__ import annotations
 
 import warnings
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-__all__ = ["is_probe", "isolate_scans"]
+from .optimizer_rules import ensure_rule
+
+__all__ = ["execution_of", "is_probe", "isolate_scans"]
 
 _PROBE = "structable.probe"
+_EXECUTION = "structable.execution"
 
-# Compiled by Janino, which Spark brings for its code generation. It knows no generics, hence the erased signatures.
 _RULE_CLASS = "StructableScanIsolation"
 _JAVA = """
 import java.lang.reflect.Field;
@@ -33,6 +36,12 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
@@ -40,12 +49,15 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.internal.connector.SupportsMetadata;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
+import scala.Option;
 import scala.Product;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
@@ -54,12 +66,20 @@ public final class StructableScanIsolation extends Rule {
   static final String FORMAT = "structable";
 
   public static final class Builder extends AbstractFunction1 {
-    public Object apply(Object session) { return new StructableScanIsolation(); }
+    public Object apply(Object session) { return new StructableScanIsolation((SparkSession) session); }
   }
 
-  public TreeNode apply(TreeNode plan) { return plan.transformDown(new Isolate()); }
+  private final SparkSession session;
+
+  public StructableScanIsolation(SparkSession session) { this.session = session; }
+
+  public TreeNode apply(TreeNode plan) { return plan.transformDown(new Isolate(session)); }
 
   public static final class Isolate extends AbstractPartialFunction {
+    private final SparkSession session;
+
+    public Isolate(SparkSession session) { this.session = session; }
+
     public boolean isDefinedAt(Object node) {
       if (!(node instanceof DataSourceV2Relation)) return false;
       Object table = ((DataSourceV2Relation) node).table();
@@ -72,7 +92,7 @@ public final class StructableScanIsolation extends Rule {
       Object[] parts = new Object[relation.productArity()];
       for (int i = 0; i < parts.length; i++) {
         parts[i] = relation.productElement(i);
-        if (parts[i] == relation.table()) parts[i] = new IsolatedTable((PythonTable) relation.table());
+        if (parts[i] == relation.table()) parts[i] = new IsolatedTable((PythonTable) relation.table(), session);
       }
       return relation.makeCopy(parts);
     }
@@ -80,14 +100,16 @@ public final class StructableScanIsolation extends Rule {
 
   public static final class IsolatedTable extends PythonTable {
     private final PythonTable shared;
+    private final SparkSession session;
 
-    public IsolatedTable(PythonTable shared) {
+    public IsolatedTable(PythonTable shared, SparkSession session) {
       super(newProvider(shared), FORMAT, shared.schema());
       this.shared = shared;
+      this.session = session;
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      return new IsolatedScanBuilder(shared, options);
+      return new IsolatedScanBuilder(shared, options, session);
     }
   }
 
@@ -110,13 +132,16 @@ public final class StructableScanIsolation extends Rule {
   public static final class IsolatedScanBuilder extends PythonScanBuilder implements SupportsPushDownRequiredColumns {
     private final PythonTable shared;
     private final CaseInsensitiveStringMap options;
+    private final SparkSession session;
     private Filter[] accepted = new Filter[0];
+    private Scan described;
     private StructType required;
 
-    public IsolatedScanBuilder(PythonTable shared, CaseInsensitiveStringMap options) {
+    public IsolatedScanBuilder(PythonTable shared, CaseInsensitiveStringMap options, SparkSession session) {
       super(newProvider(shared), FORMAT, shared.schema(), options);
       this.shared = shared;
       this.options = options;
+      this.session = session;
       this.required = shared.schema();
     }
 
@@ -125,9 +150,11 @@ public final class StructableScanIsolation extends Rule {
       List left = new ArrayList();
       for (int i = 0; i < filters.length; i++) (fits(filters[i]) ? fitting : left).add(filters[i]);
       if (!fitting.isEmpty()) {
-        PythonScanBuilder probe = builder(marked(shared.schema()));
+        StructType schema = marked(shared.schema(), new MetadataBuilder().putBoolean("@PROBE@", true).build());
+        PythonScanBuilder probe = builder(schema);
         left.addAll(Arrays.asList(probe.pushFilters((Filter[]) fitting.toArray(new Filter[0]))));
         accepted = probe.pushedFilters();
+        described = probe.build();
       }
       return (Filter[]) left.toArray(new Filter[0]);
     }
@@ -137,9 +164,19 @@ public final class StructableScanIsolation extends Rule {
     public void pruneColumns(StructType columns) { required = columns; }
 
     public Scan build() {
-      PythonScanBuilder last = builder(columns());
+      StructType columns = columns();
+      return new IsolatedScan(this, columns, described == null ? builder(columns).build() : described);
+    }
+
+    // Runs in the driver as part of the execution whose tasks will read, if there is one: `rdd` plans without.
+    Batch plan(StructType columns) {
+      String execution = session.sparkContext().getLocalProperty("spark.sql.execution.id");
+      if (execution != null) {
+        columns = marked(columns, new MetadataBuilder().putString("@EXECUTION@", execution).build());
+      }
+      PythonScanBuilder last = builder(columns);
       if (accepted.length > 0) last.pushFilters(accepted);
-      return last.build();
+      return last.build().toBatch();
     }
 
     private PythonScanBuilder builder(StructType schema) {
@@ -157,11 +194,10 @@ public final class StructableScanIsolation extends Rule {
       return new StructType((StructField[]) chosen.toArray(new StructField[0]));
     }
 
-    private static StructType marked(StructType schema) {
+    private static StructType marked(StructType schema, Metadata mark) {
       StructField[] fields = (StructField[]) schema.fields().clone();
       StructField first = fields[0];
-      fields[0] = new StructField(
-          first.name(), first.dataType(), first.nullable(), new MetadataBuilder().putBoolean("@PROBE@", true).build());
+      fields[0] = new StructField(first.name(), first.dataType(), first.nullable(), mark);
       return new StructType(fields);
     }
 
@@ -194,13 +230,107 @@ public final class StructableScanIsolation extends Rule {
 
     private static boolean fitsYear(int year) { return year >= 1 && year <= 9999; }
   }
+
+  public static final class IsolatedScan implements Scan, SupportsMetadata {
+    private final IsolatedScanBuilder builder;
+    private final StructType columns;
+    private final Scan described;
+    private Batch batch;
+
+    public IsolatedScan(IsolatedScanBuilder builder, StructType columns, Scan described) {
+      this.builder = builder;
+      this.columns = columns;
+      this.described = described;
+    }
+
+    public StructType readSchema() { return columns; }
+
+    public String description() { return described.description(); }
+
+    public scala.collection.immutable.Map getMetaData() {
+      scala.collection.immutable.Map known = scala.collection.immutable.Map$.MODULE$.empty();
+      if (described instanceof SupportsMetadata) known = ((SupportsMetadata) described).getMetaData();
+      Object all = known.updated("ReadSchema", columns.catalogString());
+      return (scala.collection.immutable.Map) all;
+    }
+
+    public CustomMetric[] supportedCustomMetrics() { return described.supportedCustomMetrics(); }
+
+    public CustomTaskMetric[] reportDriverMetrics() { return described.reportDriverMetrics(); }
+
+    // Spark would ask each partition otherwise, for which it would have to plan.
+    public Scan.ColumnarSupportMode columnarSupportMode() { return Scan.ColumnarSupportMode.UNSUPPORTED; }
+
+    public synchronized Batch toBatch() {
+      if (batch == null) batch = new IsolatedBatch(builder, columns);
+      return batch;
+    }
+
+    public org.apache.spark.sql.connector.read.streaming.MicroBatchStream toMicroBatchStream(String checkpoint) {
+      return described.toMicroBatchStream(checkpoint);
+    }
+  }
+
+  public static final class IsolatedBatch implements Batch {
+    private final IsolatedScanBuilder builder;
+    private final StructType columns;
+    private Batch planned;
+
+    public IsolatedBatch(IsolatedScanBuilder builder, StructType columns) {
+      this.builder = builder;
+      this.columns = columns;
+    }
+
+    public synchronized InputPartition[] planInputPartitions() {
+      Option before = enter();
+      try {
+        return planned().planInputPartitions();
+      } finally {
+        leave(before);
+      }
+    }
+
+    public synchronized PartitionReaderFactory createReaderFactory() {
+      Option before = enter();
+      try {
+        return planned().createReaderFactory();
+      } finally {
+        leave(before);
+      }
+    }
+
+    private Batch planned() {
+      if (planned == null) planned = builder.plan(columns);
+      return planned;
+    }
+
+    private Option enter() {
+      Option before = SparkSession.getActiveSession();
+      SparkSession.setActiveSession(builder.session);
+      return before;
+    }
+
+    private void leave(Option before) {
+      if (before.isDefined()) {
+        SparkSession.setActiveSession((SparkSession) before.get());
+      } else {
+        SparkSession.clearActiveSession();
+      }
+    }
+  }
 }
-""".replace("@PROBE@", _PROBE)
+""".replace("@PROBE@", _PROBE).replace("@EXECUTION@", _EXECUTION)
 
 
 def is_probe(schema: StructType) -> bool:
     """Tell whether a reader is asked for its opinion of filters only, and its partitions will not be read."""
     return bool(schema.fields) and bool(schema.fields[0].metadata.get(_PROBE))
+
+
+def execution_of(schema: StructType) -> int | None:
+    """Return the execution in which a reader is asked to plan, if there is one."""
+    execution = schema.fields[0].metadata.get(_EXECUTION) if schema.fields else None
+    return None if execution is None else int(execution)
 
 
 def isolate_scans(spark: SparkSession) -> bool:
@@ -212,35 +342,11 @@ def isolate_scans(spark: SparkSession) -> bool:
         Whether that worked, and filters may be pushed down. If not, there is a warning, and results are right: Spark
         evaluates all filters itself and reads all columns, and scans of one `load()` share a snapshot.
     """
-    try:
-        if not _has_rule(spark):
-            _add_rule(spark)
-        if _has_rule(spark):
-            return True
-        reason = "its optimizer takes no further rules"
-    except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
-        reason = str(error).strip().splitlines()[0]
-    warnings.warn(
-        f"Spark {spark.version} does not keep the scans of a DataFrame apart ({reason}): no filters are pushed down",
-        stacklevel=3,
-    )
-    return False
-
-
-def _has_rule(spark: SparkSession) -> bool:
-    # Asked of the optimizer itself: a rule that it ignored would mean wrong results.
-    rules = spark._jsparkSession.sessionState().optimizer().batches().mkString()
-    return _RULE_CLASS in str(rules)
-
-
-def _add_rule(spark: SparkSession) -> None:
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    jvm = gateway.jvm
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
-    compiler.cook(_JAVA)
-    builder = compiler.getClassLoader().loadClass(f"{_RULE_CLASS}$Builder")
-    constructor = builder.getDeclaredConstructor(gateway.new_array(jvm.java.lang.Class, 0))
-    instance = constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
-    spark._jsparkSession.extensions().injectOptimizerRule(instance)
+    reason = ensure_rule(spark, _RULE_CLASS, _JAVA)
+    if reason is not None:
+        warnings.warn(
+            f"Spark {spark.version} does not keep the scans of a DataFrame apart ({reason}): no filters are pushed "
+            "down",
+            stacklevel=3,
+        )
+    return reason is None

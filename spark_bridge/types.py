@@ -27,7 +27,7 @@ _TYPES: dict[FieldType, spark.DataType] = {
 
 
 def spark_type(field: Field) -> spark.DataType:
-    """Return the Spark type of a field. Source: DESIGN.md section 2."""
+    """Return the Spark type of a field."""
     if field.type is FieldType.DECIMAL:
         return spark.DecimalType(field.precision or 0, field.scale or 0)
     return _TYPES[field.type]

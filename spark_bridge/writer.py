@@ -25,11 +25,11 @@ class StagedMessage(WriterCommitMessage):
 
     Parameters
     ----------
-    staged : StagedWrite
-        The task's rows.
+    staged : StagedWrite or None
+        The task's rows; None if the job had been committed before.
     """
 
-    staged: StagedWrite
+    staged: StagedWrite | None
 
 
 class StructableWriter(DataSourceArrowWriter):
@@ -57,6 +57,10 @@ class StructableWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:  # type: ignore[override]
         task = TaskContext.get()
         assert task is not None
+        if self._job.committed:
+            for _ in iterator:
+                pass  # Spark wants its rows to be taken
+            return StagedMessage(None)
         with self._options.store.connect() as storage:
             staged = storage.stage(self._job, task.partitionId(), task.attemptNumber(), self._conformed(iterator))
         return StagedMessage(staged)
@@ -64,7 +68,7 @@ class StructableWriter(DataSourceArrowWriter):
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
-        self._keeper.commit_write(self._options.store, self._job, staged)
+        self._keeper.commit_write(self._options.store, self._job, [rows for rows in staged if rows is not None])
 
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -73,7 +77,7 @@ class StructableWriter(DataSourceArrowWriter):
         else:
             # An aborted id can never be committed, and the caller gave this one in order to submit the job again. What
             # is staged is not visible, and the store sweeps it.
-            self._keeper.leave_write(self._options.store)
+            self._keeper.leave_write(self._options.store, self._job)
 
     def _conformed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Spark writes timestamps in the session's time zone, a null literal as a column of nulls, and large strings if

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .autocommit import AutoCommitTable
-from .backend import COMMON_OPTIONS, Backend, Option, OptionValue
-from .bulk import ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
+from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
+from .bulk import CommitResult, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
 from .diagnosis import Finding, FindingLevel
 from .documents import specification_from_document, specification_to_document
 from .errors import (
@@ -25,6 +25,7 @@ from .errors import (
     RecordNotFoundError,
     SchemaIncompatibleError,
     StorageUnavailableError,
+    StoreNotFoundError,
     StructableError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -72,6 +73,7 @@ __all__ = [
     "BackendNotFoundError",
     "Column",
     "CommitOutcomeUnknownError",
+    "CommitResult",
     "DataCorruptionError",
     "Field",
     "FieldSizeLimitError",
@@ -100,6 +102,7 @@ __all__ = [
     "Storage",
     "StorageUnavailableError",
     "StorageUrl",
+    "StoreNotFoundError",
     "StructableError",
     "StructuredTable",
     "TableAdmin",
@@ -143,16 +146,22 @@ __all__ = [
     "check_value",
     "compile_filter",
     "conform_batch",
+    "may_create",
     "plan_schema_change",
     "retry",
     "rows_to_batches",
     "value_size",
 ]
 
+__version__: str
 _ARROW = ("arrow_schema", "arrow_type", "conform_batch", "rows_to_batches")
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("structable")
     # Loaded when asked for: Arrow is no dependency of the core.
     if name in _ARROW:
         from . import arrow

@@ -31,7 +31,7 @@ _TYPES: dict[FieldType, pa.DataType] = {
 
 
 def arrow_type(field: Field) -> pa.DataType:
-    """Return the Arrow type of a field. Source: DESIGN.md section 2."""
+    """Return the Arrow type of a field."""
     if field.type is FieldType.DECIMAL:
         return pa.decimal128(field.precision or 0, field.scale or 0)
     return _TYPES[field.type]

@@ -18,6 +18,7 @@ from .values import Key, Value
 __all__ = ["AutoCommitTable", "OwningRowIterator", "consumed"]
 
 Result = TypeVar("Result")
+Many = TypeVar("Many")
 _ALL = Range()
 
 
@@ -98,7 +99,7 @@ class AutoCommitTable(StructuredTable):
         self._run(lambda table: table.upsert(row))
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        given = list(rows)
+        given = consumed(rows)
         self._run(lambda table: table.upsert_many(given))
 
     def replace(self, row: Mapping[str, Value]) -> None:
@@ -115,7 +116,7 @@ class AutoCommitTable(StructuredTable):
         return self._run(lambda table: table.read(key, names), read_only=True)
 
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        given, names = list(keys), consumed(columns)
+        given, names = consumed(keys), consumed(columns)
         return self._run(lambda table: table.multi_read(given, names), read_only=True)
 
     def scan(
@@ -143,7 +144,7 @@ class AutoCommitTable(StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        given, names = list(ranges), consumed(columns)
+        given, names = consumed(ranges), consumed(columns)
         return self._scan(
             lambda table: table.multi_scan(
                 given, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
@@ -188,7 +189,7 @@ class AutoCommitTable(StructuredTable):
         )
 
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        given = ranges if ranges is None or isinstance(ranges, Range) else list(ranges)
+        given = consumed(ranges)
         return self._run(lambda table: table.count(given, where), read_only=True)
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
@@ -207,7 +208,9 @@ class AutoCommitTable(StructuredTable):
         return self._run(lambda table: table.update_all(range, changes, where))
 
 
-def consumed(columns: Iterable[str] | None) -> Iterable[str] | None:
-    """Return columns that can be read more than once; what is no list of names is left for the table to refuse."""
+def consumed(given: Many) -> Many:
+    """Return what can be read more than once, or what was given if it is no list: the table refuses that."""
     # As a list, a text would be a list of letters.
-    return list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) else columns
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return list(given)  # type: ignore[return-value]  # an iterable of the same
+    return given

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from .bulk import ScanSplit
+from .showing import shown
 from .storage import Storage
 from .urls import StorageUrl
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["COMMON_OPTIONS", "Backend", "Option", "OptionValue", "parse_options"]
+__all__ = ["COMMON_OPTIONS", "Backend", "Option", "OptionValue", "may_create", "parse_options"]
 
 OptionValue: TypeAlias = str | int | float | bool
 
@@ -35,6 +36,9 @@ class Option:
         The allowed values, where they are few.
     minimum : float or None
         The smallest allowed number.
+    maximum : float or None
+        The largest allowed number. Options of type float are times in seconds, and never more than 2,000,000 (23 days),
+        which every timer of a system or server can count. Those of type int are at most 2,147,483,647.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Option:
     description: str
     choices: tuple[str, ...] = ()
     minimum: float | None = None
+    maximum: float | None = None
 
     def parse(self, value: object) -> OptionValue:
         """Return the value in the option's type; texts are read as URL parameters are.
@@ -49,13 +54,17 @@ class Option:
         Raises
         ------
         ValueError
-            If it is not one of that type, not among the choices, or below the minimum.
+            If it is not one of that type, not among the choices, below the minimum or above the maximum.
         """
         parsed = self._converted(value)
         if self.choices and parsed not in self.choices:
-            raise ValueError(f"option {self.name!r} is {value!r}; allowed are {', '.join(self.choices)}")
+            raise ValueError(f"option {self.name!r} is {shown(value)}; allowed are {', '.join(self.choices)}")
         if self.minimum is not None and isinstance(parsed, int | float) and not parsed >= self.minimum:
-            raise ValueError(f"option {self.name!r} is {value!r}; the least is {self.minimum:g}")
+            raise ValueError(f"option {self.name!r} is {shown(value)}; it must be at least {self.minimum:g}")
+        if isinstance(parsed, int | float) and not isinstance(parsed, bool):
+            most = self.maximum or (_MOST_SECONDS if isinstance(parsed, float) else _MOST)
+            if not -most <= parsed <= most:
+                raise ValueError(f"option {self.name!r} is {shown(value)}; it must be at most {most:,.15g}")
         return parsed
 
     def _converted(self, value: object) -> OptionValue:
@@ -64,16 +73,18 @@ class Option:
         if kind is bool and (isinstance(value, bool) or text in _TRUTHS):
             return value if isinstance(value, bool) else _TRUTHS[str(text)]
         if kind is str and isinstance(value, str):
-            return value
+            return str.__str__(value)
         if kind in (int, float) and isinstance(value, str | int | float) and not isinstance(value, bool):
             try:
                 return float(value) if kind is float else _whole(value)
             except (ValueError, OverflowError):
                 pass  # said below, in the option's own terms
         wanted = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[kind]
-        raise ValueError(f"option {self.name!r} is {value!r}; it must be {wanted}")
+        raise ValueError(f"option {self.name!r} is {shown(value)}; it must be {wanted}")
 
 
+_MOST_SECONDS = 2_000_000
+_MOST = 2_147_483_647
 _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -85,10 +96,17 @@ def _whole(value: str | float) -> int:
 
 
 COMMON_OPTIONS = (
-    Option("pool_timeout", 30.0, "seconds to wait for a place among the open transactions, scans and plans", minimum=0),
+    Option("pool_timeout", 30.0, "seconds to wait when too many transactions, scans and plans are open", minimum=0),
     Option("ddl_timeout", 30.0, "seconds that an admin call waits for open transactions", minimum=0),
+    Option("create", True, "whether to make a missing store; false raises StoreNotFoundError"),
+    Option("read_only", False, "whether to write nothing, and refuse every write and change of tables"),
 )
 """Options that every backend knows."""
+
+
+def may_create(options: Mapping[str, OptionValue]) -> bool:
+    """Tell whether a store that is missing is made; else the backend raises `StoreNotFoundError`."""
+    return bool(options["create"]) and not options["read_only"]
 
 
 class Backend(ABC):
@@ -105,6 +123,10 @@ class Backend(ABC):
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
         """Return a storage.
 
+        Without `may_create(options)` a store that is not there is `StoreNotFoundError`, and nothing is made. With
+        `read_only` the storage writes nothing of its own accord: no lock files, nothing swept or prepared, no signs of
+        life. It need not refuse the caller's writes: what `connect` puts around it does.
+
         Parameters
         ----------
         url : StorageUrl
@@ -116,6 +138,8 @@ class Backend(ABC):
         ------
         ValueError
             If the URL lacks something, or holds what the backend has no use for.
+        StoreNotFoundError
+            If the store is not there and must not be made.
         StorageUnavailableError
             If the store cannot be reached.
         DataCorruptionError

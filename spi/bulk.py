@@ -12,7 +12,7 @@ from typing import Self
 
 from .errors import TransactionClosedError
 
-__all__ = ["ScanPlan", "ScanSplit", "SnapshotHold", "StagedWrite", "WriteJob", "WriteMode"]
+__all__ = ["CommitResult", "ScanPlan", "ScanSplit", "SnapshotHold", "StagedWrite", "WriteJob", "WriteMode"]
 
 
 class WriteMode(enum.StrEnum):
@@ -166,15 +166,19 @@ class WriteJob:
     mode : WriteMode
         What happens to each row.
     job_id : str
-        The caller's name for the job: committing one twice does nothing the second time.
+        The caller's name for the job: committing one twice does nothing the second time. It belongs to the table of
+        that moment, not to the table's name.
     state : bytes
         What the backend needs.
+    committed : bool
+        Whether the job had been committed when `begin_write` returned it: nothing needs to be staged.
     """
 
     table: str
     mode: WriteMode
     job_id: str
     state: bytes = field(default=b"", repr=False)
+    committed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +202,20 @@ class StagedWrite:
     attempt: int
     rows: int
     state: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What `commit_write` did; true in a boolean context if it made the rows visible.
+
+    Parameters
+    ----------
+    applied : bool
+        Whether this call made the rows visible. False if the job had been committed before, by any process, and
+        the call did nothing.
+    """
+
+    applied: bool
+
+    def __bool__(self) -> bool:
+        return self.applied

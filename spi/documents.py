@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
+from .showing import shown
 from .specification import TableSpecification
 
 __all__ = ["field_from_document", "field_to_document", "specification_from_document", "specification_to_document"]
@@ -41,10 +42,12 @@ def specification_from_document(document: object) -> TableSpecification:
         If the document has another shape, or the specification breaks a rule.
     """
     if not isinstance(document, Mapping):
-        raise InvalidSpecificationError(f"{document!r} is not a specification: it must map {', '.join(_KEYS)}")
+        raise InvalidSpecificationError(f"{shown(document)} is not a specification: it must map {', '.join(_KEYS)}")
     for key in document:
         if key not in _KEYS:
-            raise InvalidSpecificationError(f"{key!r} is no part of a specification; its parts are {', '.join(_KEYS)}")
+            raise InvalidSpecificationError(
+                f"{shown(key)} is no part of a specification; its parts are {', '.join(_KEYS)}"
+            )
     for key in _KEYS[:3]:
         if key not in document:
             raise InvalidSpecificationError(f"the specification lacks {key!r}; its parts are {', '.join(_KEYS)}")
@@ -52,7 +55,7 @@ def specification_from_document(document: object) -> TableSpecification:
     if isinstance(fields, Mapping):
         fields = [{"name": name, "type": kind} for name, kind in fields.items()]
     if not isinstance(fields, list):
-        raise InvalidSpecificationError(f"fields is {fields!r}; it must be a list of names and types")
+        raise InvalidSpecificationError(f"fields is {shown(fields)}; it must be a list of names and types")
     return TableSpecification(
         document["name"],
         [field_from_document(entry) for entry in fields],
@@ -76,13 +79,14 @@ def field_from_document(entry: object) -> Field:
         If it has other parts than name and type, or the type is unknown.
     """
     if not isinstance(entry, Mapping) or set(entry) != {"name", "type"} or not isinstance(entry["type"], str):
-        raise InvalidSpecificationError(f"the field {entry!r} must have a name and a type, and nothing else")
+        raise InvalidSpecificationError(f"the field {shown(entry)} must have a name and a type, and nothing else")
     kind = entry["type"].strip().lower()
     if match := _DECIMAL.match(kind):
         return Field.decimal(entry["name"], int(match[1]), int(match[2]))
     allowed = [one.value for one in FieldType if one is not FieldType.DECIMAL]
     if kind not in allowed:
         raise InvalidSpecificationError(
-            f"field {entry['name']!r}: type {entry['type']!r} is unknown; allowed: {', '.join(allowed)}, decimal(p,s)"
+            f"field {shown(entry['name'])}: type {shown(entry['type'])} is unknown; allowed: {', '.join(allowed)}, "
+            "decimal(p,s)"
         )
     return Field(entry["name"], FieldType(kind))

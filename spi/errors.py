@@ -7,6 +7,7 @@
       TableNotFoundError                                 (also LookupError)
       RecordNotFoundError                                (also LookupError)
       BackendNotFoundError                               (also LookupError)
+      StoreNotFoundError                                 (also LookupError)
       TableAlreadyExistsError
       RecordExistsError
       SchemaIncompatibleError
@@ -38,6 +39,7 @@ __all__ = [
     "RecordNotFoundError",
     "SchemaIncompatibleError",
     "StorageUnavailableError",
+    "StoreNotFoundError",
     "StructableError",
     "TableAlreadyExistsError",
     "TableNotFoundError",
@@ -142,6 +144,10 @@ class BackendNotFoundError(StructableError, LookupError):
     """No usable backend for a URL's scheme: the message lists those installed, or how to install a missing driver."""
 
 
+class StoreNotFoundError(StructableError, LookupError):
+    """The URL names a store that is not there, and `create=False` or `read_only=True` kept `connect` from making it."""
+
+
 class SchemaIncompatibleError(StructableError):
     """`create_or_update` was given a specification that the existing table cannot be changed to.
 
@@ -176,7 +182,16 @@ class CommitOutcomeUnknownError(TransactionError):
 
 
 class StorageUnavailableError(StructableError, ConnectionError):
-    """The store cannot be reached or used now. Raised by a commit, it says that nothing was committed."""
+    """The store cannot be reached or used now. Raised by a commit, it says that nothing was committed.
+
+    Attributes
+    ----------
+    lasting : bool
+        Whether the reason lasts until it is removed by hand, as a missing right does: `Transactional.run` raises such
+        an error at once instead of trying again.
+    """
+
+    lasting: bool = False
 
 
 class UnsupportedOperationError(StructableError):

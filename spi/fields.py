@@ -10,7 +10,7 @@ __all__ = ["Field", "FieldType"]
 
 
 class FieldType(enum.Enum):
-    """The types of DESIGN.md section 2, the same in every store.
+    """The types of fields, the same in every store.
 
     The value is the type's name in catalogs, specification files and messages.
     """

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from .errors import InvalidFieldError
 from .fields import FieldType
+from .showing import shown
 from .specification import TableSpecification
 from .values import Value, check_value, is_nan
 
@@ -282,7 +283,7 @@ def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
     if where is None:
         return None
     if not isinstance(where, Filter):
-        raise InvalidFieldError(spec.name, "where", f"{where!r} is not a filter; build one as col('name') == value")
+        raise InvalidFieldError(spec.name, "where", f"{shown(where)} is no filter; build one as col('name') == value")
     return _bound(spec, where, negate=False, depth=0)
 
 

@@ -1,13 +1,13 @@
-"""The rule of what write jobs take, the same in every store (DESIGN.md section 5)."""
+"""The rule of what write jobs take, the same in every store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from .bulk import StagedWrite, WriteJob, WriteMode
-from .errors import InvalidFieldError
+from .errors import InvalidFieldError, TableNotFoundError
 
-__all__ = ["JOB_RETENTION_SECONDS", "check_job", "check_staged_columns", "last_attempts"]
+__all__ = ["JOB_RETENTION_SECONDS", "check_job", "check_staged_columns", "last_attempts", "table_dropped"]
 
 JOB_RETENTION_SECONDS = 7 * 24 * 3600
 """Seconds for which the id of a job that has ended is kept, and staging that belongs to no living job."""
@@ -63,3 +63,10 @@ def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWr
             raise ValueError(f"partition {one.partition} was staged for the job {one.job_id!r}, not {job.job_id!r}")
         attempts[one.partition] = one
     return list(attempts.values())
+
+
+def table_dropped(table: str, job_id: str) -> TableNotFoundError:
+    """Return the error of a job whose table was dropped since it began, whether or not another has the name now."""
+    error = TableNotFoundError(table)
+    error.add_note(f"The write job {job_id!r} was begun for a table of this name that was dropped since.")
+    return error

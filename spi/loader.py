@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .backend import Backend, parse_options
 from .bulk import ScanSplit
 from .errors import BackendNotFoundError
+from .read_only import ReadOnlyStorage
 from .storage import Storage
 from .urls import StorageUrl
 
@@ -44,6 +45,8 @@ def connect(url: str, **options: object) -> Storage:
         If no backend, or more than one, offers the URL's scheme, or its driver is not installed.
     ValueError
         For a malformed URL, or an option that is unknown or does not fit; it lists the known ones.
+    StoreNotFoundError
+        If the store is not there, and `create=False` or `read_only=True` was given.
     StorageUnavailableError, DataCorruptionError
         From the backend.
     """
@@ -51,9 +54,10 @@ def connect(url: str, **options: object) -> Storage:
     backend = load_backend(parsed.scheme)
     values = parse_options(backend, parsed, options)
     try:
-        return backend.connect(parsed, values)
+        storage = backend.connect(parsed, values)
     except ImportError as missing:
         raise _not_loadable(_entry_point(parsed.scheme), missing) from missing
+    return ReadOnlyStorage(storage) if values.get("read_only") else storage
 
 
 def read_split(url: str, split: ScanSplit, **options: object) -> Iterator[RecordBatch]:

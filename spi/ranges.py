@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .errors import InvalidFieldError
+from .showing import shown
 from .specification import TableSpecification
 from .values import Value, check_value
 
@@ -21,7 +22,7 @@ class Range:
 
     A bound is a prefix of the primary key: a tuple, or a mapping of the leading key fields; None is open. An inclusive
     bound keeps every row whose key starts with it, an exclusive one drops them all. A range whose begin lies behind
-    its end is empty; every row starts with the empty prefix. Source: DESIGN.md section 4.
+    its end is empty; every row starts with the empty prefix.
 
     Parameters
     ----------
@@ -83,10 +84,13 @@ def check_range(spec: TableSpecification, range_: object) -> Range:
         If a bound is not a prefix of the primary key, or a value does not fit its field.
     """
     if not isinstance(range_, Range):
-        raise InvalidFieldError(spec.name, "range", f"{range_!r} is not a Range")
+        raise InvalidFieldError(spec.name, "range", f"{shown(range_)} is not a Range")
     begin = _checked_bound(spec, range_.begin)
     end = _checked_bound(spec, range_.end)
-    begin_inclusive, end_inclusive = bool(range_.begin_inclusive), bool(range_.end_inclusive)
+    begin_inclusive, end_inclusive = range_.begin_inclusive, range_.end_inclusive
+    for inclusive in (begin_inclusive, end_inclusive):
+        if not isinstance(inclusive, bool):
+            raise InvalidFieldError(spec.name, "range", f"inclusive is {shown(inclusive)}, neither True nor False")
     # Every row starts with the empty prefix: inclusive it bounds nothing, exclusive it stays and drops every row.
     if begin == () and begin_inclusive:
         begin = None
@@ -108,12 +112,12 @@ def _checked_bound(spec: TableSpecification, bound: object) -> tuple[Value, ...]
     elif isinstance(bound, tuple):
         if len(bound) > len(key):
             raise InvalidFieldError(
-                spec.name, "range", f"the bound {bound!r} has {len(bound)} values and is not {shape}"
+                spec.name, "range", f"the bound {shown(bound)} has {len(bound)} values and is not {shape}"
             )
         values = bound
     else:
         raise InvalidFieldError(
-            spec.name, "range", f"the bound {bound!r} is neither a tuple nor a mapping: it is {shape}"
+            spec.name, "range", f"the bound {shown(bound)} is neither a tuple nor a mapping: it is {shape}"
         )
     for field, value in zip(spec.key_fields, values, strict=False):
         if value is None:

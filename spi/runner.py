@@ -1,12 +1,15 @@
-"""The transaction runner: which failures are retried, how often, and with what pauses."""
+"""The transaction runner: which failures are retried, how long, with what pauses, and which transaction goes first."""
 
 from __future__ import annotations
 
-import itertools
+import math
+import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
+from weakref import ref
 
 from .errors import StorageUnavailableError, TransactionConflictError
 
@@ -19,7 +22,10 @@ Result = TypeVar("Result")
 
 _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 1.0
-_DOUBLINGS = 16
+_DOUBLINGS = 7
+_LOSING = 1 / 8
+"""The share of the deadline, or of the attempts, after which a body that always loses goes first."""
+_LONGEST_COURTESY = 2.0
 
 
 def run_transaction(
@@ -28,7 +34,7 @@ def run_transaction(
     *,
     isolation: Isolation,
     read_only: bool,
-    max_attempts: int,
+    max_attempts: int | None,
     deadline: float,
 ) -> Result:
     """Run `body` in a transaction and retry it as `Transactional.run` promises."""
@@ -37,28 +43,181 @@ def run_transaction(
         with transactional.transaction(isolation, read_only) as transaction:
             return body(transaction)
 
-    return retry(transactional, attempt, max_attempts=max_attempts, deadline=deadline)
+    return _repeat(transactional, attempt, max_attempts, deadline, writes=not read_only)
 
 
 def retry(
-    transactional: Transactional, attempt: Callable[[], Result], *, max_attempts: int = 10, deadline: float = 30.0
+    transactional: Transactional,
+    attempt: Callable[[], Result],
+    *,
+    max_attempts: int | None = None,
+    deadline: float = 30.0,
 ) -> Result:
     """Call `attempt` until it succeeds, fails for good, or attempts or seconds are spent; then raise its last error.
 
     Both errors that are retried say that nothing was committed. `CommitOutcomeUnknownError` passes: the commit may
     stand, and a second attempt might do the work twice.
+
+    Raises
+    ------
+    ValueError
+        If `max_attempts` or `deadline` is not what `Transactional.run` takes.
     """
-    if max_attempts < 1:
-        raise ValueError(f"max_attempts is {max_attempts}; it must be at least 1")
-    end = time.monotonic() + deadline
-    for number in itertools.count(1):
-        try:
-            return attempt()
-        except (TransactionConflictError, StorageUnavailableError):
-            # Full jitter: contenders that failed together must not come back together.
-            pause = random.uniform(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(number, _DOUBLINGS)))
-            closed = bool(getattr(transactional, "closed", False))
-            if closed or number >= max_attempts or time.monotonic() + pause >= end:
-                raise
-        time.sleep(pause)
-    raise AssertionError("unreachable: the count is endless")
+    return _repeat(transactional, attempt, max_attempts, deadline, writes=False)
+
+
+def _repeat(
+    transactional: Transactional,
+    attempt: Callable[[], Result],
+    max_attempts: int | None,
+    deadline: float,
+    *,
+    writes: bool,
+) -> Result:
+    begun = started = time.monotonic()
+    if max_attempts is not None or deadline.__class__ is not float or not 0.0 <= deadline < math.inf:
+        _check(max_attempts, deadline)
+    if writes and _FIRST:
+        started = _give_way(transactional, begun + deadline)
+    try:
+        return attempt()
+    except (TransactionConflictError, StorageUnavailableError) as error:
+        if _is_lasting(error):
+            raise
+        last = error
+    try:
+        with _Losing(transactional) as losing:
+            number = 1
+            while True:
+                ended = time.monotonic()
+                spent = ended - begun
+                closed = bool(getattr(transactional, "closed", False))
+                if closed or spent >= deadline or (max_attempts is not None and number >= max_attempts):
+                    last.add_note(_note(number, spent, max_attempts, deadline))
+                    raise last
+                conflict = isinstance(last, TransactionConflictError)
+                share = max(spent / deadline, number / max_attempts if max_attempts else 0.0)
+                if not (writes and conflict and share >= _LOSING and losing.goes_first(ended - started)):
+                    time.sleep(min(_pause(number, ended - started if conflict else 0.0), deadline - spent))
+                started = _give_way(transactional, begun + deadline) if writes and _FIRST else time.monotonic()
+                number += 1
+                try:
+                    return attempt()
+                except (TransactionConflictError, StorageUnavailableError) as error:
+                    if _is_lasting(error):
+                        raise
+                    last = error
+    finally:
+        del last  # its traceback holds this frame
+
+
+def _is_lasting(error: TransactionConflictError | StorageUnavailableError) -> bool:
+    return isinstance(error, StorageUnavailableError) and error.lasting
+
+
+def _check(max_attempts: object, deadline: object) -> None:
+    if max_attempts is not None and (
+        isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1
+    ):
+        raise ValueError(f"max_attempts is {max_attempts!r}; it must be a whole number of at least 1, or None")
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 <= deadline < math.inf:
+        raise ValueError(f"deadline is {deadline!r}; it must be a number of seconds, 0 or more, and finite")
+
+
+def _pause(number: int, lasted: float) -> float:
+    """Return the seconds to wait after an attempt that failed.
+
+    They are in proportion to what the attempt took, so that short transactions come again soon and long ones meet
+    few of them. With full jitter: contenders that failed together must not come back together.
+    """
+    return random.uniform(0.0, min(_LONGEST_PAUSE, max(_FIRST_PAUSE, lasted) * 2.0 ** min(number, _DOUBLINGS)))
+
+
+def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: float) -> str:
+    limits = f"deadline={deadline:g} s" + (f", max_attempts={max_attempts}" if max_attempts is not None else "")
+    return f"gave up after {attempts} attempt{'s' if attempts > 1 else ''} in {seconds:.2f} s ({limits})"
+
+
+# Which transaction goes first. A long transaction loses against short ones however it pauses, for they commit while it
+# works. So one that has lost for a while lets those of its process wait for its next attempts, each for a limited time:
+# a body that waits for another thread's transaction is held up by that, never locked.
+
+
+class _Turn:
+    """What others wait for.
+
+    Parameters
+    ----------
+    courtesy : float
+        Seconds that each of their attempts waits at most.
+    """
+
+    def __init__(self, courtesy: float) -> None:
+        self.courtesy = courtesy
+        self.thread = threading.get_ident()
+        # No event, whose own lock an interruption of the main thread might leave taken.
+        self.running = threading.Lock()
+        self.running.acquire()
+
+
+_FIRST: dict[object, ref[_Turn]] = {}
+"""By store, the transaction that goes first there; nearly always empty. An interrupted one goes with its frame."""
+os.register_at_fork(after_in_child=_FIRST.clear)
+
+
+def _store_of(transactional: Transactional) -> object:
+    return getattr(transactional, "url", None) or id(transactional)
+
+
+def _give_way(transactional: Transactional, end: float) -> float:
+    """Wait while another thread goes first; return the time then."""
+    turn = _first(_store_of(transactional))
+    now = time.monotonic()
+    if turn is not None and turn.thread != threading.get_ident():
+        if turn.running.acquire(timeout=max(0.0, min(turn.courtesy, end - now))):
+            turn.running.release()  # for the next that waits
+        now = time.monotonic()
+    return now
+
+
+def _first(store: object) -> _Turn | None:
+    reference = _FIRST.get(store)
+    turn = reference() if reference is not None else None
+    if turn is None and reference is not None:
+        _FIRST.pop(store, None)
+    return turn
+
+
+class _Losing:
+    """A body that is repeated; it goes first from `goes_first` to the end of the `with` block."""
+
+    def __init__(self, transactional: Transactional) -> None:
+        self._store = _store_of(transactional)
+        self._turn: _Turn | None = None
+
+    def goes_first(self, lasted: float) -> bool:
+        """Let others wait, so that no pause is needed; false if another body goes first already.
+
+        Parameters
+        ----------
+        lasted : float
+            Seconds that the last attempt took. The next ones may take longer: they are not cut short by a conflict.
+        """
+        courtesy = min(_LONGEST_COURTESY, 0.01 + 4 * lasted)
+        if self._turn is not None:
+            self._turn.courtesy = max(self._turn.courtesy, courtesy)
+        else:
+            turn = self._turn = _Turn(courtesy)
+            if _first(self._store) is not None or _FIRST.setdefault(self._store, ref(turn)) is not ref(turn):
+                self._turn = None
+        return self._turn is not None
+
+    def __enter__(self) -> _Losing:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        turn = self._turn
+        if turn is not None:
+            if _FIRST.get(self._store) is ref(turn):
+                del _FIRST[self._store]
+            turn.running.release()

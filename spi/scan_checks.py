@@ -1,4 +1,4 @@
-"""The rule of which fields an index scan and an order take, the same in every store (DESIGN.md section 4)."""
+"""The rule of which fields an index scan and an order take, the same in every store."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def plan_schema_change(before: TableSpecification, after: TableSpecification) ->
     Raises
     ------
     SchemaIncompatibleError
-        With every difference that is not allowed. Source: DESIGN.md section 3.
+        With every difference that is not allowed.
     """
     differences: list[str] = []
     widened: list[Field] = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NoReturn
 
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
+from .showing import shown
 
 __all__ = ["MAX_KEY_FIELDS", "TableSpecification"]
 
@@ -36,7 +38,7 @@ class TableSpecification:
     Raises
     ------
     InvalidSpecificationError
-        When anything breaks these rules; it names what is wrong and what is allowed. Source: DESIGN.md section 2.
+        When anything breaks these rules; it names what is wrong and what is allowed.
     """
 
     __slots__ = ("_by_name", "_fields", "_indexes", "_name", "_options", "_primary_key")
@@ -50,7 +52,7 @@ class TableSpecification:
         options: Mapping[str, str] | None = None,
     ) -> None:
         self._name = _checked_name(name, "table")
-        self._fields = _checked_fields(name, fields)
+        self._fields = _checked_fields(self._name, fields)
         self._by_name = {field.name: field for field in self._fields}
         self._primary_key = self._checked_key_fields(primary_key, "primary_key")
         if not 1 <= len(self._primary_key) <= MAX_KEY_FIELDS:
@@ -113,7 +115,10 @@ class TableSpecification:
 
     def __contains__(self, name: object) -> bool:
         """Tell whether the table has a field of this name."""
-        return name in self._by_name
+        try:
+            return name in self._by_name
+        except TypeError:  # it has no hash, and is no name
+            return False
 
     def __eq__(self, other: object) -> bool:
         """Compare by content; the order of fields and of indexes counts."""
@@ -139,11 +144,13 @@ class TableSpecification:
 
     def _checked_key_fields(self, names: Iterable[str], role: str) -> tuple[str, ...]:
         if isinstance(names, str | bytes) or not isinstance(names, Iterable):
-            self._invalid(f"{role} is {names!r}; it must be a list of field names")
+            self._invalid(f"{role} is {shown(names)}; it must be a list of field names")
         checked = tuple(names)
         for position, name in enumerate(checked):
             if not isinstance(name, str) or name not in self._by_name:
-                self._invalid(f"{role} names {name!r}, which is not a field; the fields are {', '.join(self._by_name)}")
+                self._invalid(
+                    f"{role} names {shown(name)}, which is not a field; the fields are {', '.join(self._by_name)}"
+                )
             if name in checked[:position]:
                 self._invalid(f"{role} names {name!r} twice")
             kind = self._by_name[name].type
@@ -152,15 +159,15 @@ class TableSpecification:
                 self._invalid(
                     f"{role} names {name!r} of type {kind.value}, which cannot be ordered; allowed are {allowed}"
                 )
-        return checked
+        return tuple(map(str.__str__, checked))
 
     def _checked_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
         if not isinstance(options, Mapping):
-            self._invalid(f"options is {options!r}; it must map strings to strings")
+            self._invalid(f"options is {shown(options)}; it must map strings to strings")
         for option, value in options.items():
             if not isinstance(option, str) or not isinstance(value, str):
-                self._invalid(f"option {option!r}: {value!r} must map a string to a string")
-        return MappingProxyType(dict(options))
+                self._invalid(f"option {shown(option)}: {shown(value)} must map a string to a string")
+        return MappingProxyType({str.__str__(option): str.__str__(value) for option, value in options.items()})
 
     def _invalid(self, problem: str) -> NoReturn:
         raise InvalidSpecificationError(f"table {self._name!r}: {problem}")
@@ -168,28 +175,29 @@ class TableSpecification:
 
 def _checked_name(name: object, role: str) -> str:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise InvalidSpecificationError(f"{role} name {name!r} is not allowed: {_NAME_RULE}")
-    return name
+        raise InvalidSpecificationError(f"{role} name {shown(name)} is not allowed: {_NAME_RULE}")
+    return str.__str__(name)  # of an enumeration the text
 
 
 def _checked_fields(table: str, fields: Iterable[Field]) -> tuple[Field, ...]:
     if not isinstance(fields, Iterable):
-        raise InvalidSpecificationError(f"table {table!r}: fields is {fields!r}; it must be a list of Field")
-    checked = tuple(fields)
+        raise InvalidSpecificationError(f"table {table!r}: fields is {shown(fields)}; it must be a list of Field")
+    checked: list[Field] = []
     seen: dict[str, str] = {}
-    for field in checked:
+    for field in fields:
         if not isinstance(field, Field):
-            raise InvalidSpecificationError(f"table {table!r}: {field!r} is not a Field")
-        _checked_name(field.name, f"table {table!r}: field")
+            raise InvalidSpecificationError(f"table {table!r}: {shown(field)} is not a Field")
+        name = _checked_name(field.name, f"table {table!r}: field")
         twin = seen.get(field.name.lower())
         if twin is not None:
             how = "is there twice" if twin == field.name else f"differs from {twin!r} by case alone"
             raise InvalidSpecificationError(f"table {table!r}: field {field.name!r} {how}")
-        seen[field.name.lower()] = field.name
+        seen[name.lower()] = name
         _check_type(table, field)
+        checked.append(field if field.name.__class__ is str else replace(field, name=name))
     if not checked:
         raise InvalidSpecificationError(f"table {table!r} has no fields; at least one is needed")
-    return checked
+    return tuple(checked)
 
 
 def _check_type(table: str, field: Field) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from .bulk import ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
 from .diagnosis import Finding
 from .filters import Filter
 from .ranges import Range
@@ -114,7 +114,7 @@ class Transactional(ABC):
         *,
         isolation: Isolation = Isolation.SNAPSHOT,
         read_only: bool = False,
-        max_attempts: int = 10,
+        max_attempts: int | None = None,
         deadline: float = 30.0,
     ) -> Result:
         """Run `body` in a transaction, commit it, and return what it returned; retry it where that is safe.
@@ -127,16 +127,20 @@ class Transactional(ABC):
             The isolation level.
         read_only : bool
             Refuse writes.
-        max_attempts : int
-            How often the body runs at most; at least 1.
+        max_attempts : int, optional
+            How often the body runs at most; at least 1. Without it the deadline alone decides.
         deadline : float
-            Seconds after which no further attempt begins.
+            Seconds after which no further attempt begins; 0 or more, and finite.
 
         Raises
         ------
         TransactionConflictError, StorageUnavailableError
-            The last one, when attempts or deadline are spent. Between attempts it waits with exponential back-off and
-            full jitter.
+            The last one, when the deadline or the attempts are spent, with a note (`__notes__`) of both. Between
+            attempts it pauses in proportion to what the last one took, with exponential back-off and full jitter. A
+            body that writes and has lost for an eighth of its deadline goes first: other writing `run`s of this process
+            on the store wait for its attempts, each for a limited time.
+        ValueError
+            If `max_attempts` or `deadline` is not such a number.
         CommitOutcomeUnknownError
             Never retried, for the commit may have happened.
         """
@@ -296,6 +300,10 @@ class Storage(Transactional):
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Begin an atomic write job, or return the one that was begun under this id with the same table and mode.
 
+        An id belongs to the table of that moment, not to its name: once the table is dropped, the id is unknown, and
+        may be used for the table's successor or any other. `WriteJob.committed` tells whether the job was committed
+        before.
+
         Parameters
         ----------
         table : str
@@ -311,7 +319,7 @@ class Storage(Transactional):
             If there is no such table.
         ValueError
             If the mode is unknown, or the id is empty, over 200 characters, holds NUL characters or lone surrogates, or
-            was used with another table or mode.
+            was used with another mode, or with another table that still exists.
         """
 
     @abstractmethod
@@ -331,16 +339,26 @@ class Storage(Transactional):
         ------
         InvalidFieldError, FieldSizeLimitError
             For rows that the table refuses, except what needs the table's rows to be known.
+        TableNotFoundError
+            If the table was dropped since the job began, where the store looks; `commit_write` does in any case.
         """
 
     @abstractmethod
-    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         """Make all staged rows visible, atomically; do nothing if the job was committed before, by whatever process.
 
         The job takes effect as of this call: what others changed since `stage` does not conflict with it.
 
+        Returns
+        -------
+        CommitResult
+            True if this call made the rows visible, false if that had been done before. Of all calls for one job, at
+            most one returns true; none does if the one that wrote the rows could not return.
+
         Raises
         ------
+        TableNotFoundError
+            If the table was dropped since the job began, even if another of its name exists; nothing was written.
         RecordExistsError, RecordNotFoundError
             As the mode has it; nothing was written.
         TransactionClosedError
@@ -351,7 +369,11 @@ class Storage(Transactional):
 
     @abstractmethod
     def abort_write(self, job: WriteJob) -> None:
-        """Drop all that was staged; the job cannot be committed any more. After a commit it does nothing."""
+        """Drop all that was staged; the job cannot be committed any more.
+
+        After a commit it does nothing, nor does it to a later job of the same id, begun after this one's table was
+        dropped.
+        """
 
     def diagnose(self) -> Iterator[Finding]:
         """Yield what the store knows of its own state, beyond what any reader of its tables can tell; change nothing.

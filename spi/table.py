@@ -29,8 +29,6 @@ class StructuredTable(ABC):
     - `UnsupportedOperationError`: a write under `read_only=True`;
     - `TransactionClosedError`: the transaction has ended;
     - `TransactionConflictError`, `StorageUnavailableError`: the transaction can only be left.
-
-    Source: DESIGN.md section 4.
     """
 
     @property
@@ -91,7 +89,10 @@ class StructuredTable(ABC):
 
     @abstractmethod
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        """Return the existing rows of exactly these keys, in key order, each once."""
+        """Return the existing rows of exactly these keys, in key order, each once.
+
+        A key without a row is left out, and so the rows need not line up with the keys: pair them by `Row.key`.
+        """
 
     @abstractmethod
     def scan(
@@ -172,7 +173,11 @@ class StructuredTable(ABC):
         reverse: bool = False,
         limit: int | None = None,
     ) -> ScanExplanation:
-        """Return how `scan` with these arguments would run, without running it."""
+        """Return how `scan` with these arguments would run, without running it.
+
+        It is the plan as of now, of the committed rows: it says neither how many rows there are nor how long they take,
+        and leaves out a transaction's own writes, which are merged into any path.
+        """
 
     @abstractmethod
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
@@ -195,7 +200,10 @@ class StructuredTable(ABC):
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
         """Add `amount` to an integer field; an absent row and a null count as 0.
 
-        Two concurrent increments of one field may both commit.
+        Two concurrent increments of one field may both commit; against any other write of the row an increment
+        conflicts. Because increments need not conflict, a transaction that increments and reads the field does not own
+        the number that it reads: another may read the same. To draw numbers, read the field and write it by `upsert` or
+        `compare_and_swap` in `Storage.run`, or use SERIALIZABLE.
 
         Raises
         ------

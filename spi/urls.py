@@ -109,13 +109,15 @@ class StorageUrl:
 
 
 def _is_secret(parameter: str) -> bool:
-    return any(word in parameter.lower() for word in _SECRET_WORDS)
+    return any(word in unquote(parameter).lower() for word in _SECRET_WORDS)
 
 
 def _hides_password(rest: str, query: str) -> bool:
     """Tell whether the question mark before `query` was part of a password: what precedes it is no list of hosts."""
     authority = rest.partition("/")[0]
-    return ":" in authority and "@" not in rest and "@" in query and not _HOSTS.match(authority)
+    if ":" not in authority or "@" in rest or "@" not in query:
+        return False
+    return not _HOSTS.match(authority) or "=" not in query.partition("@")[0]
 
 
 def mask_url(url: object) -> str:

@@ -1,6 +1,6 @@
 """The rule of what a field accepts: one checker per type, and the sizes that limits count.
 
-Backends may check faster, but what this module accepts and returns is the contract (DESIGN.md section 2).
+Backends may check faster, but what this module accepts and returns is the contract.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NoReturn, TypeAlias
 
 from .errors import FieldSizeLimitError, InvalidFieldError
 from .fields import Field, FieldType
+from .showing import shown
 from .specification import TableSpecification
 
 __all__ = [
@@ -55,16 +56,8 @@ def _refuse(reason: str) -> NoReturn:
     raise _Refused(reason)
 
 
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python does not write out integers of over 4,300 digits
-        text = f"an {type(value).__name__} of very many digits"
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def _wrong_type(value: object, wanted: str) -> NoReturn:
-    _refuse(f"{_shown(value)} is of type {type(value).__name__}; {wanted} is needed")
+    _refuse(f"{shown(value)} is of type {type(value).__name__}; {wanted} is needed")
 
 
 def _boolean(value: object, field: Field) -> bool:
@@ -78,7 +71,7 @@ def _integer(value: object, field: Field) -> int:
         _wrong_type(value, "an int")
     bound = 1 << (field.type.integer_bits - 1)
     if not -bound <= value < bound:
-        _refuse(f"{_shown(value)} is out of the range of {field.type.value}, {-bound} to {bound - 1}")
+        _refuse(f"{shown(value)} is out of the range of {field.type.value}, {-bound} to {bound - 1}")
     return int(value)
 
 
@@ -88,7 +81,7 @@ def _double(value: object, field: Field) -> float:
     try:
         return float(value)
     except OverflowError:
-        _refuse(f"{_shown(value)} is beyond a 64-bit float")
+        _refuse(f"{shown(value)} is beyond a 64-bit float")
 
 
 def _float(value: object, field: Field) -> float:
@@ -115,7 +108,7 @@ def _decimal(value: object, field: Field) -> decimal.Decimal:
         kept, exponent = kept - 1, exponent + 1
     digits = digits[:kept]
     if exponent < -scale or len(digits) + exponent > precision - scale:
-        _refuse(f"{_shown(value)} does not fit {field.type_text} exactly")
+        _refuse(f"{shown(value)} does not fit {field.type_text} exactly")
     return decimal.Decimal((sign, digits + (0,) * (exponent + scale), -scale))
 
 
@@ -123,11 +116,11 @@ def _string(value: object, field: Field) -> str:
     if not isinstance(value, str):
         _wrong_type(value, "a str")
     if "\0" in value:
-        _refuse(f"{_shown(value)} holds a NUL character, which a string must not")
+        _refuse(f"{shown(value)} holds a NUL character, which a string must not")
     try:
         value.encode()
     except UnicodeEncodeError:
-        _refuse(f"{_shown(value)} holds a lone surrogate, which UTF-8 cannot encode")
+        _refuse(f"{shown(value)} holds a lone surrogate, which UTF-8 cannot encode")
     return str.__str__(value)  # of a subclass, as enumerations are, the text and not what the subclass shows
 
 
@@ -147,21 +140,35 @@ def _timestamp(value: object, field: Field) -> dt.datetime:
     if not isinstance(value, dt.datetime):
         _wrong_type(value, "an aware datetime.datetime")
     if value.utcoffset() is None:
-        _refuse(f"{_shown(value)} has no time zone; an aware datetime is needed")
+        _refuse(f"{shown(value)} has no time zone; an aware datetime is needed")
+    if getattr(value, "nanosecond", 0):
+        _refuse(f"{shown(value)} has nanoseconds; a timestamp has microseconds")
     try:
         # Built anew: `fold` and subclasses carry no instant, and equal instants must be equal everywhere.
         instant = value.astimezone(dt.UTC)
-    except OverflowError:
-        _refuse(f"{_shown(value)} is out of range in UTC")
-    return dt.datetime(*instant.timetuple()[:6], instant.microsecond, dt.UTC)
+    except (OverflowError, ValueError):
+        _refuse(f"{shown(value)} is out of range in UTC")
+    return _plain(instant, dt.UTC)
 
 
 def _timestamp_ntz(value: object, field: Field) -> dt.datetime:
     if not isinstance(value, dt.datetime):
         _wrong_type(value, "a naive datetime.datetime")
     if value.tzinfo is not None:
-        _refuse(f"{_shown(value)} has a time zone; a naive datetime is needed")
-    return dt.datetime(*value.timetuple()[:6], value.microsecond)
+        _refuse(f"{shown(value)} has a time zone; a naive datetime is needed")
+    return _plain(value, None)
+
+
+def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime:
+    """Return a datetime of the standard library's own; subclasses may be finer, or no time at all."""
+    if getattr(value, "nanosecond", 0):
+        _refuse(f"{shown(value)} has nanoseconds; a timestamp has microseconds")
+    try:
+        return dt.datetime(
+            value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
+        )
+    except (TypeError, ValueError):
+        _refuse(f"{shown(value)} is no point in time")
 
 
 _CHECKERS: dict[FieldType, Callable[[object, Field], Value]] = {
@@ -196,7 +203,7 @@ def check_value(table: str, field: Field, value: object) -> Value:
     Raises
     ------
     InvalidFieldError
-        If the value is not one of the field's type. Source: DESIGN.md section 2.
+        If the value is not one of the field's type.
     """
     try:
         return _CHECKERS[field.type](value, field)
@@ -228,18 +235,18 @@ def check_key(spec: TableSpecification, key: object) -> tuple[Value, ...]:
                 raise InvalidFieldError(spec.name, str(name), f"is not a key field; the key is ({', '.join(names)})")
         for name in names:
             if name not in key:
-                raise InvalidFieldError(spec.name, name, f"is missing in the key {_shown(dict(key))}")
+                raise InvalidFieldError(spec.name, name, f"is missing in the key {shown(dict(key))}")
         values = tuple(key[name] for name in names)
     elif isinstance(key, tuple):
         if len(key) != len(names):
             wanted = f"({', '.join(names)})"
             raise InvalidFieldError(
-                spec.name, "primary key", f"{_shown(key)} has {len(key)} values; the key is {wanted}"
+                spec.name, "primary key", f"{shown(key)} has {len(key)} values; the key is {wanted}"
             )
         values = key
     else:
         raise InvalidFieldError(
-            spec.name, "primary key", f"{_shown(key)} is neither a tuple nor a mapping of ({', '.join(names)})"
+            spec.name, "primary key", f"{shown(key)} is neither a tuple nor a mapping of ({', '.join(names)})"
         )
     checked = tuple(_key_value(spec.name, field, value) for field, value in zip(spec.key_fields, values, strict=True))
     size = sum(value_size(field, value) for field, value in zip(spec.key_fields, checked, strict=True))
@@ -272,7 +279,7 @@ def check_row(spec: TableSpecification, row: object) -> dict[str, Value]:
         If key, indexed values or the named fields together are over a limit.
     """
     if not isinstance(row, Mapping):
-        raise InvalidFieldError(spec.name, "row", f"{_shown(row)} is not a mapping of field names to values")
+        raise InvalidFieldError(spec.name, "row", f"{shown(row)} is not a mapping of field names to values")
     for name in spec.primary_key:
         if name not in row:
             raise InvalidFieldError(spec.name, name, "is part of the primary key and is missing in the row")
@@ -303,7 +310,7 @@ def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]
         If an indexed value, or the changes together, are over a limit.
     """
     if not isinstance(changes, Mapping):
-        raise InvalidFieldError(spec.name, "changes", f"{_shown(changes)} is not a mapping of field names to values")
+        raise InvalidFieldError(spec.name, "changes", f"{shown(changes)} is not a mapping of field names to values")
     for name in changes:
         if name in spec.primary_key:
             raise InvalidFieldError(spec.name, name, "is part of the primary key and cannot be changed")
@@ -375,7 +382,7 @@ def check_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tu
     if columns is None:
         return None
     if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
-        raise InvalidFieldError(spec.name, "columns", f"{_shown(columns)} is not a list of field names")
+        raise InvalidFieldError(spec.name, "columns", f"{shown(columns)} is not a list of field names")
     names = tuple(columns)
     if not names:
         raise InvalidFieldError(spec.name, "columns", "an empty list restricts nothing; name fields or leave it out")
@@ -383,7 +390,7 @@ def check_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tu
         if not isinstance(name, str) or name not in spec:
             known = ", ".join(spec.field_names)
             raise InvalidFieldError(spec.name, str(name), f"is not a field; the fields are {known}")
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(map(str.__str__, names)))
 
 
 def check_limit(spec: TableSpecification, limit: object) -> int | None:
@@ -397,8 +404,8 @@ def check_limit(spec: TableSpecification, limit: object) -> int | None:
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise InvalidFieldError(spec.name, "limit", f"{_shown(limit)} is not a number of rows, 0 or more")
-    return min(limit, sys.maxsize)
+        raise InvalidFieldError(spec.name, "limit", f"{shown(limit)} is not a number of rows, 0 or more")
+    return min(int(limit), sys.maxsize)
 
 
 def is_nan(value: Value) -> bool:

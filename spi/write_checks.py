@@ -1,14 +1,15 @@
-"""The rule of what single operations take, beyond what all rows have to be (DESIGN.md section 4)."""
+"""The rule of what single operations take, beyond what all rows have to be."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from .errors import InvalidFieldError
+from .showing import shown
 from .specification import TableSpecification
 from .values import Value, check_row, check_row_size
 
-__all__ = ["check_default", "check_incremented_field"]
+__all__ = ["check_changed_field", "check_default", "check_incremented_field"]
 
 
 def check_default(spec: TableSpecification, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
@@ -21,7 +22,7 @@ def check_default(spec: TableSpecification, row: Mapping[str, Value], default: M
     """
     key = {name: row[name] for name in spec.primary_key}
     if not isinstance(default, Mapping):
-        raise InvalidFieldError(spec.name, "default", f"{default!r} is not a mapping of field names to values")
+        raise InvalidFieldError(spec.name, "default", f"{shown(default)} is not a mapping of field names to values")
     start = check_row(spec, {**key, **default})
     for name in spec.primary_key:
         if start[name] != key[name]:
@@ -29,6 +30,22 @@ def check_default(spec: TableSpecification, row: Mapping[str, Value], default: M
             raise InvalidFieldError(spec.name, name, reason)
     check_row_size(spec, {**start, **row})
     return start
+
+
+def check_changed_field(spec: TableSpecification, field: object) -> str:
+    """Return the name of a field that `compare_and_swap` changes.
+
+    Raises
+    ------
+    InvalidFieldError
+        If it is no field outside the key.
+    """
+    if not isinstance(field, str) or field not in spec:
+        known = ", ".join(spec.field_names)
+        raise InvalidFieldError(spec.name, shown(field), f"is not a field; the fields are {known}")
+    if field in spec.primary_key:
+        raise InvalidFieldError(spec.name, field, "is part of the primary key and cannot be changed")
+    return field
 
 
 def check_incremented_field(spec: TableSpecification, field: object) -> None:

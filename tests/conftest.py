@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.hbase.fixtures import hbase_prefix, hbase_server, hbase_sweeper, hbase_url, start_hbase  # noqa: F401
 from tests.postgresql.fixtures import (  # noqa: F401
     postgresql_conninfo,
+    postgresql_place,
     postgresql_schema,
     postgresql_server,
     postgresql_url,
@@ -35,7 +36,6 @@ if "CI" not in os.environ:
 def pytest_report_header() -> list[str]:
     """Name the versions that a failure may depend on."""
     names = (
-        "adbc-driver-postgresql",
         "happybase",
         "hypothesis",
         "numpy",

@@ -58,3 +58,25 @@ def test_docs_name_every_public_export() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent != ROOT)
     missing = [name for name in structable.spi.__all__ if not re.search(rf"\b{name}\b", text)]
     assert missing == [], "docs/*.md do not name these exports of structable.spi"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_tables_are_whole(page: Path) -> None:
+    """A blank line would cut a table in two, of which the second is shown as text."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    first = [
+        number for number, line in enumerate(lines) if line.startswith("|") and not lines[number - 1].startswith("|")
+    ]
+    assert [lines[number] for number in first if not re.match(r"\|( *:?-+:? *\|)+$", lines[number + 1])] == []
+
+
+def test_contributing_names_every_variable_of_the_tests() -> None:
+    used = {
+        name
+        for folder in ("tests", "spi/conformance", "tools", ".ci")
+        for file in (ROOT / folder).rglob("*")
+        if file.is_file() and file.suffix != ".pyc"
+        for name in re.findall(r"\bSTRUCTABLE_TEST_[A-Z_]*[A-Z]\b", file.read_text(encoding="utf-8", errors="replace"))
+    }
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert sorted(name for name in used if name not in text) == []

@@ -11,6 +11,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import structable.spi
+
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES: list[str] = PYPROJECT["tool"]["setuptools"]["packages"]
@@ -30,21 +32,57 @@ def test_every_package_is_marked_as_typed() -> None:
     assert [name for name, folder in FOLDERS.items() if not (folder / "py.typed").exists()] == []
 
 
-def test_wheel_holds_every_module(tmp_path: Path) -> None:
-    # Built from a copy: setuptools leaves build/ behind, and takes what it finds there for current.
+def test_wheel_holds_every_module_and_no_stale_one(tmp_path: Path) -> None:
     copy = tmp_path / "source"
     for folder in TOP_FOLDERS:
         shutil.copytree(folder, copy / folder.name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip_wheel, "--wheel-dir", str(tmp_path), str(copy)], check=True)
-
-    (wheel,) = tmp_path.glob("structable-*.whl")
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("structable-")}
+    (copy / "tools").mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "tools/build_backend.py"):
+        shutil.copy(ROOT / name, copy / name)
+    before = {path.relative_to(copy) for path in copy.rglob("*")}
     modules = {f"structable/{source.relative_to(ROOT)}" for source in sources()}
     markers = {f"structable/{folder.relative_to(ROOT)}/py.typed" for folder in FOLDERS.values()}
-    assert packed == modules | markers
+    assert packed(copy, tmp_path / "first") == modules | markers
+    assert {path.relative_to(copy) for path in copy.rglob("*") if "__pycache__" not in path.parts} == before
+
+    # The remains of an earlier build, and a module that is gone since the last one.
+    stale = copy / "build" / "lib" / "structable" / "spi" / "stale.py"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    (copy / "spi" / "bulk.py").unlink()
+    assert packed(copy, tmp_path / "second") == (modules | markers) - {"structable/spi/bulk.py"}
+
+
+def packed(source: Path, folder: Path) -> set[str]:
+    """Build a wheel and return the names of its files, but for its metadata."""
+    pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip_wheel, "--wheel-dir", str(folder), str(source)], check=True)
+    (wheel,) = folder.glob("structable-*.whl")
+    return {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("structable-")}
+
+
+def test_version() -> None:
+    assert structable.spi.__version__ == PYPROJECT["project"]["version"]
+
+
+def test_a_folder_of_the_same_name_beside_a_program(tmp_path: Path) -> None:
+    """What README.md says of it: without an __init__ it does no harm, with one it hides what is installed."""
+    installed, beside = tmp_path / "installed", tmp_path / "program"
+    for name in ("spi", "cli"):
+        ignored = shutil.ignore_patterns("__pycache__", "conformance")
+        shutil.copytree(ROOT / name, installed / "structable" / name, ignore=ignored)
+    (beside / "structable").mkdir(parents=True)
+    program = "import sys; sys.path[:0] = sys.argv[1:]; import structable.spi; print(structable.spi.__file__)"
+    run = [sys.executable, "-I", "-S", "-c", program, str(beside), str(installed)]
+    assert str(installed) in subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    (beside / "structable" / "__init__.py").touch()
+    hidden = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert "ModuleNotFoundError: No module named 'structable.spi'" in hidden.stderr
+    (beside / "structable" / "__init__.py").unlink()
+    (installed / "structable").rename(tmp_path / "elsewhere")
+    shutil.copytree(tmp_path / "elsewhere", beside / "structable", dirs_exist_ok=True)
+    (tmp_path / "elsewhere").rename(installed / "structable")
+    assert str(beside) in subprocess.run(run, capture_output=True, text=True, check=True).stdout
 
 
 def test_entry_points_load() -> None:

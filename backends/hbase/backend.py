@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from structable.backends.ordered.storage import OrderedStorage
-from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue
+from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
@@ -32,7 +32,7 @@ class HBaseBackend(Backend):
         Option("transport", "buffered", "how the gateway frames messages", choices=("buffered", "framed")),
         Option("protocol", "binary", "how the gateway encodes messages", choices=("binary", "compact")),
         Option("timeout", 30.0, "seconds to wait for a gateway, for a reply and in all", minimum=0.1),
-        Option("pool_size", 40, "connections to gateways at most; a scan holds one", minimum=2),
+        Option("pool_size", 40, "connections to gateways at most; a scan holds one", minimum=2, maximum=10_000),
         Option(
             "frame_limit", 2_000_000, "bytes of a frame that the gateway takes, if transport=framed", minimum=131_072
         ),
@@ -83,9 +83,14 @@ class HBaseBackend(Backend):
             housekeeping=float(options["housekeeping"]),
             finalisation_delay=float(options["finalisation_delay"]),
             read_back_rows=int(options["read_back_rows"]),
+            create=may_create(options),
+            read_only=bool(options["read_only"]),
         )
         return OrderedStorage(
-            HBaseEngine(gateway, layout, settings), str(url), ddl_timeout=float(options["ddl_timeout"])
+            HBaseEngine(gateway, layout, settings),
+            str(url),
+            ddl_timeout=float(options["ddl_timeout"]),
+            read_only=settings.read_only,
         )
 
 

@@ -96,8 +96,8 @@ class BulkCommitter:
         """Commit all of a job, or nothing; see `Engine.commit_bulk`."""
         session.require_alive()
         txid = session.next_transaction()
-        session.hold(txid, session.clock)
         try:
+            session.hold(txid, session.clock)
             start = read_clock(self._gateway, self._layout)
             session.hold(txid, start)
             self._commit(session, bulk, txid, start)

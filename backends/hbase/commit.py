@@ -93,10 +93,10 @@ class Committer:
         # Who has to look for all that it wrote, later, looks for a column of its own.
         txid = session.next_transaction(None if status.unlisted else start)
         attempt = Attempt(txid, start, changes, status)
-        # Held from here on, so that nothing it depends on is cleaned up before its rows are finalised.
-        session.hold(txid, start)
         handed_over = False
         try:
+            # Held from here on, so that nothing it depends on is cleaned up before its rows are finalised.
+            session.hold(txid, start)
             seen = self._sender.send(session, attempt, changes, encoded)
             reach("after_readback")
             # Schemas first: what a row holds is understood by the schema that it was written for.
@@ -124,9 +124,11 @@ class Committer:
             handed_over = True
         finally:
             # Also where a second interruption ended the wait for the abort.
-            attempt.note_end(session)
-            if not handed_over:
-                session.let_go(txid)
+            try:
+                attempt.note_end(session)
+            finally:
+                if not handed_over and not self._finaliser.has(txid):
+                    session.let_go(txid)
         if changes.schemas:
             session.tell()  # as long as the change is listed as open, all who write the table look at it
 

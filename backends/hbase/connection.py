@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from structable.spi.slots import Slot
+
 from .calls import Call
 from .failures import (
     ConnectionLostError,
@@ -75,11 +77,17 @@ class Connection:
         Host and port.
     waits : int
         How often it waited for replies: round trips.
+    slot : Slot or None
+        What the pool counts it by.
+    lent : bool
+        Whether it is in use.
     """
 
     def __init__(self, address: tuple[str, int], wiring: Wiring, connect_timeout: float) -> None:
         self.address = address
         self.waits = 0
+        self.slot: Slot | None = None
+        self.lent = False
         self._wiring = wiring
         self._outstanding: deque[tuple[Call[object], int]] = deque()
         self._answered = False

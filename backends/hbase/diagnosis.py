@@ -86,14 +86,16 @@ class Diagnosis:
 
     def _processes(self, report: Report, session: Session) -> Iterator[Finding]:
         cells = self._sessions()
-        own = cells.pop(session_row(session.id), (b"", 0))[1]
+        own = cells.pop(session_row(session.id), None)
+        newest = max((at for _, at in cells.values()), default=0) if own is None else own[1]
         # The servers' clocks, which no decision rests on.
         silent = [
             row
             for row, (raw, at) in cells.items()
-            if raw not in (DEAD, CLOSED) and own - at > self._settings.session_timeout * 500
+            if raw not in (DEAD, CLOSED) and newest - at > self._settings.session_timeout * 500
         ]
-        text = f"{report.sessions - 1:,} beside this one, {report.plans:,} pinned plans of distributed scans"
+        others = report.sessions - (own is not None)
+        text = f"{others:,} beside this one, {report.plans:,} pinned plans of distributed scans"
         if silent:
             text += (
                 f"; {len(silent):,} silent for more than half of session_timeout: stopped, killed or cut off; "

@@ -13,6 +13,7 @@ from .gateway import Gateway
 from .layout import FAMILY, GC, STATE, VALUE, Layout
 from .session import read_clock
 from .tables import drop_table
+from .unheld import publish_removed
 from .versions import write_intent
 
 __all__ = ["Direct", "safe_point"]
@@ -74,6 +75,7 @@ class Direct:
             now = self._asked[beginning] = read_clock(gateway, layout)
         if safe_point(gateway, layout) < now:
             return False
+        publish_removed(gateway, layout, now)
         if len(beginning) == SPACE_BYTES:
             drop_table(gateway, layout.table(beginning))
         else:

@@ -19,6 +19,7 @@ from structable.backends.ordered.engine import (
     SplitPlan,
     WriteSet,
 )
+from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi import Finding
 from structable.spi.errors import StorageUnavailableError
 
@@ -46,6 +47,7 @@ from .snapshot import HBaseSnapshot
 from .splits import Splits
 from .staging import Staging
 from .tables import Tables
+from .unheld import UnheldSession, UnheldSnapshot
 from .versions import INCREMENT, PUT, base_of, intents_of
 
 __all__ = ["HBaseEngine"]
@@ -68,6 +70,7 @@ class HBaseEngine(Engine):
     """
 
     epoch_lags = True
+    plans_hold_everything = True
 
     def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
         self.merge = _no_merge
@@ -115,16 +118,24 @@ class HBaseEngine(Engine):
 
         Raises
         ------
+        StoreNotFoundError
+            If there are none, and none must be made.
         StorageUnavailableError
             If HBase cannot be reached.
         DataCorruptionError
             If a newer version made the tables, or something else did.
         """
-        self.tables.prepare()
+        uninterrupted(self._start)
+
+    def _start(self) -> None:
+        self.tables.prepare(create=self._settings.create)
         self._session = self._new_session()
-        self._housekeeping.start(lambda: self._session)
+        if not self._settings.read_only:
+            self._housekeeping.start(lambda: self._session)
 
     def _new_session(self) -> Session:
+        if self._settings.read_only:
+            return UnheldSession(self._layout)
         return Session(self._gateway, self._layout, self._settings.session_timeout)
 
     @property
@@ -194,7 +205,10 @@ class HBaseEngine(Engine):
 
     def begin(self, read_only: bool) -> HBaseSnapshot:
         session = self.session
-        snapshot = HBaseSnapshot(self._reader, session)
+        if self._settings.read_only:
+            snapshot: HBaseSnapshot = UnheldSnapshot(self._reader, session, self._gateway, self._layout)
+        else:
+            snapshot = HBaseSnapshot(self._reader, session)
         # Held before the counter is read: whoever cleans up reads the counter before he reads the sessions.
         session.hold(snapshot.holder, session.clock)
         cells = self._gateway.call(get_row(self._layout.transactions, CLOCK, [TICK, FAMILY]))
@@ -230,8 +244,11 @@ class HBaseEngine(Engine):
         snapshot = self.begin(True)
         return self._splits.plan(snapshot, begin, end, count)
 
-    def read_split(self, state: bytes) -> Iterator[Pair]:
-        return self._splits.read(state)
+    def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
+        return self._splits.read(state, intervals)
+
+    def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._splits.values(state, keys)
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
         return self._staging.write(job_id, pairs)
@@ -256,6 +273,9 @@ class HBaseEngine(Engine):
         return self._closed or os.getpid() != self._process
 
     def close(self) -> None:
+        uninterrupted(self._close)
+
+    def _close(self) -> None:
         if self._closed:
             return
         if os.getpid() == self._process:

@@ -227,9 +227,11 @@ def unavailable(error: Exception, what: str) -> StructableError:
             "structable needs HBase's Thrift1 gateway, which `hbase thrift start` runs"
         )
     if isinstance(error, AccessDeniedError):
-        return StorageUnavailableError(
+        denied = StorageUnavailableError(
             f"{what}: the gateway's user lacks a right in HBase: {error.summary}; it needs read, write and create"
         )
+        denied.lasting = True
+        return denied
     if isinstance(error, TableDisabledError):
         return StorageUnavailableError(f"{what}: the table is disabled in HBase: {error.summary}; enable it")
     if isinstance(error, ServerError):

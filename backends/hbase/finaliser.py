@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from queue import Empty, SimpleQueue
 
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
@@ -39,6 +40,9 @@ _MOST_UNMARKED = 200
 _UNMARKED = 0.2
 """How many transactions, and how many seconds, may pass before it is written that they are finalised."""
 _PAUSE = 0.5
+_LOOK = 0.002
+_LONGEST_SILENCE = 1.0
+"""Seconds."""
 
 
 @dataclass(slots=True)
@@ -195,26 +199,33 @@ class Finaliser:
         self._waiting: deque[Finished] = deque()
         self._unmarked: dict[bytes, tuple[Session, Status]] = {}
         self._mark_at = 0.0
-        self._hurrying = 0
-        self._changed = threading.Condition()
+        self._hurrying_until = 0.0
+        # No condition: `add` is called by the main thread, where an interruption might leave its lock taken.
+        self._words: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
         self._thread: threading.Thread | None = None
+        self._is_working = threading.Lock()
 
     def add(self, finished: Finished) -> None:
         """Take over a transaction."""
-        with self._changed:
-            self._waiting.append(finished)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="structable-finaliser", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        self._waiting.append(finished)
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="structable-finaliser", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._words.put(None)
+
+    def has(self, txid: bytes) -> bool:
+        """Tell whether a transaction was taken over, and is not finalised yet."""
+        return txid in self._unmarked or any(one.txid == txid for one in list(self._waiting))
 
     def keep_up(self) -> None:
-        """Wait while too much is waiting; who commits faster than it is finalised makes everybody's reads slow."""
+        """Wait while too much is waiting: commits that come faster than they are finalised make all reads slow."""
         if self._delay or len(self._waiting) < _MOST_WAITING:
             return
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or len(self._waiting) < _MOST_WAITING, timeout=5.0)
+        deadline = time.monotonic() + 5.0
+        while not self._stopping and len(self._waiting) >= _MOST_WAITING and time.monotonic() < deadline:
+            time.sleep(_LOOK)
 
     @property
     def backlog(self) -> int:
@@ -223,26 +234,31 @@ class Finaliser:
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing waits; false if that took too long."""
-        with self._changed:
-            self._hurrying += 1
-            self._changed.notify_all()
-            try:
-                return self._changed.wait_for(lambda: not self.backlog, timeout)
-            finally:
-                self._hurrying -= 1
+        deadline = time.monotonic() + timeout
+        self._hurrying_until = max(self._hurrying_until, deadline)
+        self._words.put(None)
+        while self.backlog and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+        self._hurrying_until = 0.0  # an interruption lets it run out
+        return not self.backlog
+
+    @property
+    def _hurrying(self) -> bool:
+        return time.monotonic() < self._hurrying_until
 
     def close(self, timeout: float) -> None:
         """Finish what waits, for at most `timeout` seconds; others finish the rest."""
         if not self._delay:
             self.drain(timeout)
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-            thread = self._thread
+        self._stopping = True
+        self._words.put(None)
+        thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
     def _work(self) -> None:
+        if not self._is_working.acquire(False):
+            return  # the caller that started the other one was interrupted before it had noted so
         alone = 0
         while self._wait():
             batch = list(islice(self._waiting, 1 if alone else _BATCH))
@@ -260,27 +276,35 @@ class Finaliser:
                 for one in batch:
                     one.session.let_go(one.txid)
             alone = max(0, alone - len(batch))
-            with self._changed:
-                for _ in batch:
-                    self._waiting.popleft()
-                self._changed.notify_all()
+            for _ in batch:
+                self._waiting.popleft()
             if self._unmarked and self._is_time_to_mark():
                 self._mark()
 
-    def _pause(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping, _PAUSE)
+    def _pause(self, seconds: float = _PAUSE) -> None:
+        end = time.monotonic() + seconds
+        while not self._stopping and (left := end - time.monotonic()) > 0:
+            self._listen(left)
+
+    def _listen(self, seconds: float) -> None:
+        """Wait for a word; not too long, for an interruption may have kept it back."""
+        try:
+            self._words.get(timeout=min(seconds, _LONGEST_SILENCE))
+            while True:
+                self._words.get_nowait()
+        except Empty:
+            return
 
     def _wait(self) -> bool:
         """Wait for something to do; false if nothing more is to be done."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._waiting or self._stopping or (self._unmarked and self._hurrying),
-                max(0.0, self._mark_at - time.monotonic()) if self._unmarked else None,
-            )
-            if self._delay and self._waiting:
-                self._changed.wait_for(lambda: self._stopping, self._delay)
-            return not self._stopping
+        while not (self._waiting or self._stopping or (self._unmarked and self._hurrying)):
+            left = self._mark_at - time.monotonic() if self._unmarked else _LONGEST_SILENCE
+            if left <= 0:
+                break
+            self._listen(left)
+        if self._delay and self._waiting:
+            self._pause(self._delay)
+        return not self._stopping
 
     def _finalise(self, batch: Sequence[Finished]) -> None:
         # Others do it where the session was declared dead: then what replaced these rows may be gone already, too.
@@ -333,6 +357,4 @@ class Finaliser:
             tell(error)  # the janitor does it
         for txid, (session, _) in self._unmarked.items():
             session.let_go(txid)
-        with self._changed:
-            self._unmarked.clear()
-            self._changed.notify_all()
+        self._unmarked.clear()

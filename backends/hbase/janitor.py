@@ -29,6 +29,7 @@ from .session import CLOSED, DEAD, Session, read_clock
 from .settings import Settings
 from .sightings import Sightings
 from .status import ABORTED, COMMITTED, PENDING, Outline, Status
+from .unheld import publish_removed
 from .versions import LOCK, TOMBSTONE, intent_of
 
 __all__ = ["Janitor", "Report"]
@@ -254,7 +255,7 @@ class Janitor:
         lost = []
         for page in self._gateway.pages(table, b"p", b"q", [STATE], before=None, page_rows=500):
             for row, cells in page:
-                if json.loads(cells[STATE][0])["session"] in alive:
+                if _planner(cells[STATE][0]) in alive:
                     report.plans += 1
                 else:
                     lost.append(row)
@@ -315,7 +316,10 @@ class Janitor:
 
         Out of order, a write that comes late could bring back what a later transaction has deleted.
         """
-        ready = [txid for commit, txid in sorted(work.replacing) if commit <= safe and commit < work.first]
+        upto = [(commit, txid) for commit, txid in sorted(work.replacing) if commit <= safe and commit < work.first]
+        ready = [txid for _, txid in upto]
+        if upto:
+            publish_removed(self._gateway, self._layout, upto[-1][0])
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
             statuses = self._records.statuses(part)
@@ -384,3 +388,11 @@ def _count(report: Report, status: Outline) -> None:
         report.finalised += 1
     else:
         report.unfinalised += 1
+
+
+def _planner(raw: bytes) -> str | None:
+    """Return the session of a plan's record; None if the record is unreadable: such a plan has no session."""
+    try:
+        return str(json.loads(raw)["session"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

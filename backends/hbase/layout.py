@@ -9,6 +9,7 @@
         s SALT TXID    c:s      status of a transaction; c:w its write set where that is large
         recent         c:rSESSION    what a process has written lately, see `recent`
         janitor, gc    c:s      who cleans up; up to where
+        gc             c:r      before which timestamp snapshots may have lost what they read
         k KEY          x        catalog
     PREFIX_NUMBER      family x, one for each space: a table of one generation
         00             x        marker, written by each change of the table's schema
@@ -44,6 +45,7 @@ __all__ = [
     "OWN_COLUMN",
     "RECENT",
     "RECENT_FAMILY",
+    "REMOVED",
     "SESSIONS",
     "SESSION_BYTES",
     "STATE",
@@ -68,6 +70,7 @@ INTENT = b"x:i"
 STATE = b"c:s"
 TICK = b"c:t"
 WRITES = b"c:w"
+REMOVED = b"c:r"
 
 RECENT_FAMILY = b"c"
 

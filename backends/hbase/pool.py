@@ -1,7 +1,8 @@
 """`ConnectionPool`: connections that are kept open, the one used last handed out first, to whichever gateway answers.
 
 It opens connections in the thread that asks, so that what is wrong is raised there and at once, and keeps no threads,
-which a fork would lose.
+which a fork would lose. A connection that is lost between two calls, by the exception of a signal's handler, is closed
+when it is collected, and no longer counts.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from weakref import ref
 
 from structable.spi import StorageUnavailableError
+from structable.spi.slots import Slots
 
 from .connection import Connection
 from .failures import ConnectionLostError
@@ -58,13 +60,9 @@ class ConnectionPool:
         self._size = size
         self._pool_timeout = pool_timeout
         self._timeout = timeout
-        # Scans that are collected give theirs back in whatever a thread is doing, in `acquire` too: a semaphore's lock
-        # would be taken twice there; this queue is made for it.
-        self._places: SimpleQueue[None] = SimpleQueue()
-        for _ in range(size):
-            self._places.put(None)
+        self._slots = Slots(size)
         self._idle: deque[Connection] = deque()
-        self._used: set[Connection] = set()
+        self._lent: dict[ref[Connection], None] = {}
         self._avoided: dict[Address, tuple[float, float]] = {}  # until when, and for how long
         self._process = os.getpid()
         self._closed = False
@@ -86,25 +84,20 @@ class ConnectionPool:
         """
         if self.closed:
             raise self._refusal()
-        try:
-            self._places.get(timeout=self._pool_timeout)
-        except Empty:
+        connection = self._take() or self._slots.wait(self._take, self._pool_timeout)
+        if connection is None:
             raise StorageUnavailableError(
                 f"all {self._size} connections (pool_size) were in use for {self._pool_timeout:g} s (pool_timeout): "
                 "end scans and plans that are no longer needed"
-            ) from None
-        try:
-            connection = self._take()
-        except BaseException:
-            self._places.put(None)
-            raise
-        self._used.add(connection)
+            )
+        connection.lent = True
         if self._closed:  # meanwhile
             self.release(connection)
             raise self._refusal()
         return connection
 
-    def _take(self) -> Connection:
+    def _take(self) -> Connection | None:
+        """Return a connection, or None if all are in use."""
         best = self._best()[0]
         while True:
             if self._closed:
@@ -112,10 +105,24 @@ class ConnectionPool:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                return self._open()
+                return self._opened()
             if connection.address == best and not connection.stale:
                 return connection
-            connection.close()
+            self._end(connection)
+
+    def _opened(self) -> Connection | None:
+        slot = self._slots.take()
+        if slot is None:
+            return None
+        try:
+            connection = self._open()
+            connection.slot = slot
+            self._lent[ref(connection, self._lent.pop)] = None
+        except BaseException:
+            slot = None  # now, and not when the traceback goes
+            self._slots.wake()
+            raise
+        return connection
 
     def _best(self) -> list[Address]:
         """Return the gateways in the order to try them: as they are listed, but those to be avoided last."""
@@ -159,17 +166,21 @@ class ConnectionPool:
             self._avoided.pop(address, None)
 
     def release(self, connection: Connection) -> None:
-        """Take a connection back; one that broke, or waits for a reply still, is closed."""
-        if os.getpid() != self._process:
+        """Take a connection back; one that broke, or waits for a reply still, is closed. Idempotent."""
+        if os.getpid() != self._process or not connection.lent:
             return
-        self._used.discard(connection)
+        connection.lent = False
         if connection.usable and not self._closed:
             self._idle.append(connection)
             if self._closed:  # meanwhile
                 self._close_idle()
         else:
-            connection.close()
-        self._places.put(None)
+            self._end(connection)
+        self._slots.wake()
+
+    def _end(self, connection: Connection) -> None:
+        connection.close()
+        connection.slot = None
 
     def _refusal(self) -> StorageUnavailableError:
         how = "was closed" if self._closed else "belongs to the process that forked this one; connect anew"
@@ -178,7 +189,7 @@ class ConnectionPool:
     def _close_idle(self) -> None:
         while self._idle:
             try:
-                self._idle.pop().close()
+                self._end(self._idle.pop())
             except IndexError:  # another thread was faster
                 return
 
@@ -189,5 +200,7 @@ class ConnectionPool:
             return
         self._closed = True
         self._close_idle()
-        for connection in self._used.copy():  # at once, whatever other threads take and give back
-            connection.shut()
+        for reference in list(self._lent):  # at once, whatever other threads take and give back
+            connection = reference()
+            if connection is not None:
+                connection.shut()

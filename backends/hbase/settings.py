@@ -28,6 +28,10 @@ class Settings:
         That committed values stay intents at least.
     read_back_rows : int
         A commit of so many rows, or fewer, reads them back; of more, it reads what processes have written lately.
+    create : bool
+        Whether the tables of the prefix are made where they are missing.
+    read_only : bool
+        Whether nothing is written, but that a pending transaction may be pushed out of a reader's way.
     """
 
     lease: float = 10.0
@@ -37,3 +41,5 @@ class Settings:
     housekeeping: float = 30.0
     finalisation_delay: float = 0.0
     read_back_rows: int = 8
+    create: bool = True
+    read_only: bool = False

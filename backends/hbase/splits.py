@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, SplitPlan
+from structable.backends.ordered.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, TransactionClosedError
 
 from .calls import compare_and_put, delete_row, get_row, regions
@@ -16,6 +17,7 @@ from .gateway import Gateway
 from .layout import FAMILY, STATE, Layout, plan_row
 from .reading import Reader, dropped
 from .snapshot import HBaseSnapshot
+from .unheld import UnheldSnapshot, removed_point
 
 __all__ = ["Splits"]
 
@@ -44,11 +46,12 @@ class Splits:
     def plan(self, snapshot: HBaseSnapshot, begin: bytes, end: bytes, count: int) -> SplitPlan:
         """Divide a snapshot, which the plan takes over; see `Engine.plan_splits`."""
         table, first, last = self._layout.interval(begin, end)
-        row = plan_row(uuid.uuid4().bytes)
+        row = b"" if isinstance(snapshot, UnheldSnapshot) else plan_row(uuid.uuid4().bytes)
         try:
-            # A record for those who read: they have no other way to learn that the plan was given up.
-            about = json.dumps({"session": snapshot.session.id.hex(), "timestamp": snapshot.timestamp}).encode()
-            self._gateway.call(compare_and_put(self._layout.transactions, row, STATE, None, about), retry=False)
+            if row:
+                # A record for readers: they have no other way to learn that the plan was given up.
+                about = json.dumps({"session": snapshot.session.id.hex(), "timestamp": snapshot.timestamp}).encode()
+                self._gateway.call(compare_and_put(self._layout.transactions, row, STATE, None, about), retry=False)
             bounds = [first, *self._points(table, first, last, count), last] if first < last else [first, last]
         except TableMissingError as error:
             snapshot.close()
@@ -76,7 +79,8 @@ class Splits:
         def release() -> None:
             # First the record: who still reads must not find it once versions may go.
             try:
-                gateway.call(delete_row(table, row))
+                if row:
+                    gateway.call(delete_row(table, row))
             except StorageUnavailableError:
                 return  # the session keeps what it cannot give back, until it ends
             snapshot.close()
@@ -114,20 +118,35 @@ class Splits:
         pages = self._gateway.pages(table, low, high, [FAMILY], before=None, reverse=reverse, page_rows=1)
         return next((page[0][0] for page in pages if page), None)
 
-    def read(self, state: bytes) -> Iterator[Pair]:
+    def read(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None) -> Iterator[Pair]:
         """Yield the pairs of a split; see `Engine.read_split`."""
         split = json.loads(state)
-        begin, end = bytes.fromhex(split["begin"]), bytes.fromhex(split["end"])
-        self._require_held(bytes.fromhex(split["plan"]))
-        for pairs in self._reader.pages(begin, end, split["timestamp"]):
-            # After the page: as long as the record is there, nothing of the snapshot was removed.
-            self._require_held(bytes.fromhex(split["plan"]))
-            yield from pairs
+        whole = [(bytes.fromhex(split["begin"]), bytes.fromhex(split["end"]))]
+        row, timestamp = bytes.fromhex(split["plan"]), split["timestamp"]
+        self._require_held(row, timestamp)
+        for begin, end in whole if intervals is None else intersection(whole, intervals):
+            for pairs in self._reader.pages(begin, end, timestamp):
+                # After the page: as long as the record is there, nothing of the snapshot was removed.
+                self._require_held(row, timestamp)
+                yield from pairs
         # Rows whose versions were removed make no page.
-        self._require_held(bytes.fromhex(split["plan"]))
+        self._require_held(row, timestamp)
 
-    def _require_held(self, row: bytes) -> None:
-        if STATE not in self._gateway.call(get_row(self._layout.transactions, row, [STATE])):
+    def values(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of any keys; see `Engine.read_planned`."""
+        split = json.loads(state)
+        values = self._reader.values(keys, split["timestamp"])
+        self._require_held(bytes.fromhex(split["plan"]), split["timestamp"])
+        return values
+
+    def _require_held(self, row: bytes, timestamp: int) -> None:
+        if not row:
+            if removed_point(self._gateway, self._layout) > timestamp:
+                raise TransactionClosedError(
+                    "versions that this split reads have been removed: its plan was made with read_only=True, which "
+                    "does not keep them (see the writers' option late_writes)"
+                )
+        elif STATE not in self._gateway.call(get_row(self._layout.transactions, row, [STATE])):
             raise TransactionClosedError(
                 "the plan of this split was closed, or its process ended, and its snapshot with it"
             )

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from structable.backends.ordered.engine import SPACE_BYTES
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError, TransactionConflictError
+from structable.spi.errors import (
+    DataCorruptionError,
+    StorageUnavailableError,
+    StoreNotFoundError,
+    TransactionConflictError,
+)
 
 from .calls import (
     Cells,
@@ -46,11 +51,18 @@ class Tables:
         self._layout = layout
         self._has_staging = False
 
-    def prepare(self) -> None:
+    def prepare(self, *, create: bool = True) -> None:
         """Make the transaction table where it is missing, and check its format.
+
+        Parameters
+        ----------
+        create : bool
+            Whether anything may be made. A store that is still being made by another process is not there yet.
 
         Raises
         ------
+        StoreNotFoundError
+            If it is missing, and must not be made.
         DataCorruptionError
             If a version made it that keeps things otherwise, or something else did.
         """
@@ -60,6 +72,8 @@ class Tables:
             rows = dict(self._gateway.call(get_rows(table, [FORMAT, CLOCK], [STATE, TICK])))
             cells, clock = rows.get(FORMAT, {}), rows.get(CLOCK, {})
         except TableMissingError:
+            if not create:
+                raise self._missing() from None
             self._create(table, [Family("c", versions=1, in_memory=True), _VERSIONED])
             cells = {}
         except ServerError as error:
@@ -76,6 +90,8 @@ class Tables:
                     f"the HBase table {table} is not structable's: it has rows, but not the one of their format; "
                     "choose another prefix"
                 )
+            if not create:
+                raise self._missing()
             self._gateway.call(compare_and_put(table, FORMAT, STATE, None, b"%d" % FORMAT_VERSION))
             cells = self._gateway.call(get_row(table, FORMAT, [STATE]))
         found = cells[STATE][0]
@@ -87,7 +103,15 @@ class Tables:
             )
         # Whoever comes second finds it there. It is never dropped and never set back: versions are ordered by it.
         if not clock:
+            if not create:
+                raise self._missing()
             self._gateway.call(compare_and_put(table, CLOCK, TICK, None, FIRST_TIMESTAMP.to_bytes(8)))
+
+    def _missing(self) -> StoreNotFoundError:
+        return StoreNotFoundError(
+            f"HBase has no store of the prefix {self._layout.prefix} (its table {self._layout.transactions}); connect "
+            "without create=False or read_only=True to make it"
+        )
 
     def _create(self, table: str, families: list[Family]) -> None:
         try:

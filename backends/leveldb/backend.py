@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from structable.backends.ordered.distributed import read_table_split
 from structable.backends.ordered.storage import OrderedStorage
-from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue
+from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
+from structable.spi.bulk import ScanSplit
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
 from .database import DatabaseOptions
 from .engine import LevelDBEngine
+from .observer import ObservingEngine
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 __all__ = ["LevelDBBackend"]
 
@@ -39,9 +45,17 @@ class LevelDBBackend(Backend):
             "seconds to wait for the process that owns the database, or the next one",
             minimum=0.1,
         ),
-        Option("block_cache", 64, "MiB of memory for blocks of table files, in the owning process", minimum=1),
-        Option("write_buffer", 16, "MiB of memory for new rows before they become a table file", minimum=1),
-        Option("open_files", 1000, "table files to keep open", minimum=20),
+        Option(
+            "block_cache",
+            64,
+            "MiB of memory for blocks of table files, in the owning process",
+            minimum=1,
+            maximum=1 << 20,
+        ),
+        Option(
+            "write_buffer", 16, "MiB of memory for new rows before they become a table file", minimum=1, maximum=1024
+        ),
+        Option("open_files", 1000, "table files to keep open", minimum=20, maximum=50_000),
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
@@ -49,15 +63,30 @@ class LevelDBBackend(Backend):
             raise ValueError(f"{url} names no folder; write leveldb:///absolute/folder, with three slashes")
         if "\x00" in url.path:
             raise ValueError(f"{str(url)!r} has a NUL in its path")
-        settings = Settings(
-            sync=options["durability"] == "machine",
-            request_timeout=float(options["request_timeout"]),
-            database=DatabaseOptions(
-                write_buffer=int(options["write_buffer"]) * _MEBIBYTE,
-                block_cache=int(options["block_cache"]) * _MEBIBYTE,
-                open_files=int(options["open_files"]),
-            ),
-        )
+        engine = ObservingEngine if options["read_only"] else LevelDBEngine
         return OrderedStorage(
-            LevelDBEngine(Path(url.path), settings), str(url), ddl_timeout=float(options["ddl_timeout"])
+            engine(Path(url.path), _settings(options)),
+            str(url),
+            ddl_timeout=float(options["ddl_timeout"]),
+            read_only=bool(options["read_only"]),
         )
+
+    def read_split(
+        self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
+    ) -> Iterator[RecordBatch]:
+        if options["read_only"]:  # only a plan needs a copy of the whole database
+            return read_table_split(ObservingEngine(Path(url.path), _settings(options)), split)
+        return super().read_split(url, options, split)
+
+
+def _settings(options: Mapping[str, OptionValue]) -> Settings:
+    return Settings(
+        sync=options["durability"] == "machine",
+        request_timeout=float(options["request_timeout"]),
+        database=DatabaseOptions(
+            write_buffer=int(options["write_buffer"]) * _MEBIBYTE,
+            block_cache=int(options["block_cache"]) * _MEBIBYTE,
+            open_files=int(options["open_files"]),
+        ),
+        create=may_create(options),
+    )

@@ -17,6 +17,8 @@ from inspect import CO_GENERATOR
 from types import CodeType, FrameType, FunctionType
 from typing import ParamSpec, TypeVar
 
+from structable.backends.ordered.uninterrupted import stands_in_for_main
+
 __all__ = ["border", "wait_until_outside"]
 
 Parameters = ParamSpec("Parameters")
@@ -68,10 +70,10 @@ def _frames_inside(generators: bool) -> set[FrameType]:
 
 
 def _frames_at_border(generators: bool) -> set[FrameType]:
-    me = threading.get_ident()
+    mine = {threading.get_ident(), *((threading.main_thread().ident,) if stands_in_for_main() else ())}
     inside: set[FrameType] = set()
     for thread, top in sys._current_frames().items():
-        frame: FrameType | None = top if thread != me else None
+        frame: FrameType | None = top if thread not in mine else None
         while frame is not None:
             code = frame.f_code
             if code in _BORDER and (generators or not code.co_flags & CO_GENERATOR):

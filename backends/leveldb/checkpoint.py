@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
-from .log import live_tables
+from .log_format import manifest_state
+from .recovery import UNSYNCED
 
 __all__ = ["copy_checkpoint", "link_copy"]
 
 _ATTEMPTS = 50
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
+"""What file systems without hard links say, other file systems, and a kernel that protects the files of others."""
 
 
 def copy_checkpoint(database: Path, target: Path) -> None:
@@ -51,6 +55,15 @@ def copy_checkpoint(database: Path, target: Path) -> None:
     raise StorageUnavailableError(f"LevelDB did not come to rest for a checkpoint of {database}")
 
 
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, target)
+
+
 def link_copy(source: Path, target: Path) -> bool:
     """Link the table files of a database into an existing folder, and copy what LevelDB writes to.
 
@@ -73,17 +86,19 @@ def link_copy(source: Path, target: Path) -> bool:
     manifest = current.decode().strip()
     content = (source / manifest).read_bytes()
     try:
-        tables = live_tables(content)
+        tables = manifest_state(content).tables
     except (ValueError, IndexError) as error:
         raise DataCorruptionError(f"the manifest {source / manifest} is damaged: {error}") from error
     for table in tables:
         name = f"{table:06}.ldb"
         try:
-            os.link(source / name, target / name)
-        except PermissionError:  # a file system without hard links
-            shutil.copyfile(source / name, target / name)
+            _link(source / name, target / name)
+        except FileNotFoundError:
+            if target.is_dir() and (source / manifest).stat().st_size == len(content):
+                raise DataCorruptionError(f"the LevelDB database in {source} has lost its file {name}") from None
+            raise
     for name in os.listdir(source):
-        if name.endswith(".log"):
+        if name.endswith(".log") or name == UNSYNCED:
             shutil.copyfile(source / name, target / name)
     (target / manifest).write_bytes(content)
     (target / "CURRENT").write_bytes(current)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import socket
 import time
-from collections import deque
-from pathlib import Path
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, SchemaChangedError, WriteSet
@@ -21,10 +19,11 @@ from structable.spi.errors import (
 
 from . import wire
 from .failures import unpack_error
-from .remote import Connection, RemoteSnapshot
+from .folder import Folder
+from .pool import ConnectionPool
+from .remote import Connection, HeldSnapshot, RemoteSnapshot
 from .route import OWNER_ENDED, Procedures, Route
-from .server import check_peer
-from .wire import Channel, ConnectionLostError, TimedOutError
+from .wire import ConnectionLostError, TimedOutError
 
 __all__ = ["Client"]
 
@@ -33,6 +32,8 @@ _EARLY_SECONDS = 5.0
 
 class Home(Protocol):
     """What a client needs of its place."""
+
+    folder: Folder
 
     def failover(self, lost: Route) -> Route:
         """Return the new way after one was lost."""
@@ -57,86 +58,38 @@ class Client(Route):
     Raises
     ------
     ConnectionLostError, TimedOutError
-        If nobody answers there.
+        If no owner answers there.
+    StorageUnavailableError
+        If the owner, or this process, has no means for a connection.
     """
 
     def __init__(self, home: Home, shared: memoryview[int], path: str, process: int, seconds: float) -> None:
         self.id = os.urandom(16)
         self._home = home
         self._shared = shared
-        self._path = path
         self._process = process
         self._seconds = seconds
-        self._numbers = itertools.count(1)
         self._snapshots = itertools.count(1)
-        self._idle: deque[Connection] = deque()
-        self._open: set[Connection] = set()
-        self._dropped = False
         self._early_until = 0.0
         self.get = self._get
-        # Idle for ever: snapshots belong to all connections together, and last as long as one of them does.
-        self._anchor = self._connect()
+        self._pool = pool = ConnectionPool(self.id, path, self._locate, home.folder.path, seconds, self.refuse)
+        # Attributes, for the sake of one call less on each request.
+        self.take: Callable[[], Connection] = pool.take
+        self.give_back: Callable[[Connection], None] = pool.give_back
+        self.discard: Callable[[Connection | None], None] = pool.discard
+        self.release: Callable[[int], None] = pool.release
+        self.lose: Callable[[HeldSnapshot], None] = pool.lost.append
+        self.drop = pool.drop
+        self.abandon = pool.abandon
 
-    # Connections
-
-    def _connect(self) -> Connection:
-        if self._dropped:
-            raise ConnectionLostError("the owner has ended")
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(self._seconds)
-            connection.connect(self._path)
-            connection.settimeout(None)
-            check_peer(connection, Path(self._path).parent)
-            channel = Channel(connection, receive_seconds=self._seconds, send_seconds=self._seconds)
-            number = next(self._numbers)
-            opened = Connection(channel, number)
-            frame = opened.call(wire.HELLO, wire.HELLO_BODY.pack(wire.VERSION, self.id, number))
-        except TimeoutError:
-            connection.close()
-            raise TimedOutError from None
-        except OSError as error:
-            connection.close()
-            raise ConnectionLostError(str(error)) from None
-        except BaseException:
-            connection.close()
-            raise
-        if frame[0] != wire.DONE:
-            connection.close()
-            self.refuse(frame)
-        self._open.add(opened)
-        return opened
-
-    def take(self) -> Connection:
-        """Return a connection that nobody uses, to be given back or discarded."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connect()
-
-    def give_back(self, connection: Connection) -> None:
-        """Let others use a connection; nothing may be under way on it."""
-        self._idle.append(connection)
-
-    def discard(self, connection: Connection | None) -> None:
-        """Close a connection, if there is one."""
-        if connection is not None:
-            self._open.discard(connection)
-            connection.channel.close()
-
-    def drop(self) -> None:
-        """Close all connections: the owner has ended."""
-        self._dropped = True
-        self._idle.clear()
-        for connection in list(self._open):
-            self.discard(connection)
-
-    abandon = drop
+    def _locate(self) -> str | None:
+        owner = self._home.folder.read_owner()
+        return None if owner is None else owner[0]
 
     def close(self) -> None:
         """Take leave of the owner."""
         with contextlib.suppress(ConnectionLostError, TimedOutError, StructableError):  # it forgets us anyway
-            self.take().call(wire.GOODBYE, b"")
+            self.ask(wire.GOODBYE, b"")
         self.drop()
 
     def ask(self, message: int, body: bytes) -> bytes:
@@ -159,7 +112,7 @@ class Client(Route):
         except BaseException:
             self.discard(connection)
             raise
-        self._idle.append(connection)
+        self.give_back(connection)
         return frame
 
     def find_next(self) -> None:
@@ -224,7 +177,7 @@ class Client(Route):
             flags |= wire.UNCHECKED
         elif isinstance(snapshot, RemoteSnapshot) and snapshot.client is self:
             number, epoch, place = snapshot.number, snapshot.epoch, snapshot.place
-            flags |= snapshot.end()
+            flags |= snapshot.commit_flags()
         else:
             raise TransactionConflictError(OWNER_ENDED)
         body = wire.pack_changes(changes)
@@ -243,7 +196,7 @@ class Client(Route):
         except ConnectionLostError as error:
             self.discard(connection)
             if connection is not None and error.was_sent:
-                self._resolve(connection)
+                self._resolve(connection, checked=snapshot is not None)
                 return
             route = self._home.failover(self)
             if snapshot is None:
@@ -254,18 +207,22 @@ class Client(Route):
         except BaseException:
             self.discard(connection)
             raise
-        self._idle.append(connection)
+        if snapshot is not None:
+            snapshot.end()
+        self.give_back(connection)
         if frame[0] != wire.DONE:
             self.refuse(frame)
 
-    def _resolve(self, connection: Connection) -> None:
-        """Find out whether the commit on a lost connection arrived."""
+    def _resolve(self, connection: Connection, *, checked: bool) -> None:
+        """Find out whether the commit on a lost connection arrived, one that had a snapshot or not."""
         try:
             arrived = self._home.failover(self).committed(self.id, connection.number, connection.sequence)
         except StructableError as error:
             raise CommitOutcomeUnknownError(
                 f"process {self._process}, which owned the database, ended during the commit, and nobody knows: {error}"
             ) from error
+        if not arrived and checked:
+            raise TransactionConflictError(OWNER_ENDED)  # a retry takes a new snapshot
         if not arrived:
             raise StorageUnavailableError(
                 f"process {self._process}, which owned the database, ended before the commit; nothing was committed"
@@ -295,7 +252,7 @@ class Client(Route):
         except BaseException:
             self.discard(connection)
             raise
-        self._idle.append(connection)
+        self.give_back(connection)
         if frame[0] != wire.VALUE:
             self.refuse(frame)
         return frame[1:]

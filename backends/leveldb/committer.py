@@ -3,6 +3,11 @@
 Whoever finds the database free commits at once. Whoever does not queues up, and the first in the queue is woken to
 commit the whole queue as one batch with one sync of the log. So a lone thread pays for a lock and nothing else, and
 many threads share the syncs.
+
+An exception of a signal's handler can leave a call at any point, but only in the main thread. So the main thread holds
+the right by `with right` alone, which gives it back whatever happens, for a commit of its own; all else it leaves to
+other threads (`uninterrupted`). As it may fail to wake those that queued up meanwhile, they look for themselves from
+time to time.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 
 from structable.backends.ordered.engine import WriteSet
 from structable.spi.errors import CommitOutcomeUnknownError
@@ -56,10 +62,12 @@ class Pending:
         self.exclusive = exclusive
         self.error: BaseException | None = None
         self.done = False
-        self.turn: threading.Lock | None = None
+        self.turn: SimpleQueue[bool] | None = None
+        """Wakes the thread that waits: True passes the right to write on, False has it look."""
 
 
 _GATHER = 0.00015  # seconds
+_LOOK = 0.05  # seconds
 _NO_CHANGES = WriteSet()
 
 
@@ -74,17 +82,25 @@ class Committer:
 
     def __init__(self, write: Callable[[list[Pending]], None]) -> None:
         self._write = write
-        self._free = threading.Lock()
-        self.acquire: Callable[[bool], bool] = self._free.acquire
-        """`acquire(False)` takes the right to write, if nobody has it."""
+        self.right = threading.Lock()
+        """Held by the thread that may write."""
+        self._take: Callable[[bool], bool] = self.right.acquire
         self.crowd = 1
         """About how many threads commit at once."""
-        self._queue: deque[Pending] = deque()
+        self.queue: deque[Pending] = deque()
+        """Those that wait for the right."""
         self.holder = 0
         """The thread that holds the right for longer than a commit, by `exclusive`."""
 
+    def wake(self) -> None:
+        """Have the first in the queue look, after `right` was given back."""
+        try:
+            _wake(self.queue[0], right=False)
+        except IndexError:
+            return  # it was served meanwhile
+
     def commit(self, pending: Pending) -> None:
-        """Commit in a group, when the right was not to be had at once.
+        """Commit in a group, when the right was not to be had at once; never in the main thread.
 
         Raises
         ------
@@ -94,35 +110,28 @@ class Committer:
         if self.holder == threading.get_ident():
             self._write([pending])
         else:
-            self._queue_up(pending)
+            self._wait_for_turn(pending)
+            if not pending.done:
+                # This thread has the right to write: it was free after all, or was passed on.
+                self._lead(pending)
         if pending.error is not None:
             raise pending.error
 
-    def _queue_up(self, pending: Pending) -> None:
-        interruption = self._wait_for_turn(pending)
-        if not pending.done:
-            # This thread has the right to write: it was free after all, or was passed on.
-            self._lead(pending)
-        if interruption is not None:
-            raise interruption
-
-    def _wait_for_turn(self, pending: Pending) -> BaseException | None:
-        pending.turn = turn = threading.Lock()
-        turn.acquire()
-        self._queue.append(pending)
-        if self._free.acquire(False):
-            if not pending.done:
-                return None
-            self.release()
-            return None
-        interruption: BaseException | None = None
-        while True:
+    def _wait_for_turn(self, pending: Pending) -> None:
+        """Return when the commit is done, or this thread has the right to write."""
+        turn: SimpleQueue[bool] = SimpleQueue()
+        pending.turn = turn
+        self.queue.append(pending)
+        while not pending.done:
+            if self._take(False):
+                if pending.done:
+                    self.release()
+                return
             try:
-                turn.acquire()
-            except BaseException as error:  # Ctrl-C must not take the right to write away with it
-                interruption = error
-            else:
-                return interruption
+                if turn.get(timeout=_LOOK):
+                    return
+            except Empty:
+                continue
 
     def _lead(self, pending: Pending) -> None:
         group: list[Pending] = []
@@ -130,10 +139,10 @@ class Committer:
         try:
             if pending.sync:
                 self._gather()
-            while self._queue:
-                member = self._queue.popleft()
+            while self.queue:
+                member = self.queue.popleft()
                 (later if member.exclusive else group).append(member)
-            self._queue.extendleft(reversed(later))
+            self.queue.extendleft(reversed(later))
             self.crowd = max(len(group), self.crowd - 1)
             self._write(group)
         except BaseException as error:
@@ -144,45 +153,42 @@ class Committer:
         finally:
             for member in group:
                 member.done = True
-                if member is not pending and member.turn is not None:
-                    member.turn.release()
+                if member is not pending:
+                    _wake(member, right=False)
             self.release()
 
     def _gather(self) -> None:
         # Those that the last sync has served are about to commit again, and a sync is worth waiting for them.
         deadline = time.perf_counter() + _GATHER
-        while len(self._queue) < self.crowd - 1 and time.perf_counter() < deadline:
+        while len(self.queue) < self.crowd - 1 and time.perf_counter() < deadline:
             time.sleep(_GATHER / 8)
 
     def release(self) -> None:
         """Pass the right to write to the first in the queue, or set it free."""
-        queue = self._queue
         while True:
-            if not queue:
-                self._free.release()
+            try:
+                first = self.queue[0]  # only the thread with the right to write takes from the queue
+            except IndexError:
+                self.right.release()
                 # Whoever queued up before the release has seen the lock taken, and counts on this thread.
-                if not queue or not self._free.acquire(False):
+                if not self.queue or not self._take(False):
                     return
             else:
-                first = queue[0]  # only the thread with the right to write takes from the queue
-                if first.turn is not None:
-                    first.turn.release()
+                _wake(first, right=True)
                 return
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold all other commits off; the holder itself may commit."""
+        """Hold all other commits off; the holder itself may commit. Never in the main thread."""
         me = threading.get_ident()
         if self.holder == me:
             yield
             return
         place = Pending(None, _NO_CHANGES, False, None, exclusive=True)
-        interruption = self._wait_for_turn(place)
+        self._wait_for_turn(place)
         try:
             self.holder = me
-            self._queue.remove(place)
-            if interruption is not None:
-                raise interruption
+            self.queue.remove(place)
             yield
         finally:
             self.holder = 0
@@ -197,3 +203,8 @@ class Committer:
             yield
         finally:
             self.holder = before
+
+
+def _wake(pending: Pending, *, right: bool) -> None:
+    if pending.turn is not None:
+        pending.turn.put(right)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,8 @@ class Database:
     def __init__(self, path: Path, options: DatabaseOptions, *, create: bool) -> None:
         self.path = path
         self.gate = Gate()
+        self.write_failed = False
+        """Whether a write has failed: what is written after it would be lost with it."""
         try:
             self._database = plyvel.DB(
                 str(path),
@@ -163,6 +166,7 @@ class Database:
         try:
             self._database.put(key, value, sync=sync)
         except plyvel.Error as error:
+            self.write_failed = True  # before any call, which could be interrupted
             raise WriteFailedError(str(error)) from error
 
     def write(self, parts: Iterable[Changes], sync: bool) -> None:
@@ -184,6 +188,7 @@ class Database:
         try:
             batch.write()
         except plyvel.Error as error:
+            self.write_failed = True  # before any call, which could be interrupted
             raise WriteFailedError(str(error)) from error
 
     @border
@@ -328,6 +333,8 @@ def _pairs(gate: Gate, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool
 
 
 CLOSED = "the database was closed"
+_DAMAGED_TABLE = re.compile(r"\.(ldb|sst): (No such file or directory|Invalid argument)")
+"""A table file that is gone or too short: LevelDB maps it into memory, and was about to read behind its end."""
 PLYVEL_ERRORS = (plyvel.Error, RuntimeError)
 """What plyvel raises; RuntimeError after `close`."""
 
@@ -338,6 +345,8 @@ def translated(error: Exception) -> StructableError:
         return DataCorruptionError(f"the LevelDB database is damaged: {error}")
     if isinstance(error, StructableError):
         return error
+    if isinstance(error, plyvel.IOError) and _DAMAGED_TABLE.search(str(error)):
+        return DataCorruptionError(f"the LevelDB database has lost a table file, or a part of it: {error}")
     return StorageUnavailableError(f"LevelDB: {error}")
 
 
@@ -347,6 +356,8 @@ def _open_error(path: Path, error: Exception) -> StructableError:
         return DataCorruptionError(f"the LevelDB database in {path} is damaged: {text}")
     if "lock" in text.lower() and ("temporarily unavailable" in text or "already held" in text):
         return DatabaseLockedError(f"another program has the LevelDB database in {path} open: {text}")
-    if isinstance(error, plyvel.IOError) and "No such file" in text and "LOCK" not in text:
+    if isinstance(error, plyvel.IOError) and (
+        ("No such file" in text and "LOCK" not in text) or _DAMAGED_TABLE.search(text)
+    ):
         return DataCorruptionError(f"the LevelDB database in {path} has lost a file: {text}")
     return StorageUnavailableError(f"cannot open the LevelDB database in {path}: {text}")

@@ -14,16 +14,17 @@ from structable.backends.ordered.engine import (
     SplitPlan,
     WriteSet,
 )
+from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi.errors import StorageUnavailableError
 
 from .database import CLOSED
 from .folder import Folder
-from .place import INHERITED, Place
+from .place import Place
 from .route import NoRoute, Route
 from .runs import Runs
 from .settings import Settings
 from .shared import no_shared
-from .splits import plan_splits, read_split
+from .splits import plan_splits, read_planned, read_split
 
 __all__ = ["LevelDBEngine"]
 
@@ -42,6 +43,8 @@ class LevelDBEngine(Engine):
         How to use it; LevelDB's own settings are those of the first engine of this process on the folder.
     """
 
+    plans_hold_everything = True
+
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._shared = no_shared()
         self.merge = _no_merge
@@ -58,11 +61,18 @@ class LevelDBEngine(Engine):
 
         Raises
         ------
+        StoreNotFoundError
+            If there is no database, and none must be made.
         StorageUnavailableError
             If the folder cannot be used, or the owning process does not answer.
         DataCorruptionError
             If the folder holds something else, a newer format, or a damaged database.
         """
+        uninterrupted(self._start)
+
+    def _start(self) -> None:
+        if not self._settings.create:
+            self._folder.require_database()
         self._folder.prepare()
         self._place = Place.join(self._folder, self._settings, self)
 
@@ -96,14 +106,20 @@ class LevelDBEngine(Engine):
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
         return plan_splits(self._folder, self._route.checkpoint, lambda: self.epoch, begin, end, count)
 
-    def read_split(self, state: bytes) -> Iterator[Pair]:
-        return read_split(self._folder, state)
+    def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
+        return read_split(self._folder, state, intervals)
+
+    def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
+        return read_planned(self._folder, state, keys)
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
         return self._runs.write(job_id, pairs)
 
     def read_run(self, state: bytes) -> Iterator[Pair]:
         return self._runs.read(state)
+
+    def check_run(self, state: bytes) -> None:
+        self._runs.check(state)
 
     def drop_runs(self, job_id: str) -> None:
         self._runs.drop(job_id)
@@ -116,19 +132,24 @@ class LevelDBEngine(Engine):
         return self._closed
 
     def close(self) -> None:
+        uninterrupted(self._close)
+
+    def _close(self) -> None:
         if self._closed:
             return
         self._closed = True
         place, self._place = self._place, None
-        self.bind(NoRoute(CLOSED), self._shared)
-        if place is not None:
-            place.leave(self)
+        try:
+            if place is not None:
+                place.leave(self)  # until then clients' requests may be worked at by this engine
+        finally:
+            self.bind(NoRoute(CLOSED), self._shared)
 
-    def abandon(self) -> None:
-        """End, in a forked process."""
+    def abandon(self, reason: str) -> None:
+        """End without the place, in a forked process or when the interpreter ends."""
         self._closed = True
         self._place = None
-        self.bind(NoRoute(INHERITED), self._shared)
+        self.bind(NoRoute(reason), self._shared)
 
 
 def _no_merge(value: bytes | None, increments: Sequence[Increment]) -> bytes:

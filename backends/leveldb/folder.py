@@ -6,10 +6,12 @@
     epoch          the schema epoch, eight bytes that every process maps into memory
     socket         where the owner listens, if the path is short enough for a socket
     clean          the sizes of LevelDB's files, while the database is closed in good order
+    creating       there from before the database's files are made until it can be used: what is there can be made anew
     staging/       runs of write jobs
     checkpoints/   hard-link copies for distributed scans
 
-All of it is open to the user who made it alone.
+Only the user who made it can open it: a folder in which others may write is closed to them, and a part that
+is a link or another user's is refused.
 """
 
 from __future__ import annotations
@@ -19,15 +21,24 @@ import fcntl
 import json
 import os
 import re
+import stat
+import threading
+import zlib
 from pathlib import Path
 
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
+
+from .permissions import check_entries, close_to_others, open_private
 
 __all__ = ["Folder"]
 
-_OURS = {"database", "lock", "owner", "epoch", "socket", "clean", "staging", "checkpoints"}
+_FORKING = threading.RLock()
+"""Held while a descriptor is opened that no child may have."""
+
+_OURS = {"database", "lock", "owner", "epoch", "socket", "clean", "creating", "staging", "checkpoints"}
 _HARMLESS = {"lost+found"}
 _BEFORE_CURRENT = re.compile(r"LOG(\.old)?|LOCK|MANIFEST-000001|\d+\.dbtmp|probe-\d+")
+_RECORDS = re.compile(r"\d+\.log|MANIFEST-\d+")
 _CHECKED = re.compile(r".*\.(ldb|sst|log)|MANIFEST-\d+|CURRENT")
 
 
@@ -50,6 +61,7 @@ class Folder:
         self.checkpoints = self.path / "checkpoints"
         self._lock_path = self.path / "lock"
         self._clean = self.path / "clean"
+        self._creating = self.path / "creating"
         self._lock: int | None = None
 
     def prepare(self) -> None:
@@ -60,7 +72,7 @@ class Folder:
         DataCorruptionError
             If it holds other files and no database; nothing was written.
         StorageUnavailableError
-            If it cannot be made, read or written.
+            If it cannot be made, read or written, is another user's, or has a part that is a link.
         """
         try:
             _make(self.path)
@@ -70,10 +82,36 @@ class Folder:
                 shown = ", ".join(foreign[:5]) + (" and more" if len(foreign) > 5 else "")
                 what = "a LevelDB database that is not structable's" if "CURRENT" in foreign else "other files"
                 raise DataCorruptionError(f"{self.path} holds {what} ({shown}); structable needs a folder of its own")
+            was_open = close_to_others(self.path)
             for part in (self.database, self.staging, self.checkpoints):
                 _make(part)
+                check_entries(part, owners=close_to_others(part) or was_open)
         except OSError as error:
             raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
+
+    def require_database(self) -> None:
+        """Check that there is a database, and make nothing.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If there is none, or only the remains of a creation that was cut short.
+        DataCorruptionError
+            If there was one, and the file that LevelDB begins with is gone.
+        StorageUnavailableError
+            If the folder cannot be read, or is a file.
+        """
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise NotADirectoryError(f"{self.path} is not a folder")
+            missing = not self.database.is_dir() or self.may_create()
+        except OSError as error:
+            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
+        if missing:
+            what = "holds no database of structable's" if self.path.is_dir() else "does not exist"
+            raise StoreNotFoundError(
+                f"the folder {self.path} {what}; connect without create=False or read_only=True to make it"
+            )
 
     def checkpoint(self, plan: str) -> Path:
         """Return where the checkpoint of a plan lies.
@@ -90,27 +128,41 @@ class Folder:
     # Ownership
 
     def try_own(self) -> bool:
-        """Become the owner, unless another process is.
+        """Become the owner, unless another process is; true if this one is already.
 
         Raises
         ------
         StorageUnavailableError
             If the lock file cannot be made.
         """
-        try:
-            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
+        with _FORKING:  # a child that shares the descriptor would keep the lock after this process
+            if self._lock is not None:
+                return True
+            try:
+                descriptor = open_private(self._lock_path, os.O_RDWR | os.O_CREAT)
+            except OSError as error:
+                raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock = descriptor
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise StorageUnavailableError(f"{self._lock_path} cannot be locked: {error}") from error
+            finally:
+                if self._lock is None:
+                    os.close(descriptor)
+            return True
+
+    @property
+    def owned(self) -> bool:
+        """Whether this process holds the lock that other processes would try."""
+        if self._lock is None:
             return False
-        except OSError as error:
-            os.close(descriptor)
-            raise StorageUnavailableError(f"{self._lock_path} cannot be locked: {error}") from error
-        self._lock = descriptor
-        return True
+        try:
+            return os.path.samestat(os.fstat(self._lock), os.lstat(self._lock_path))
+        except OSError:
+            return False  # it was removed: another process may hold the next one
 
     def disown(self) -> None:
         """Let another process become the owner. In a forked process it only forgets the lock, which is its parent's."""
@@ -121,10 +173,10 @@ class Folder:
     def read_owner(self) -> tuple[str, int] | None:
         """Return the socket's path and the process id of the newest owner, dead or alive."""
         try:
-            document = json.loads(self.owner.read_text())
+            document = json.loads(_read(self.owner))
             return str(document["socket"]), int(document["process"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # there is none yet, or it is just being written
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None  # there is none yet, or it is no owner's
 
     def write_owner(self, socket: str) -> None:
         """Publish where this process listens.
@@ -146,13 +198,48 @@ class Folder:
         DataCorruptionError
             If there was a database, and the file that LevelDB begins with is gone.
         """
+        if _is_note(self._creating):
+            return True
         names = os.listdir(self.database)
         if "CURRENT" in names:
             return False
         lost = sorted(name for name in names if not _BEFORE_CURRENT.fullmatch(name))
+        if _is_note(self._clean):
+            raise DataCorruptionError(f"{self.database} has lost its file CURRENT since the database was closed")
         if lost:
             raise DataCorruptionError(f"{self.database} has lost its file CURRENT, but holds {', '.join(lost[:5])}")
         return True
+
+    def begin_creation(self) -> None:
+        """Clear away what a creation that was cut short has left, and record that another one begins.
+
+        Raises
+        ------
+        OSError
+            If that cannot be done.
+        """
+        os.close(open_private(self._creating, os.O_WRONLY | os.O_CREAT))
+        _sync_folder(self.path)
+        for entry in os.scandir(self.database):
+            if entry.is_file(follow_symlinks=False) and entry.name != "LOCK":
+                os.unlink(entry.path)
+        self._clean.unlink(missing_ok=True)
+        _sync_folder(self.database)
+
+    def end_creation(self) -> None:
+        """Record that the database is there; nothing was acknowledged before.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If that cannot be done.
+        """
+        try:
+            _sync_folder(self.database)
+            self._creating.unlink(missing_ok=True)
+            _sync_folder(self.path)
+        except OSError as error:
+            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
 
     def record_clean(self) -> None:
         """Note the files' sizes after an orderly and durable close."""
@@ -162,13 +249,36 @@ class Folder:
                 for entry in os.scandir(self.database)
                 if _CHECKED.fullmatch(entry.name)
             }
-            note = {"current": (self.database / "CURRENT").read_text(), "sizes": sizes}
+            checksums = {
+                name: zlib.crc32((self.database / name).read_bytes()) for name in sizes if _RECORDS.fullmatch(name)
+            }
+            note = {"current": (self.database / "CURRENT").read_text(), "sizes": sizes, "checksums": checksums}
             _replace(self._clean, json.dumps(note).encode())
 
-    def check_clean(self) -> None:
-        """Compare the files with their sizes at the last orderly close, and drop the note.
+    def is_owned(self) -> bool:
+        """Tell whether a living process owns the database; nothing is written for it."""
+        with _FORKING:
+            try:
+                descriptor = open_private(self._lock_path, os.O_RDONLY)
+            except OSError:
+                return False
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(descriptor)
+        return False
+
+    def check_clean(self, *, keep: bool = False) -> bool:
+        """Compare the files with their sizes at the last orderly close, and drop the note, unless it is kept.
 
         LevelDB takes a shortened log for one whose last write was cut off by a crash, and goes on without it.
+
+        Returns
+        -------
+        bool
+            Whether the logs are as they were at the last orderly close; false also where that is unknown.
 
         Raises
         ------
@@ -176,11 +286,13 @@ class Folder:
             If a file is gone or shorter.
         """
         try:
-            note = json.loads(self._clean.read_text())
+            note = json.loads(_read(self._clean))
             # Each opening has its own manifest: if it is another one, other software has been here, and may have been.
-            sizes = note["sizes"] if (self.database / "CURRENT").read_text() == note["current"] else {}
-        except (OSError, ValueError, KeyError):
-            return
+            same = (self.database / "CURRENT").read_text() == note["current"]
+            sizes: dict[str, int] = dict(note["sizes"]) if same else {}
+            checksums: dict[str, int] = dict(note.get("checksums", {})) if same else {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return False  # the note was not written to its end, or is no note
         for name, size in sizes.items():
             try:
                 found = os.stat(self.database / name).st_size
@@ -191,8 +303,27 @@ class Folder:
                     f"the file {self.database / name} was cut off: it has {found:,} bytes, and had {size:,} when the "
                     "database was closed"
                 )
-        self._clean.unlink(missing_ok=True)
-        _sync_folder(self.path)  # an old note must not come back after a crash
+        for name, checksum in checksums.items():
+            try:
+                found = zlib.crc32((self.database / name).read_bytes())
+            except FileNotFoundError:
+                raise DataCorruptionError(f"the LevelDB database in {self.database} has lost its file {name}") from None
+            if found != checksum:
+                raise DataCorruptionError(
+                    f"the file {self.database / name} is damaged: it is not as it was when the database was closed"
+                )
+        if not keep:
+            self._clean.unlink(missing_ok=True)
+            _sync_folder(self.path)  # an old note must not come back after a crash
+        return bool(checksums)
+
+
+def _is_note(path: Path) -> bool:
+    """Tell whether a file is there that this module may have written: no link, no pipe."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _make(path: Path) -> None:
@@ -208,10 +339,17 @@ def _make(path: Path) -> None:
             raise NotADirectoryError(f"{folder} is not a folder")
 
 
+def _read(path: Path) -> bytes:
+    with open(open_private(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
 def _replace(path: Path, content: bytes) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        new.write_bytes(content)
+        new.unlink(missing_ok=True)
+        with open(open_private(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(content)
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)
@@ -223,3 +361,6 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+os.register_at_fork(before=_FORKING.acquire, after_in_parent=_FORKING.release, after_in_child=_FORKING.release)

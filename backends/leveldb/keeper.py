@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from structable.backends.ordered.engine import Increment
+from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     DataCorruptionError,
@@ -27,7 +28,8 @@ from .access import READERS_LEAVE, Access
 from .committer import Committer, Pending
 from .database import CLOSED, Database, DatabaseOptions, WriteFailedError
 from .format import prepare
-from .log import cut_torn_tail, probe_space, retract, sync_logs
+from .log import probe_space, retract, sync_logs
+from .recovery import all_synced, note_unsynced, repair_after_crash
 
 __all__ = ["Changes", "DatabaseKeeper", "StoreHooks"]
 
@@ -78,28 +80,47 @@ class DatabaseKeeper(ABC):
         self._closed = False
         self._frozen = False
         self._recovering = False
+        self._noted_unsynced = False
         self._access = Access(self._wait_for_database)
 
     @abstractmethod
     def _write_group(self, group: list[Pending]) -> None:
         """Commit a group; the calling thread holds the right to write."""
 
+    @abstractmethod
+    def _settle(self) -> None:
+        """Put commits into the history that may have been written although they failed, or were interrupted.
+
+        Not while reads go to a state before them: a transaction that began in it would miss a conflict.
+        """
+
     @property
     def epoch(self) -> int:
         """The number of the newest schema change."""
         epoch = self._epoch
         if epoch is None:
-            with self._committer.exclusive():
-                epoch = self._epoch
+            epoch = uninterrupted(self._settled_epoch)
         assert epoch is not None
         return epoch
+
+    @property
+    def syncs(self) -> bool:
+        """Whether every commit since the database was opened was synced, which one that is not would end."""
+        return not self._noted_unsynced
 
     @property
     def busy_with_bulk(self) -> bool:
         """Whether a bulk commit is being applied, which writers wait for."""
         return self._frozen and self._ailing is None
 
+    def _settled_epoch(self) -> int | None:
+        with self._committer.exclusive():
+            return self._epoch
+
     def _wait_for_database(self) -> Database:
+        return uninterrupted(self._database_alone)
+
+    def _database_alone(self) -> Database:
         with self._committer.exclusive():
             return self._sound_database()
 
@@ -112,8 +133,15 @@ class DatabaseKeeper(ABC):
         assert self._database is not None
         return self._database
 
-    def open(self, *, create: bool) -> None:
+    def open(self, *, create: bool, checked: bool = False) -> None:
         """Open the database, complete what was decided, and serve.
+
+        Parameters
+        ----------
+        create : bool
+            Whether to make it.
+        checked : bool
+            Whether its logs are known to be whole.
 
         Raises
         ------
@@ -123,18 +151,10 @@ class DatabaseKeeper(ABC):
             If it cannot be opened.
         """
         with self._committer.exclusive():
-            self._open(create)
+            self._open(create, checked)
 
-    def _open(self, create: bool) -> None:
-        try:
-            database = Database(self.path, self._options, create=create)
-        except DataCorruptionError:
-            try:
-                if not cut_torn_tail(self.path):
-                    raise
-            except OSError as error:
-                raise StorageUnavailableError(f"the log in {self.path} cannot be repaired: {error}") from error
-            database = Database(self.path, self._options, create=create)
+    def _open(self, create: bool, checked: bool = False) -> None:
+        database = self._open_repaired(create, checked)
         try:
             self._epoch = prepare(database)
             self._hooks.epoch_changed(self._epoch)
@@ -143,6 +163,7 @@ class DatabaseKeeper(ABC):
             self._ailing = None
             self._recovering = True
             self._hooks.recover()
+            self._settle()
         except BaseException:
             self._database = None
             database.close()
@@ -150,6 +171,48 @@ class DatabaseKeeper(ABC):
         finally:
             self._recovering = False
         self._thaw()
+
+    def _open_repaired(self, create: bool, checked: bool) -> Database:
+        try:
+            if not checked:
+                repair_after_crash(self.path, verify=False)
+            try:
+                database = Database(self.path, self._options, create=create)
+            except DataCorruptionError:
+                if not repair_after_crash(self.path, verify=True):
+                    raise
+                database = Database(self.path, self._options, create=create)
+        except StructableError:
+            raise
+        except OSError as error:
+            raise StorageUnavailableError(f"the logs in {self.path} cannot be repaired: {error}") from error
+        try:
+            all_synced(self.path)  # LevelDB has moved the rows of the logs to table files
+        except OSError as error:
+            database.close()
+            raise StorageUnavailableError(f"the database in {self.path} cannot be written: {error}") from error
+        self._noted_unsynced = False
+        return database
+
+    def _note_unsynced(self) -> None:
+        """Record that what is written from here on is not synced with each commit."""
+        with self._committer.exclusive():
+            self._sound_database()
+            if self._noted_unsynced:
+                return
+            try:
+                note_unsynced(self.path)
+            except OSError as error:
+                raise StorageUnavailableError(
+                    f"nothing was committed, for the database could not be written: {error}"
+                ) from error
+            self._noted_unsynced = True
+
+    def _all_synced(self) -> None:
+        """Record that each commit is synced again; where that fails, a damaged log may pass for a torn one."""
+        with suppress(OSError):
+            all_synced(self.path)
+            self._noted_unsynced = False
 
     def _failed(self, failure: WriteFailedError, batch: Iterable[Changes]) -> StructableError:
         """Make the outcome of a failed write certain, and refuse writes from now on."""
@@ -192,6 +255,14 @@ class DatabaseKeeper(ABC):
                     f"{self._ailing or 'the database is closed'}; and still: {error}"
                 ) from error
 
+    def _is_ailing(self) -> bool:
+        """Tell whether a write has failed, also one whose caller was interrupted before that was noted."""
+        database = self._database
+        if self._ailing is None and database is not None and database.write_failed:
+            self._heal_after = 0.0
+            self._ailing = StorageUnavailableError("the database cannot be written: an interrupted write has failed")
+        return self._ailing is not None
+
     def _thaw(self) -> None:
         assert self._database is not None
         self._frozen = False
@@ -212,7 +283,7 @@ class DatabaseKeeper(ABC):
             If a write has failed, and the database cannot be reopened.
         """
         with self._committer.exclusive():
-            if self._ailing is not None:
+            if self._is_ailing():
                 self._heal()
             self._sound_database()
             yield
@@ -227,6 +298,7 @@ class DatabaseKeeper(ABC):
         """
         with self._committer.exclusive():
             self._closed = True
+            sound = not self._is_ailing()
             database, self._database = self._database, None
             self._access.withhold()
             if database is None or not database.close(READERS_LEAVE):
@@ -235,7 +307,7 @@ class DatabaseKeeper(ABC):
                 sync_logs(self.path)
             except OSError:
                 return False
-            return self._ailing is None
+            return sound
 
     def abandon(self) -> None:
         """Leave everything as it is, in a forked process."""

@@ -37,7 +37,7 @@ def drop_markers(store: LocalStore, client: bytes, connections: Iterable[int]) -
     """Remove the markers of a client that has ended and will not ask."""
     found: dict[bytes, bytes | None] = {marker_key(client, connection): None for connection in connections}
     if found:
-        store.commit(None, WriteSet(derived=found), sync=False)
+        store.commit(None, WriteSet(derived=found), sync=store.syncs)
 
 
 def sweep_markers(store: LocalStore) -> None:
@@ -51,4 +51,4 @@ def sweep_markers(store: LocalStore) -> None:
     finally:
         snapshot.close()
     if stale:
-        store.commit(None, WriteSet(derived=stale), sync=False)
+        store.commit(None, WriteSet(derived=stale), sync=store.syncs)

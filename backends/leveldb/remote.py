@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, Protocol
+from weakref import ref
 
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.spi.errors import StorageUnavailableError, TransactionClosedError, TransactionConflictError
@@ -12,39 +13,54 @@ from . import wire
 from .route import OWNER_ENDED
 from .wire import Channel, ConnectionLostError, TimedOutError
 
-__all__ = ["Connection", "Owner", "RemoteSnapshot"]
+__all__ = ["Connection", "HeldSnapshot", "Owner", "RemoteSnapshot"]
 
 _REQUEST_BYTES = 1 << 16
 _OPEN_REQUESTS = 2
 
 
 class Connection:
-    """A connection with its number, and the number of its newest commit."""
+    """A connection with its number, and the number of its newest commit; closed when it is collected."""
 
-    __slots__ = ("channel", "number", "sequence")
+    __slots__ = ("__weakref__", "channel", "number", "sequence", "used")
 
     def __init__(self, channel: Channel, number: int) -> None:
         self.channel = channel
         self.number = number
         self.sequence = 0
+        self.used = True
+        """Since the pool has looked for idle ones."""
 
     def call(self, message: int, body: bytes) -> bytes:
         """Send a request and return the answer: the message byte and the body."""
         self.channel.send(message, body)
         return self.channel.receive()
 
+    def __del__(self) -> None:
+        self.channel.close()
+
+
+class HeldSnapshot(ref["RemoteSnapshot"]):
+    """What is left of a snapshot that the owner holds, when an interruption has lost it."""
+
+    __slots__ = ("number",)
+    number: int
+
 
 class Owner(Protocol):
     """The owning process, as a client reaches it."""
 
-    def take(self) -> Connection:
-        """Return a connection that nobody uses, to be given back or discarded."""
+    take: Callable[[], Connection]
+    """Returns a connection that no other thread uses, to be given back or discarded."""
+    give_back: Callable[[Connection], None]
+    """Lets others use a connection; nothing may be under way on it."""
+    discard: Callable[[Connection | None], None]
+    """Closes a connection, if there is one."""
+    release: Callable[[int], None]
+    """Frees a snapshot; raises nothing, and waits for no lock."""
 
-    def give_back(self, connection: Connection) -> None:
-        """Let others use a connection; nothing may be under way on it."""
-
-    def discard(self, connection: Connection | None) -> None:
-        """Close a connection, if there is one."""
+    lose: Callable[[HeldSnapshot], None]
+    """Takes note of a snapshot that was collected unclosed; in C, so that no interruption ends there unseen."""
 
     def ask(self, message: int, body: bytes) -> bytes:
         """Return the answer to a request that may be repeated."""
@@ -87,7 +103,7 @@ class RemoteSnapshot(EngineSnapshot):
         `wire.READ_ONLY` or 0.
     """
 
-    __slots__ = ("_ended", "_flags", "client", "epoch", "number", "place")
+    __slots__ = ("_ended", "_flags", "_held", "client", "epoch", "number", "place")
 
     def __init__(self, client: Owner, number: int, place: int, epoch: int, flags: int) -> None:
         self.client = client
@@ -95,13 +111,18 @@ class RemoteSnapshot(EngineSnapshot):
         self.place = place
         self.epoch = epoch
         self._flags = flags | wire.BEGIN
+        self._held: HeldSnapshot | None = None
         self._ended = False
 
-    def end(self) -> int:
-        """Pass the snapshot on to a commit, which frees it; return the flags that it has."""
+    def commit_flags(self) -> int:
+        """Return the flags that a commit needs, which frees the snapshot; `end` comes when it has answered."""
         self._require_open()
-        self._ended = True
         return self._flags
+
+    def end(self) -> None:
+        """Take note that the owner has freed the snapshot."""
+        self._ended = True
+        self._held = None
 
     def pin(self) -> None:
         if self._flags & wire.BEGIN:
@@ -113,6 +134,9 @@ class RemoteSnapshot(EngineSnapshot):
 
     def _reference(self, flags: int = 0) -> bytes:
         self._require_open()
+        if self._held is None:
+            self._held = HeldSnapshot(self, self.client.lose)
+            self._held.number = self.number
         return wire.REFERENCE.pack(self.number, self._flags | flags, self.epoch, self.place)
 
     def _begun(self) -> None:
@@ -250,19 +274,9 @@ class RemoteSnapshot(EngineSnapshot):
     def close(self) -> None:
         if self._ended:
             return
-        self._ended = True
-        if not self._flags & wire.BEGIN:
-            client = self.client
-            try:
-                connection = client.take()
-            except (ConnectionLostError, TimedOutError):
-                return  # the snapshot went with the owner
-            try:
-                connection.channel.send(wire.RELEASE, self.number.to_bytes(4, "little"))
-            except (ConnectionLostError, TimedOutError):
-                client.discard(connection)
-            else:
-                client.give_back(connection)
+        if self._held is not None:  # also without an answer: who was waiting for it may have been interrupted
+            self.client.release(self.number)
+        self.end()
 
 
 def _no_pairs() -> Iterator[Pair]:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
+from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .checkpoint import copy_checkpoint
@@ -82,6 +83,9 @@ class LocalRoute(Route):
         return procedures[procedure](argument)
 
     def checkpoint(self, plan: str) -> None:
+        uninterrupted(lambda: self._checkpoint(plan))
+
+    def _checkpoint(self, plan: str) -> None:
         with self.store.commits_held():
             copy_checkpoint(self.store.path, self._folder.checkpoint(plan))
 

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.engine import Pair, RunLostError
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
 __all__ = ["Runs"]
@@ -95,11 +95,22 @@ class Runs:
 
         Raises
         ------
+        RunLostError
+            If it is not there.
         StorageUnavailableError
-            If it is not there, or cannot be read.
+            If it cannot be read.
         DataCorruptionError
             If it is damaged.
         """
+        for content in self._frames(state):
+            yield from _pairs(content)
+
+    def check(self, state: bytes) -> None:
+        """Raise as `read` does, and read no pair."""
+        for _ in self._frames(state):
+            continue
+
+    def _frames(self, state: bytes) -> Iterator[bytes]:
         path = self._folder / state.decode()
         try:
             with open(path, "rb") as file:
@@ -109,15 +120,17 @@ class Runs:
                         raise DataCorruptionError(f"the run {path} was cut off")
                     length, checksum = _FRAME.unpack(head)
                     if not length:
+                        if checksum:
+                            raise DataCorruptionError(f"the run {path} is damaged: its end has a checksum")
                         return
                     content = file.read(length)
                     if len(content) < length or zlib.crc32(content) != checksum:
                         raise DataCorruptionError(f"the run {path} is damaged: a checksum does not fit")
-                    yield from _pairs(content)
-        except FileNotFoundError:
-            raise StorageUnavailableError(
-                f"the run {path} is not there: its job has ended, or its files were lost"
-            ) from None
+                    yield content
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunLostError(f"the run {path} is not there: its job has ended, or its files were lost") from None
+        except IsADirectoryError as error:
+            raise DataCorruptionError(f"the run {path} is a folder") from error
         except OSError as error:
             if isinstance(error, StorageUnavailableError):
                 raise

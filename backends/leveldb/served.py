@@ -25,6 +25,7 @@ from .wire import Channel, ConnectionLostError, TimedOutError
 __all__ = ["Owner", "ServedConnection", "Session"]
 
 _BODY = 1 + wire.REFERENCE.size
+_READS = frozenset({wire.READ, wire.READ_MANY, wire.SCAN})
 _FIRST_CHUNK = 32
 _CHUNK = 1024
 _CHUNK_BYTES = 1 << 17
@@ -97,6 +98,7 @@ class ServedConnection:
         self._marker_key = b""
         self._scan: Iterator[Pair] | None = None
         self._sending = threading.Lock()
+        self._closing = threading.Lock()
         self._working = False
         self._delegated = False
 
@@ -105,8 +107,12 @@ class ServedConnection:
         try:
             self._greet()
             try:
-                while not self._owner.stopping:
-                    self._answer(self._channel.receive())
+                while True:
+                    frame = self._channel.receive()
+                    if self._owner.stopping:
+                        self._turn_away(frame)
+                    else:
+                        self._answer(frame)
             finally:
                 self._end_scan()
                 self._owner.detach(self._session, self._number, self)
@@ -115,12 +121,30 @@ class ServedConnection:
         except (ValueError, IndexError, struct.error):
             pass  # it does not speak this protocol: the connection ends
         finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._closing:
             self._channel.close()
 
     def stop(self) -> None:
-        """Let the thread end after the request that it is at."""
-        with contextlib.suppress(OSError):  # it has ended already
+        """Let the thread end after the request that it is at; requests that have arrived are turned away."""
+        # The lock: a descriptor that is closed meanwhile may be another connection's by the time of the call.
+        with self._closing, contextlib.suppress(OSError):
             self._channel.stop_receiving()
+
+    def turn_away(self) -> None:
+        """Answer a new connection that the owner is ending."""
+        try:
+            self._channel.send(wire.ENDING)
+        except (ConnectionLostError, TimedOutError):
+            pass  # its client sees that it is closed
+        finally:
+            self._channel.close()
+
+    def _turn_away(self, frame: bytes) -> None:
+        if frame[0] not in wire.UNANSWERED:
+            self._channel.send(wire.ENDING)
 
     def abandon(self) -> None:
         """Close the copy of the connection in a forked process."""
@@ -129,7 +153,7 @@ class ServedConnection:
     def pulse(self) -> None:
         """Tell a client that waits for something long that it is being worked at."""
         if self._working and (self._delegated or self._store.busy_with_bulk):
-            with self._sending:
+            with self._sending, self._closing:
                 if self._working:
                     with contextlib.suppress(ConnectionLostError, TimedOutError):  # the thread will notice
                         self._channel.send(wire.KEEP_ALIVE)
@@ -146,6 +170,9 @@ class ServedConnection:
             )
             self._channel.send(wire.ERROR, pack_error(error))
             raise ValueError(str(error))
+        if self._owner.stopping:
+            self._channel.send(wire.ENDING)
+            raise ConnectionLostError("the owner is ending")
         self._number = number
         self._session = self._owner.attach(client, number, self)
         self._session.numbers.add(number)
@@ -177,9 +204,7 @@ class ServedConnection:
                     self._working = False
                 send(wire.DONE)
             elif message == wire.RELEASE:
-                snapshot = self._session.snapshots.pop(int.from_bytes(frame[1:5], "little"), None)
-                if snapshot is not None:
-                    snapshot.close()
+                self._release(int.from_bytes(frame[1:5], "little"))
             elif message == wire.READ_MANY:
                 keys, _ = wire.unpack_present(frame, _BODY)
                 send(wire.VALUES, wire.pack_texts(self._snapshot(frame).get_many(keys)))
@@ -203,10 +228,28 @@ class ServedConnection:
             send(wire.EPOCH)
         except PlaceLostError as error:
             send(wire.LOST, str(error).encode())
-        except (ConnectionLostError, TimedOutError, struct.error, IndexError):
+        except (ConnectionLostError, TimedOutError):
+            self._forget_unanswered(frame)
+            raise
+        except (struct.error, IndexError):
             raise
         except Exception as error:
             send(wire.ERROR, pack_error(error))
+
+    def _forget_unanswered(self, frame: bytes) -> None:
+        """Free a snapshot that was taken by a request whose answer did not arrive.
+
+        Its client was interrupted: it frees the snapshot by another connection, perhaps before it was taken.
+        """
+        if frame[0] in _READS:
+            number, flags, _, _ = wire.REFERENCE.unpack_from(frame, 1)
+            if flags & wire.BEGIN:
+                self._release(number)
+
+    def _release(self, number: int) -> None:
+        snapshot = self._session.snapshots.pop(number, None)
+        if snapshot is not None:
+            snapshot.close()
 
     def _work(self, request: _Request, frame: bytes) -> None:
         """Run a request that may take long, and answer it; the client hears of it meanwhile.
@@ -265,7 +308,8 @@ class ServedConnection:
                 raise _EpochChangedError
         elif not flags & wire.UNCHECKED:
             snapshot = self._snapshot(frame)
-            del self._session.snapshots[number]
+            if self._session.snapshots.pop(number, None) is None:
+                raise TransactionConflictError("the transaction's snapshot was freed")
         try:
             store.commit(snapshot, changes, bool(flags & wire.SYNC), {self._marker_key: marker_value(sequence)})
         finally:

@@ -1,30 +1,29 @@
-"""The owner's server: a Unix socket in the database folder, a thread for each connection."""
+"""The owner's server: it accepts the clients of a database, and answers each connection in a thread of its own."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
+import resource
 import socket
-import stat
-import struct
-import tempfile
 import threading
-from pathlib import Path
 from typing import Protocol
 
 from structable.spi.errors import StorageUnavailableError
 
+from . import wire
+from .failures import pack_error
 from .folder import Folder
+from .listener import Listener, check_peer
 from .served import ServedConnection, Session
 from .store import LocalStore
-from .wire import Channel
+from .wire import Channel, ConnectionLostError, TimedOutError
 
-__all__ = ["Server", "check_peer"]
+__all__ = ["Server"]
 
-_LONGEST_PATH = 107
 _PULSE = 0.5
-_SHORT_PREFIX = "structable-"
+_RESERVED_DESCRIPTORS = 32
+_ACCEPT_PAUSE = 0.05
+_REFUSAL_SECONDS = 0.1
 
 
 class Procedures(Protocol):
@@ -36,6 +35,9 @@ class Procedures(Protocol):
 
 class Server:
     """Serves a database to the other processes of this machine.
+
+    It listens for as long as it runs: where the socket's file was removed, it makes another; where descriptors or
+    threads run out, clients are refused, and accepted again when there are some.
 
     Parameters
     ----------
@@ -59,11 +61,11 @@ class Server:
         self._sessions: dict[bytes, Session] = {}
         self._threads: dict[ServedConnection, threading.Thread] = {}
         self._stopped = threading.Event()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._path = ""
+        self._listener: Listener | None = None
+        self._workers: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Listen, and say where.
+        """Listen, and publish where; wholly or not at all.
 
         Raises
         ------
@@ -71,55 +73,66 @@ class Server:
             If that is not possible.
         """
         try:
-            self._remove_predecessor()
-            self._path = self._short_path()
-            # The socket is made under a mask of its own, for it must not be open to others even for a moment.
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            self._listener.bind(self._path)
-            os.chmod(self._path, 0o600)
-            self._listener.listen(128)
-            self.folder.write_owner(self._path)
-        except OSError as error:
-            self._listener.close()
-            raise StorageUnavailableError(f"cannot listen at {self._path or self.folder.socket}: {error}") from error
-        for work in (self._accept, self._pulse):
-            threading.Thread(target=work, name=f"structable {work.__name__[1:]}", daemon=True).start()
+            self._listener = Listener(self.folder)
+            for work in (self._accept, self._pulse):
+                thread = threading.Thread(target=work, name=f"structable {work.__name__[1:]}", daemon=True)
+                thread.start()
+                self._workers.append(thread)
+        except (OSError, RuntimeError) as error:
+            self.stop()
+            raise StorageUnavailableError(f"the owner of {self.folder.path} cannot listen: {error}") from error
+        except BaseException:
+            self.stop()
+            raise
 
-    def _short_path(self) -> str:
-        path = str(self.folder.socket)
-        if len(os.fsencode(path)) <= _LONGEST_PATH:
-            return path
-        place = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
-        if not os.access(place, os.W_OK | os.X_OK) or len(os.fsencode(place)) > _LONGEST_PATH - 40:
-            place = tempfile.gettempdir() if len(tempfile.gettempdir()) < _LONGEST_PATH - 40 else "/tmp"
-        return os.path.join(tempfile.mkdtemp(prefix=_SHORT_PREFIX, dir=place), "socket")
-
-    def _remove_predecessor(self) -> None:
-        owner = self.folder.read_owner()
-        if owner is not None:
-            _remove_socket(owner[0])
-        self.folder.socket.unlink(missing_ok=True)
+    # Accepting
 
     def _accept(self) -> None:
-        while True:
+        """Accept clients until the server stops: no error ends this."""
+        listener = self._listener
+        while listener is not None and not self.stopping:
             try:
-                connection, _ = self._listener.accept()
+                connection = listener.accept()
             except OSError:
-                return  # stopped
-            try:
-                check_peer(connection, self.folder.path)
-                channel = Channel(connection, receive_seconds=0, send_seconds=self._seconds)
-            except OSError:
-                connection.close()
+                if listener is not self._listener:
+                    listener.close()
+                    listener = self._listener
+                else:
+                    # No descriptors or memory, most likely: the client waits in the socket's queue.
+                    self._stopped.wait(_ACCEPT_PAUSE)
                 continue
-            served = ServedConnection(self, channel)
-            thread = threading.Thread(target=self._serve, args=(served,), name="structable connection", daemon=True)
+            try:
+                self._admit(connection)
+            except Exception:
+                connection.close()  # its client sees that, and the next one must not suffer from it
+        if listener is not None:
+            listener.close()
+
+    def _admit(self, connection: socket.socket) -> None:
+        check_peer(connection, self.folder.path)
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if most != resource.RLIM_INFINITY and connection.fileno() >= most - min(_RESERVED_DESCRIPTORS, most // 8):
+            # LevelDB would fail without descriptors, and take the other clients with it.
+            self._refuse(connection, f"its limit of {most:,} open files leaves none for another connection")
+            return
+        served = ServedConnection(self, Channel(connection, receive_seconds=0, send_seconds=self._seconds))
+        thread = threading.Thread(target=self._serve, args=(served,), name="structable connection", daemon=True)
+        try:
             with self._lock:
                 if self.stopping:
-                    connection.close()
+                    served.turn_away()
                     return
+                thread.start()
                 self._threads[served] = thread
-            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._refuse(connection, f"it cannot start another thread ({error})")
+
+    def _refuse(self, connection: socket.socket, reason: str) -> None:
+        channel = Channel(connection, receive_seconds=_REFUSAL_SECONDS, send_seconds=_REFUSAL_SECONDS)
+        error = StorageUnavailableError(f"the process that owns the database cannot serve this one: {reason}")
+        with contextlib.suppress(ConnectionLostError, TimedOutError):
+            channel.send(wire.ERROR, pack_error(error))
+        channel.close()
 
     def _serve(self, served: ServedConnection) -> None:
         try:
@@ -128,12 +141,32 @@ class Server:
             with self._lock:
                 self._threads.pop(served, None)
 
+    # Upkeep
+
     def _pulse(self) -> None:
         while not self._stopped.wait(_PULSE):
             with self._lock:
                 connections = list(self._threads)
             for connection in connections:
                 connection.pulse()
+            self._listen_again()
+
+    def _listen_again(self) -> None:
+        """Replace a socket that clients no longer find."""
+        before = self._listener
+        if before is None or before.reachable or not self.folder.owned:
+            return
+        try:
+            listener = Listener(self.folder)
+        except OSError:
+            return  # the next pulse tries again
+        with self._lock:
+            if not self.stopping:
+                self._listener = listener
+                before.shut()  # the thread that accepts changes over
+                return
+        listener.close()
+        listener.remove()
 
     # For connections
 
@@ -168,51 +201,28 @@ class Server:
     # Ending
 
     def stop(self) -> None:
-        """Answer the requests that are being worked at, and end all connections."""
+        """Answer the requests that are being worked at, turn away all others, and remove the socket; idempotent."""
         with self._lock:
             self.stopping = True
             threads = dict(self._threads)
+            listener = self._listener
         self._stopped.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for connection in threads:
-            connection.stop()
-        for thread in threads.values():
-            thread.join()
-
-    def remove(self) -> None:
-        """Remove the socket."""
-        _remove_socket(self._path)
+        try:
+            if listener is not None:
+                listener.shut()
+            for connection in threads:
+                connection.stop()
+            for thread in (*self._workers, *threads.values()):
+                thread.join()
+        finally:
+            if listener is not None:
+                if not self._workers:
+                    listener.close()  # else the thread that accepts has done so
+                listener.remove()
 
     def abandon(self) -> None:
         """Close the copies of the sockets in a forked process."""
-        self._listener.close()
-        for connection in self._threads:
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._threads):
             connection.abandon()
-
-
-def _remove_socket(path: str) -> None:
-    folder = Path(path).parent
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return
-        os.unlink(path)
-        if folder.name.startswith(_SHORT_PREFIX):
-            shutil.rmtree(folder)
-    except OSError:
-        pass  # it is gone, or another user's
-
-
-def check_peer(connection: socket.socket, folder: Path) -> None:
-    """Make sure that the other side belongs to this user, to the folder's, or to root.
-
-    Raises
-    ------
-    PermissionError
-        If not.
-    """
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", credentials)
-    if user not in (os.getuid(), os.stat(folder).st_uid, 0):
-        raise PermissionError(f"user {user} is a stranger to {folder}")

@@ -21,8 +21,11 @@ class Settings:
         Seconds to wait for the owning process, and for a new one when it ends.
     database : DatabaseOptions
         How LevelDB works, if this process owns the database.
+    create : bool
+        Whether the folder and the database are made where they are missing.
     """
 
     sync: bool = True
     request_timeout: float = 30.0
     database: DatabaseOptions = field(default_factory=DatabaseOptions)
+    create: bool = True

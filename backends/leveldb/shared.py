@@ -6,6 +6,8 @@ import mmap
 import os
 from pathlib import Path
 
+from .permissions import open_private
+
 __all__ = ["no_shared", "open_shared"]
 
 _BYTES = 16
@@ -33,11 +35,12 @@ def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
     OSError, ValueError
         If it cannot be mapped.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY, 0o600)
+    descriptor = open_private(path, os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
-        if writable and size < _BYTES:
-            os.pwrite(descriptor, bytes(_BYTES - size), size)  # no truncate: a full disk must show here, not as SIGBUS
+        while writable and size < _BYTES:
+            # No truncate: a full disk must show here, not as SIGBUS.
+            size += os.pwrite(descriptor, bytes(_BYTES - size), size)
         memory = mmap.mmap(descriptor, _BYTES, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     finally:
         os.close(descriptor)

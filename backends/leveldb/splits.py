@@ -13,22 +13,26 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from structable.backends.ordered.engine import Pair, SplitPlan
+from structable.backends.ordered.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
 
 from . import wire
 from .checkpoint import link_copy
 from .database import Database, DatabaseOptions
 from .folder import Folder
+from .permissions import open_private
 
-__all__ = ["plan_splits", "read_split", "sweep_plans"]
+__all__ = ["Release", "elsewhere", "hold_plan", "plan_splits", "read_planned", "read_split", "sweep_plans"]
 
 _OPTIONS = DatabaseOptions(write_buffer=1 << 20, block_cache=8 << 20)
 _BISECTED_BYTES = 32
@@ -57,8 +61,8 @@ def plan_splits(
         About how many splits.
     """
     sweep_plans(folder)
-    plan, hold = _hold_plan(folder)
-    release = _Release(folder.checkpoints / plan, hold)
+    plan, hold = hold_plan(folder)
+    release = _PlanRelease(folder.checkpoints / plan, hold)
     try:
         checkpoint(plan)
         # Opening it moves what was in the log to a table file, once for all readers, and lets sizes count it.
@@ -75,14 +79,65 @@ def plan_splits(
     return SplitPlan(states, release, epoch())
 
 
-def read_split(folder: Folder, state: bytes) -> Iterator[Pair]:
-    """Yield the pairs of a split, as `Engine.read_split` does."""
-    [plan, begin, end], _ = wire.unpack_present(state, 0)
-    place = folder.checkpoint(plan.decode())
+def elsewhere(states: list[bytes], folder: Folder) -> list[bytes]:
+    """Return the states of a plan whose checkpoint does not lie in the database folder."""
+    where = os.fsencode(folder.path)
+    return [wire.pack_texts([state, where]) for state in states]
+
+
+def read_split(
+    folder: Folder,
+    state: bytes,
+    intervals: Sequence[tuple[bytes, bytes]] | None = None,
+    *,
+    aside: Folder | None = None,
+) -> Iterator[Pair]:
+    """Yield the pairs of a split, as `Engine.read_split` does.
+
+    Parameters
+    ----------
+    folder : Folder
+        The database folder.
+    state : bytes
+        The split.
+    intervals : sequence of tuple of bytes, optional
+        Only pairs within these.
+    aside : Folder, optional
+        Where this process puts its copy, if not beside the plan's checkpoint.
+    """
+    place, begin, end, aside = _located(folder, state, aside)
+    with _opened(place, aside) as database:
+        for low, high in [(begin, end)] if intervals is None else intersection([(begin, end)], intervals):
+            yield from database.scan(low, high, fill_cache=False)
+
+
+def read_planned(
+    folder: Folder, state: bytes, keys: Sequence[bytes], *, aside: Folder | None = None
+) -> list[bytes | None]:
+    """Return the values of any keys, as `Engine.read_planned` does."""
+    place, _, _, aside = _located(folder, state, aside)
+    with _opened(place, aside) as database:
+        return [database.get(key) for key in keys]
+
+
+def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, bytes, bytes, Folder | None]:
+    """Return a split's checkpoint and interval, and where this process puts its copy."""
+    parts, _ = wire.unpack_present(state, 0)
+    if len(parts) == 2:
+        [state, where] = parts
+        folder, aside = Folder(os.fsdecode(where)), None
+        parts, _ = wire.unpack_present(state, 0)
+    [plan, begin, end] = parts
+    return folder.checkpoint(plan.decode()), begin, end, aside
+
+
+@contextlib.contextmanager
+def _opened(place: Path, aside: Folder | None) -> Iterator[Database]:
+    """Open a plan's checkpoint for reading, in this process's copy."""
     try:
-        reader = _READERS.open(place)
+        reader = _READERS.open(place, aside)
         try:
-            yield from reader.database.scan(begin, end, fill_cache=False)
+            yield reader.database
         finally:
             _READERS.leave(reader)
     except (StructableError, OSError) as error:
@@ -101,7 +156,7 @@ def sweep_plans(folder: Folder) -> None:
         return
     for plan in plans:
         try:
-            hold = os.open(plan / "hold", os.O_RDWR)
+            hold = open_private(plan / "hold", os.O_RDWR)
         except FileNotFoundError:
             with contextlib.suppress(OSError):  # somebody else removes it
                 if time.time() - plan.stat().st_mtime > _UNFINISHED_SECONDS:
@@ -118,13 +173,25 @@ def sweep_plans(folder: Folder) -> None:
             os.close(hold)
 
 
-def _hold_plan(folder: Folder) -> tuple[str, int]:
+def hold_plan(folder: Folder) -> tuple[str, int]:
+    """Make the folder of a plan and lock it, so that no process sweeps it while this one lives.
+
+    Returns
+    -------
+    tuple
+        The plan's name, and the descriptor of the lock, for `Release`.
+
+    Raises
+    ------
+    StorageUnavailableError
+        If it cannot be made.
+    """
     while True:
         plan = uuid.uuid4().hex
         path = folder.checkpoints / plan
         try:
             path.mkdir(mode=0o700)
-            hold = os.open(path / "hold", os.O_RDWR | os.O_CREAT, 0o600)
+            hold = open_private(path / "hold", os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except OSError as error:
             raise StorageUnavailableError(f"a checkpoint cannot be made in {folder.checkpoints}: {error}") from error
         with contextlib.suppress(OSError):
@@ -135,8 +202,16 @@ def _hold_plan(folder: Folder) -> tuple[str, int]:
         os.close(hold)
 
 
-class _Release:
-    """Removes a plan, once, and only in the process that made it."""
+class Release:
+    """Removes what `hold_plan` has made, once, and only in the process that made it.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The folder.
+    hold : int
+        The descriptor of its lock.
+    """
 
     def __init__(self, path: Path, hold: int) -> None:
         self._path = path
@@ -147,10 +222,18 @@ class _Release:
         hold, self._hold = self._hold, None
         if hold is None or os.getpid() != self._process:
             return
-        _READERS.drop(self._path / "state")
         shutil.rmtree(self._path, ignore_errors=True)
         _HOLDS.discard(hold)
         os.close(hold)
+
+
+class _PlanRelease(Release):
+    """Closes this process's copy of a plan first."""
+
+    def __call__(self) -> None:
+        if self._hold is not None and os.getpid() == self._process:
+            _READERS.drop(self._path / "state")
+        super().__call__()
 
 
 # Division
@@ -218,21 +301,28 @@ def _key(number: int, shared: bytes) -> bytes:
 class _Reader:
     """A checkpoint's copy of this process."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, aside: Folder | None) -> None:
         self.users = 0
         self.left = 0.0
-        self.path = state.parent / f"reader-{uuid.uuid4().hex}"
-        self.path.mkdir(mode=0o700)
+        if aside is None:
+            self.path = state.parent / f"reader-{uuid.uuid4().hex}"
+            self._remove: Callable[[], None] = partial(shutil.rmtree, self.path, ignore_errors=True)
+        else:
+            sweep_plans(aside)
+            name, hold = hold_plan(aside)
+            self.path = aside.checkpoint(name)
+            self._remove = Release(self.path.parent, hold)
         try:
+            self.path.mkdir(mode=0o700)
             link_copy(state, self.path)
             self.database = Database(self.path, _OPTIONS, create=False)
         except BaseException:
-            shutil.rmtree(self.path, ignore_errors=True)
+            self._remove()
             raise
 
     def close(self) -> None:
         self.database.close()
-        shutil.rmtree(self.path, ignore_errors=True)
+        self._remove()
 
 
 class _Readers:
@@ -243,13 +333,13 @@ class _Readers:
         self._open: dict[Path, _Reader] = {}
         self._timer: threading.Timer | None = None
 
-    def open(self, state: Path) -> _Reader:
+    def open(self, state: Path, aside: Folder | None) -> _Reader:
         with self._lock:
             if not state.exists():
                 raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
             reader = self._open.get(state)
             if reader is None:
-                reader = self._open[state] = _Reader(state)
+                reader = self._open[state] = _Reader(state, aside)
             reader.users += 1
             return reader
 
@@ -268,9 +358,15 @@ class _Readers:
                 reader.close()
 
     def _wake_up(self) -> None:
-        self._timer = threading.Timer(_IDLE_SECONDS, self._close_idle)
-        self._timer.daemon = True
-        self._timer.start()
+        if sys.is_finalizing():
+            # A generator that the interpreter collects at its end leaves here; a thread started now never runs, and
+            # `start` waits for it forever.
+            return
+        timer = threading.Timer(_IDLE_SECONDS, self._close_idle)
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError):  # no thread at present: the next one that leaves tries again
+            timer.start()
+            self._timer = timer
 
     def _close_idle(self) -> None:
         oldest = time.monotonic() - _IDLE_SECONDS / 2

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from structable.backends.ordered.engine import BulkCommit, WriteSet
+from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
@@ -42,6 +45,10 @@ class LocalStore(DatabaseKeeper):
         super().__init__(path, options, hooks)
         self._tail = CommitNode()
         self._recent: RecentCommits | None = None
+        self._unsynced = False
+        """Whether commits were written, perhaps to an earlier log, that were not synced."""
+        self._unsettled: CommitNode | None = None
+        """The first of the commits that may have been written, and are not in the history yet."""
         self.get = self._access.get
         """Returns the newest value of a key. It stays the same function for the life of the store."""
 
@@ -60,11 +67,14 @@ class LocalStore(DatabaseKeeper):
             raise translated(error) from error
         database = self._database
         if epoch is None or self._epoch is not epoch or database is None:
-            with self._committer.exclusive():
-                if self._database is None:
-                    self._heal()
-                return self.begin(read_only)
+            return uninterrupted(partial(self._begin_alone, read_only))
         return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
+
+    def _begin_alone(self, read_only: bool) -> LocalSnapshot:
+        with self._committer.exclusive():
+            if self._database is None:
+                self._heal()
+            return self.begin(read_only)
 
     # Reading, for clients
 
@@ -100,6 +110,8 @@ class LocalStore(DatabaseKeeper):
         place = self._place(number)
         # Nobody is writing now: every commit that the snapshot shows is in the history.
         with self._committer.exclusive():
+            if not self._is_ailing():
+                self._settle()
             snapshot, last = self.begin(False), self._tail
             return LateSnapshot(snapshot, place, last)
 
@@ -125,37 +137,58 @@ class LocalStore(DatabaseKeeper):
         marker : dict, optional
             Written along with it.
         """
+        if not (sync or self._noted_unsynced):
+            uninterrupted(self._note_unsynced)
         node: CommitNode | None = None
         if snapshot is not None:
             node = snapshot.node
             if node is None:
                 raise TransactionClosedError("the snapshot was closed, or was taken for reading only")
         committer = self._committer
-        if (sync and committer.crowd > 1) or not committer.acquire(False):
-            committer.commit(Pending(node, changes, sync, marker))
+        right, queue = committer.right, committer.queue
+        if queue or right.locked() or (sync and committer.crowd > 1) or changes.changed_spaces:
+            self._commit_in_turn(Pending(node, changes, sync, marker))
             return
         try:
-            if self._ailing is None and not (changes.increments or changes.changed_spaces):
-                self._write_alone(node, changes, sync, marker)
-            else:
-                pending = Pending(node, changes, sync, marker)
-                self._write_group([pending])
-                if pending.error is not None:
-                    raise pending.error
+            with right:
+                database = self._database if self._ailing is None else None
+                if self._unsettled is not None and self._is_ailing():
+                    database = None
+                if database is not None:
+                    self._write_alone(database, node, changes, sync, marker)
         finally:
-            committer.release()
+            if queue:
+                committer.wake()
+        if database is None:  # it has to be opened again first
+            self._commit_in_turn(Pending(node, changes, sync, marker))
+
+    def _commit_in_turn(self, pending: Pending) -> None:
+        uninterrupted(partial(self._committer.commit, pending))
 
     def _write_alone(
-        self, node: CommitNode | None, changes: WriteSet, sync: bool, marker: dict[bytes, bytes | None] | None
+        self,
+        database: Database,
+        node: CommitNode | None,
+        changes: WriteSet,
+        sync: bool,
+        marker: dict[bytes, bytes | None] | None,
     ) -> None:
-        database = self._database or self._sound_database()
+        if self._unsettled is not None:
+            self._settle()
         tail, writes, derived = self._tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
+        if not sync:
+            self._unsynced = True
+        elif self._unsynced:
+            self._sync_earlier()
+        if changes.increments:
+            writes = {**writes, **self._merged(database, {}, changes)}
         parts: tuple[Changes, ...] = (writes,) if marker is None else (writes, marker)
         if derived:
             parts = (*parts, derived)
-        step = node_of(changes) if derived else CommitNode(frozenset(writes))
+        step = node_of(changes) if derived or changes.increments else CommitNode(frozenset(writes))
+        self._unsettled = step
         try:
             if len(parts) == 1 and len(writes) < 2:
                 for key, value in writes.items():  # without a batch it is faster
@@ -166,17 +199,42 @@ class LocalStore(DatabaseKeeper):
             else:
                 database.write(parts, sync)
         except WriteFailedError as failure:
-            raise self._failed(failure, parts) from failure
-        except BaseException:
-            self._append(step, step, self._epoch)  # interrupted, and perhaps after the write
-            raise
+            raise self._write_failed(failure, parts) from failure
         tail.next = self._tail = step
         if self._recent is not None:
             self._recent.append(step)
+        self._unsettled = None
+
+    def _sync_earlier(self) -> None:
+        """Sync what was committed without: LevelDB syncs the newest log alone, and a gap in one ends all later ones."""
+        try:
+            sync_logs(self.path)
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"nothing was committed, for earlier commits could not be synced: {error}"
+            ) from error
+        self._unsynced = False
+
+    def _settle(self) -> None:
+        first = self._unsettled
+        if first is None:
+            return
+        last = first
+        while last.next is not None:
+            last = last.next
+        if last is not self._tail:
+            self._append(first, last, self._epoch)
+        self._unsettled = None
+
+    def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
+        error = self._failed(failure, parts)
+        if not isinstance(error, CommitOutcomeUnknownError):
+            self._unsettled = None
+        return error
 
     def _write_group(self, group: list[Pending]) -> None:
         try:
-            if self._ailing is not None:
+            if self._is_ailing():
                 self._heal()
             database = self._sound_database()
         except StructableError as error:
@@ -185,6 +243,8 @@ class LocalStore(DatabaseKeeper):
             return
         parts: list[Changes] = []
         values: dict[bytes, bytes | None] = {}
+        if self._unsettled is not None:
+            self._settle()
         first: CommitNode | None = None
         last: CommitNode | None = None
         before = self._epoch
@@ -217,20 +277,28 @@ class LocalStore(DatabaseKeeper):
                 last = step
         if last is None:
             return
+        if not sync:
+            self._unsynced = True
+        elif self._unsynced:
+            try:
+                self._sync_earlier()
+            except StorageUnavailableError as error:
+                for member in group:
+                    member.error = member.error or StorageUnavailableError(*error.args)
+                return
         if epoch != before:
             self._epoch = None  # `begin` waits: it must not pair the old epoch with the new state
+        self._unsettled = first
         try:
             database.write(parts, sync)
         except WriteFailedError as failure:
             self._epoch = before
-            outcome = self._failed(failure, parts)
+            outcome = self._write_failed(failure, parts)
             for member in group:
                 member.error = member.error or type(outcome)(*outcome.args)
             return
-        except BaseException:
-            self._append(first, last, epoch)  # interrupted, and perhaps after the write
-            raise
         self._append(first, last, epoch)
+        self._unsettled = None
 
     def _append(self, first: CommitNode | None, last: CommitNode, epoch: int | None) -> None:
         if epoch is not None and epoch != self._epoch:
@@ -254,10 +322,14 @@ class LocalStore(DatabaseKeeper):
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         """Apply a bulk commit as `Engine.commit_bulk` does."""
+        uninterrupted(partial(self._commit_bulk, bulk))
+
+    def _commit_bulk(self, bulk: BulkCommit) -> None:
         with self._committer.exclusive():
-            if self._ailing is not None:
+            if self._is_ailing():
                 self._heal()
             database = self._sound_database()
+            self._settle()
             raw = database.take()
             latest = LocalSnapshot(raw, database.gate, self._tail, self.epoch)
             try:
@@ -285,24 +357,38 @@ class LocalStore(DatabaseKeeper):
             self._thaw()
             raise error from failure
         node = BulkNode()
+        node.note(bulk.decision)
+        synced_before = not self._noted_unsynced
         try:
+            self._note_unsynced()
+            self._unsynced = True
             for chunk in bulk.chunks(latest):
                 database.write((chunk,), False)
                 node.note(chunk)
-            node.note((*bulk.decision, *bulk.completion))
+            node.note(bulk.completion)
             sync_logs(self.path)
+            self._unsynced = False
             database.write((bulk.completion,), True)
-            node.seal()
+            if synced_before:
+                self._all_synced()
         except BaseException as error:
             # The decision stands, and a part of the chunks: reads stay with the state before it, until the database was
             # reopened and recovered.
             self._ailing = StorageUnavailableError(f"a bulk commit has failed and was not completed yet: {error}")
+            # Whatever was written counts from then on; what was not, when recovery has written it.
+            self._unsettled = _ended(node)
             if isinstance(error, Exception):
                 raise CommitOutcomeUnknownError(
                     f"the bulk commit failed half-way, and will be completed when the database can be written: {error}"
                 ) from error
             raise
         self._thaw()
-        # The node of a bulk commit is large: an empty tail after it lets it go with the last snapshot before it.
-        node.next = end = CommitNode()
-        self._append(node, end, self.epoch)
+        self._unsettled = _ended(node)
+        self._settle()
+
+
+def _ended(node: BulkNode) -> BulkNode:
+    """Seal a node, and put an empty one behind it: so the large one goes with the last snapshot before it."""
+    node.seal()
+    node.next = CommitNode()
+    return node

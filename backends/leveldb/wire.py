@@ -2,7 +2,8 @@
 
 A frame is its length (four bytes, little-endian, of what follows), one byte that names the message, and the body.
 Clients ask, the owner answers each request with one frame, in order; while a request takes long, `KEEP_ALIVE` frames
-may come before the answer. `RELEASE` and `SCAN_END` are not answered.
+may come before the answer. `RELEASE` and `SCAN_END` are not answered. An owner that ends finishes the requests that it
+is at, and answers all others with `ENDING`: they were not begun.
 
 A reference to a snapshot is `REFERENCE`: the number that the client gave it, flags, the client's schema epoch, and the
 number of the newest commit when its transaction began. The owner takes the snapshot with the first request that refers
@@ -11,10 +12,10 @@ to it, which has the flag `BEGIN`; `PINNED` says that the transaction had writte
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
-import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
@@ -23,13 +24,16 @@ from structable.backends.ordered.engine import SPACE_BYTES, Increment, ReadSet, 
 
 __all__ = ["Channel", "ConnectionLostError", "TimedOutError"]
 
-VERSION = 2
+VERSION = 3
 
 # Requests
 HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
 COMMIT, LOOK_UP, DELEGATE, CHECKPOINT, GOODBYE = range(9, 14)
 # Answers
-VALUE, ABSENT, VALUES, PAIRS, LAST_PAIRS, DONE, EPOCH, ERROR, KEEP_ALIVE, LOST = range(65, 75)
+VALUE, ABSENT, VALUES, PAIRS, LAST_PAIRS, DONE, EPOCH, ERROR, LOST, KEEP_ALIVE, ENDING = range(65, 76)
+
+UNANSWERED = frozenset({RELEASE, SCAN_END})
+"""Requests without an answer."""
 
 BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE, PINNED = 1, 2, 4, 8, 16, 32
 """Flags."""
@@ -42,12 +46,13 @@ LOOK_UP_BODY = struct.Struct("<16sIQ")
 _LENGTH = struct.Struct("<I")
 _RECEIVE = 1 << 16
 _LARGEST = 1 << 31
+_LONGEST_SECONDS = 1e9
 
 _POLLED = 50e-6
 _TOO_LATE = 1e-3
 _MOST_UNPOLLED = 256
-_polling = threading.Lock()
-"""Held by the thread that polls. A process forked meanwhile never polls, which does no harm."""
+_polled_until = array("d", [0.0])
+"""Until when a thread of this process polls. No lock, which an interruption of that thread might leave taken."""
 
 
 class ConnectionLostError(Exception):
@@ -58,7 +63,7 @@ class ConnectionLostError(Exception):
     reason : str
         How that showed.
     was_sent : bool
-        Whether the other side may have got the whole last frame.
+        Whether the other side may have begun with the last request.
     """
 
     def __init__(self, reason: str, *, was_sent: bool = True) -> None:
@@ -122,10 +127,12 @@ class Channel:
         Raises
         ------
         ConnectionLostError, TimedOutError
-            If the other side is gone, or sends nothing.
+            If the other side is gone, ends, or sends nothing.
         """
         frame = self._receive_any()
-        while frame[0] == KEEP_ALIVE:
+        while frame[0] >= KEEP_ALIVE:
+            if frame[0] == ENDING:
+                raise ConnectionLostError("the owner is ending", was_sent=False)
             frame = self._receive_any()
         return frame
 
@@ -165,10 +172,12 @@ class Channel:
         if self._unpolled:
             self._unpolled -= 1
             return b""
-        if not _polling.acquire(False):
+        end = perf_counter()
+        if end < _polled_until[0]:
             return b""
         data = b""
-        end = perf_counter() + _POLLED
+        end += _POLLED
+        _polled_until[0] = end
         try:
             while perf_counter() < end:
                 os.sched_yield()
@@ -178,7 +187,7 @@ class Channel:
                     continue
                 break
         finally:
-            _polling.release()
+            _polled_until[0] = 0.0
         # Late is in vain, too. Who gets the core back after a millisecond has given it to somebody who computes, and
         # would have been preferred to him if woken.
         late = perf_counter() - end
@@ -193,12 +202,30 @@ class Channel:
         """Let a thread that waits in `receive` find the connection lost; what is being answered can still be sent."""
         self.connection.shutdown(socket.SHUT_RD)
 
+    def shut(self) -> None:
+        """Let both sides find the connection lost; its user on this side still has to close it."""
+        with contextlib.suppress(OSError):  # the other side was first
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the other side has the connection open, on which nothing is under way."""
+        try:
+            self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
 
 
 def _timeval(seconds: float) -> bytes:
+    if not seconds < _LONGEST_SECONDS:
+        return struct.pack("ll", 0, 0)  # for ever
     whole = int(seconds)
     return struct.pack("ll", whole, int((seconds - whole) * 1_000_000))
 

@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from structable.backends.ordered import OrderedStorage
-from structable.spi import COMMON_OPTIONS, Backend, Option, OptionValue, Storage, StorageUrl
+from structable.spi import (
+    COMMON_OPTIONS,
+    Backend,
+    Option,
+    OptionValue,
+    Storage,
+    StorageUrl,
+    StoreNotFoundError,
+    may_create,
+)
 
 from .engine import MemoryEngine
 from .versions import VersionedMap
@@ -23,17 +32,27 @@ class MemoryBackend(Backend):
     options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        """Return a new store, or the one of the URL's name."""
+        """Return a new store, or the one of the URL's name; without a name no store is there before it is made."""
         if url.user is not None or url.path not in ("", "/"):
             raise ValueError(f"{url} is not a memory URL, which is memory:// or memory://name")
-        stored = _named(url.hosts) if url.hosts else VersionedMap()
-        return OrderedStorage(MemoryEngine(stored), str(url), ddl_timeout=float(options["ddl_timeout"]))
+        return OrderedStorage(
+            MemoryEngine(_stored(url.hosts, create=may_create(options))),
+            str(url),
+            ddl_timeout=float(options["ddl_timeout"]),
+            read_only=bool(options["read_only"]),
+        )
 
 
 _stores: dict[str, VersionedMap] = {}
 _lock = threading.Lock()
 
 
-def _named(name: str) -> VersionedMap:
+def _stored(name: str, *, create: bool) -> VersionedMap:
     with _lock:
-        return _stores.setdefault(name, VersionedMap())
+        if create:
+            return _stores.setdefault(name, VersionedMap()) if name else VersionedMap()
+        try:
+            return _stores[name]
+        except KeyError:
+            what = f"this process has no memory store named {name!r}" if name else "memory:// is a new store each time"
+            raise StoreNotFoundError(f"{what}; connect without create=False or read_only=True to make it") from None

@@ -10,6 +10,7 @@ from contextlib import closing
 from itertools import chain
 
 from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.backends.ordered.intervals import intersection
 from structable.spi import (
     StorageUnavailableError,
     TransactionClosedError,
@@ -17,7 +18,7 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .versions import Version, VersionedMap
+from .versions import VersionedMap
 
 __all__ = ["MemoryEngine"]
 
@@ -28,9 +29,9 @@ class MemorySnapshot(EngineSnapshot):
     def __init__(self, engine: MemoryEngine, stored: VersionedMap) -> None:
         self._engine = engine
         self._stored = stored
-        self._open = False
-        self.number, self.epoch = stored.open_snapshot()
+        self.number = self.epoch = 0
         self._open = True
+        stored.open_snapshot(self)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
@@ -57,13 +58,8 @@ class MemorySnapshot(EngineSnapshot):
 
     def close(self) -> None:
         """Give the state up."""
-        with self._stored.lock:
-            if self._open:
-                self._open = False
-                self._stored.close_snapshot(self.number)
-
-    def __del__(self) -> None:
-        self.close()
+        self._open = False
+        self._stored.close_snapshot(self)
 
 
 class MemoryEngine(Engine):
@@ -74,6 +70,8 @@ class MemoryEngine(Engine):
     stored : VersionedMap
         The map, which outlives the connection where it has a name.
     """
+
+    plans_hold_everything = True
 
     def __init__(self, stored: VersionedMap) -> None:
         self._stored = stored
@@ -114,6 +112,7 @@ class MemoryEngine(Engine):
         """Validate and apply a write set, alone."""
         self.require_open()
         with self._stored.lock:
+            self._stored.discard_unfinished()
             if snapshot is not None:
                 assert isinstance(snapshot, MemorySnapshot)
                 self._validate(snapshot.number, changes)
@@ -143,19 +142,13 @@ class MemoryEngine(Engine):
             key: self.merge(stored.get(key, stored.number), increments)
             for key, increments in changes.increments.items()
         }
-        number = stored.number + 1
-        written = (
-            (key, Version(number, value)) for key, value in chain(changes.writes.items(), changes.derived.items())
-        )
-        stored.apply(chain(written, ((key, Version(number, value, True)) for key, value in merged.items())))
-        stored.schema_changes.update(dict.fromkeys(changes.changed_spaces, number))
-        stored.epoch += bool(changes.changed_spaces)
-        stored.number = number
+        stored.commit((changes.writes, changes.derived), merged, changes.changed_spaces)
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         """Check and apply all chunks under the lock; the new number makes them visible together."""
         self.require_open()
         with self._stored.lock, closing(MemorySnapshot(self, self._stored)) as latest:
+            self._stored.discard_unfinished()
             bulk.check(latest)
             changed: dict[bytes, bytes | None] = {}
             for changes in bulk.chunks(latest):
@@ -181,14 +174,16 @@ class MemoryEngine(Engine):
 
         return SplitPlan(states, release, snapshot.epoch)
 
-    def read_split(self, state: bytes) -> Iterator[Pair]:
+    def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         """Yield the pairs of a split."""
-        process, token, begin, end = state.split(_MARK)
-        _require_this_process(int(process))
-        snapshot = _plans.get(int(token))
-        if snapshot is None:
-            raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
-        return snapshot.scan(bytes.fromhex(begin.decode()), bytes.fromhex(end.decode()))
+        begin, end = (bytes.fromhex(part.decode()) for part in state.split(_MARK)[2:])
+        snapshot = _planned(state)
+        for part in [(begin, end)] if intervals is None else intersection([(begin, end)], intervals):
+            yield from snapshot.scan(*part)
+
+    def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of any keys in the snapshot of a split."""
+        return _planned(state).get_many(keys)
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
         """Keep a run in this process."""
@@ -225,6 +220,15 @@ class MemoryEngine(Engine):
 _MARK = b":"
 _tokens = itertools.count(1)
 _plans: dict[int, MemorySnapshot] = {}
+
+
+def _planned(state: bytes) -> MemorySnapshot:
+    process, token, _, _ = state.split(_MARK)
+    _require_this_process(int(process))
+    snapshot = _plans.get(int(token))
+    if snapshot is None:
+        raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
+    return snapshot
 
 
 def _require_this_process(process: int) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
+from weakref import ref
 
 __all__ = ["Version", "VersionedMap"]
 
@@ -32,8 +34,20 @@ class Version:
     increment: bool = False
 
 
+class Held(Protocol):
+    """A snapshot of a map."""
+
+    number: int
+    epoch: int
+
+
 class VersionedMap:
-    """Keys with their versions, oldest first. Callers hold `lock` around changes; reads take it where they must."""
+    """Keys with their versions, oldest first. Callers hold `lock` around changes; reads take it where they must.
+
+    An exception of a signal's handler may come out of any call that the main thread makes. So what belongs together is
+    changed without a call in between, and a commit is visible when `number` has become its number: what an interrupted
+    one has left is removed by the next.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -50,20 +64,20 @@ class VersionedMap:
         # Deletions in the order of their commits, and keys that are still in `_sorted` though they have no version.
         self._deletions: deque[tuple[int, bytes]] = deque()
         self._forgotten: set[bytes] = set()
-        self._open: Counter[int] = Counter()
+        self._open: dict[ref[Held], int] = {}
+        """Numbers by open snapshot. References remove themselves, without a call that could be interrupted."""
+        self._unfinished: tuple[Iterable[bytes], ...] = ()
 
-    def open_snapshot(self) -> tuple[int, int]:
-        """Keep the newest state readable, and return its number and schema epoch."""
+    def open_snapshot(self, snapshot: Held) -> None:
+        """Keep the newest state readable until the snapshot is closed or collected."""
         with self.lock:
-            self._open[self.number] += 1
-            return self.number, self.epoch
+            reference = ref(snapshot, self._open.pop)
+            snapshot.number, snapshot.epoch = self.number, self.epoch
+            self._open[reference] = self.number
 
-    def close_snapshot(self, number: int) -> None:
-        """Give a state up."""
-        with self.lock:
-            self._open[number] -= 1
-            if not self._open[number]:
-                del self._open[number]
+    def close_snapshot(self, snapshot: Held) -> None:
+        """Give a state up; idempotent."""
+        self._open.pop(ref(snapshot), None)
 
     def get(self, key: bytes, number: int) -> bytes | None:
         """Return a key's value in the state after a commit."""
@@ -89,13 +103,36 @@ class VersionedMap:
             for version in self._versions.get(key, ())
         )
 
-    def apply(self, changes: Iterable[tuple[bytes, Version]]) -> None:
-        """Add versions, and drop those that no open snapshot sees; the lock is held."""
-        oldest = min(self._open, default=self.number)
-        self._forget(oldest)
-        for key, version in changes:
-            if version.value is None:
-                self._deletions.append((version.number, key))
+    def commit(
+        self, parts: tuple[Mapping[bytes, bytes | None], ...], merged: Mapping[bytes, bytes | None], spaces: set[bytes]
+    ) -> None:
+        """Make changes visible together, and drop the versions that no open snapshot sees; the lock is held.
+
+        Parameters
+        ----------
+        parts : tuple of mappings
+            What keys become.
+        merged : mapping
+            What keys become by increments alone.
+        spaces : set of bytes
+            Spaces whose schema is changed.
+        """
+        number = self.number + 1
+        self._unfinished = (*parts, merged)
+        self._forget(self._oldest())
+        for values in parts:
+            self._add(values, number, increment=False)
+        self._add(merged, number, increment=True)
+        self.schema_changes.update(dict.fromkeys(spaces, number))
+        epoch = self.epoch + bool(spaces)
+        self.epoch, self.number, self._unfinished = epoch, number, ()
+
+    def _add(self, values: Mapping[bytes, bytes | None], number: int, *, increment: bool) -> None:
+        oldest = self._oldest()
+        for key, value in values.items():
+            version = Version(number, value, increment)
+            if value is None:
+                self._deletions.append((number, key))
             versions = self._versions.get(key)
             if versions is None:
                 self._versions[key] = [version]
@@ -108,17 +145,41 @@ class VersionedMap:
             # A new list: readers without the lock see the old one or the new one.
             self._versions[key] = [*seen, version]
 
+    def _oldest(self) -> int:
+        return min(list(self._open.values()), default=self.number)
+
+    def discard_unfinished(self) -> None:
+        """Remove what an interrupted commit has left: the first thing of a commit. The lock is held."""
+        if not self._unfinished:
+            return
+        for values in self._unfinished:
+            for key in values:
+                versions = self._versions.get(key, ())
+                kept = [version for version in versions if version.number <= self.number]
+                if kept:
+                    self._versions[key] = kept
+                elif versions:
+                    self._remove(key)
+        while self._deletions and self._deletions[-1][0] > self.number:
+            self._deletions.pop()
+        for space, number in list(self.schema_changes.items()):
+            self.schema_changes[space] = min(number, self.number)
+        self._unfinished = ()
+
+    def _remove(self, key: bytes) -> None:
+        del self._versions[key]
+        if key in self._unsorted:
+            self._unsorted.remove(key)
+        else:
+            self._forgotten.add(key)
+
     def _forget(self, oldest: int) -> None:
         """Drop the keys that were deleted before all open snapshots, and not put again."""
         while self._deletions and self._deletions[0][0] <= oldest:
             number, key = self._deletions.popleft()
             versions = self._versions.get(key)
             if versions is not None and versions[-1].number == number:
-                del self._versions[key]
-                if key in self._unsorted:
-                    self._unsorted.remove(key)
-                else:
-                    self._forgotten.add(key)
+                self._remove(key)
 
     def keys(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[bytes]:
         """Yield the keys of begin <= key < end that have any version, page by page."""
@@ -138,9 +199,9 @@ class VersionedMap:
 
     def _sort(self) -> None:
         if 2 * len(self._forgotten) > len(self._sorted):
-            self._sorted = [key for key in self._sorted if key not in self._forgotten]
-            self._forgotten.clear()
+            kept = [key for key in self._sorted if key not in self._forgotten]
+            self._sorted, self._forgotten = kept, set()
         if self._unsorted:
-            self._sorted.extend(self._unsorted)
-            self._sorted.sort()
-            self._unsorted.clear()
+            merged = [*self._sorted, *self._unsorted]
+            merged.sort()
+            self._sorted, self._unsorted = merged, set()

@@ -24,10 +24,11 @@ from structable.spi.schema_change import SchemaChange, plan_schema_change
 from structable.spi.values import check_index_sizes, value_size
 
 from .binding import INDEX_MARK
-from .catalog import Catalog, allocate_space, garbage_key, list_schemas, read_schema, schema_key
+from .catalog import Catalog, garbage_key, list_schemas, read_schema, schema_key
 from .engine import Engine, EngineSnapshot, ReadSet, SchemaChangedError, WriteSet
 from .garbage import GarbageCollector
 from .schema import TableSchema
+from .spaces import allocate_space
 
 __all__ = ["OrderedAdmin"]
 
@@ -274,7 +275,7 @@ def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema
 def _add_table(engine: Engine, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
     space = allocate_space(engine, snapshot, changes.writes)
     indexes = {name: number for number, name in enumerate(spec.indexes)}
-    _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes)))
+    _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space))
 
 
 def _put_schema(changes: WriteSet, schema: TableSchema) -> None:

@@ -1,35 +1,29 @@
-"""The catalog: where tables, garbage and write jobs are recorded in an engine's map, and the cache of bound tables."""
+"""The catalog: where tables and garbage are recorded in an engine's map, and the cache of bound tables."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
-from structable.spi import DataCorruptionError, TableNotFoundError
+from structable.spi import TableNotFoundError
 
 from .binding import TableBinding
-from .engine import SPACE_BYTES, Engine, EngineSnapshot, Spaces, successor
+from .engine import SPACE_BYTES, Engine, EngineSnapshot, successor
 from .schema import TableSchema
+from .stuck_jobs import require_whole, stuck_key
 
 __all__ = [
     "CATALOG_SPACE",
     "Catalog",
-    "allocate_space",
     "garbage_key",
-    "job_key",
     "list_garbage",
-    "list_jobs",
     "list_schemas",
     "read_schema",
-    "read_spaces",
     "schema_key",
 ]
 
 CATALOG_SPACE = b"\0" * SPACE_BYTES
 _TABLES = CATALOG_SPACE + b"\x10"
-_NEXT_SPACE = CATALOG_SPACE + b"\x11"
 _GARBAGE = CATALOG_SPACE + b"\x12"
-_JOBS = CATALOG_SPACE + b"\x13"
 
 
 def schema_key(table: str) -> bytes:
@@ -49,33 +43,6 @@ def list_schemas(snapshot: EngineSnapshot) -> Iterator[TableSchema]:
         yield TableSchema.decode(raw)
 
 
-def allocate_space(engine: Engine, snapshot: EngineSnapshot, writes: dict[bytes, bytes | None]) -> bytes:
-    """Make a space never used before, and record that in `writes`: two that allocate at once conflict."""
-    number = _following(snapshot)
-    if number >= 1 << (8 * SPACE_BYTES):
-        raise DataCorruptionError(f"the catalog has given away all {number:,} spaces")
-    writes[_NEXT_SPACE] = (number + 1).to_bytes(SPACE_BYTES)
-    space = number.to_bytes(SPACE_BYTES)
-    engine.create_space(space)
-    return space
-
-
-def _following(snapshot: EngineSnapshot) -> int:
-    raw = snapshot.get(_NEXT_SPACE)
-    return 1 if raw is None else int.from_bytes(raw)
-
-
-def read_spaces(snapshot: EngineSnapshot) -> Spaces:
-    """Return what the catalog says of spaces."""
-    loading = (record.get("loading") for _, record in list_jobs(snapshot))
-    return Spaces(
-        frozenset(schema.space for schema in list_schemas(snapshot)),
-        frozenset(bytes.fromhex(space) for space in loading if isinstance(space, str)),
-        frozenset(beginning for beginning in list_garbage(snapshot) if len(beginning) == SPACE_BYTES),
-        min(_following(snapshot), (1 << 8 * SPACE_BYTES) - 1).to_bytes(SPACE_BYTES),
-    )
-
-
 def garbage_key(begin: bytes) -> bytes:
     """Return the key that records an interval, all keys that start with `begin`, as no longer needed."""
     return _GARBAGE + begin
@@ -84,17 +51,6 @@ def garbage_key(begin: bytes) -> bytes:
 def list_garbage(snapshot: EngineSnapshot) -> list[bytes]:
     """Return the beginnings of all keys that are no longer needed."""
     return [key[len(_GARBAGE) :] for key, _ in snapshot.scan(_GARBAGE, successor(_GARBAGE))]
-
-
-def job_key(job_id: str) -> bytes:
-    """Return the key of a write job's record."""
-    return _JOBS + job_id.encode()
-
-
-def list_jobs(snapshot: EngineSnapshot) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield ids and records of all write jobs."""
-    for key, raw in snapshot.scan(_JOBS, successor(_JOBS)):
-        yield key[len(_JOBS) :].decode(), json.loads(raw)
 
 
 class Catalog:
@@ -119,6 +75,8 @@ class Catalog:
         ------
         TableNotFoundError
             If there is no table of exactly this name.
+        DataCorruptionError
+            If it has a write job that cannot be completed.
         """
         epoch, tables = self._current
         known = epoch == snapshot.epoch
@@ -126,12 +84,13 @@ class Catalog:
             raise TableNotFoundError(name)
         if known and (binding := tables.get(name)) is not None:
             return binding
-        raw = snapshot.get(schema_key(name))
+        raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
         if raw is None:
             raise TableNotFoundError(name)
         binding = self.bind(raw)
         if binding.spec.name != name:
             raise TableNotFoundError(name)
+        require_whole(stuck, binding.schema)
         if known:
             tables[name] = binding
         elif snapshot.epoch > epoch:

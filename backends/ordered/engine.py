@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from structable.spi import Finding
+from structable.spi import Finding, StorageUnavailableError
 
 __all__ = [
     "SPACE_BYTES",
@@ -23,6 +23,7 @@ __all__ = [
     "Increment",
     "Pair",
     "ReadSet",
+    "RunLostError",
     "SchemaChangedError",
     "Spaces",
     "SplitPlan",
@@ -50,6 +51,10 @@ def successor(prefix: bytes) -> bytes:
     if not head:
         raise ValueError(f"nothing is greater than everything that begins with {prefix!r}")
     return head[:-1] + bytes([head[-1] + 1])
+
+
+class RunLostError(StorageUnavailableError):
+    """A run is not there: its job has ended, or its files were lost."""
 
 
 class SchemaChangedError(Exception):
@@ -341,14 +346,34 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def read_split(self, state: bytes) -> Iterator[Pair]:
+    def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         """Yield the pairs of a split, in key order; a generator, to be closed early.
+
+        Parameters
+        ----------
+        state : bytes
+            One of `SplitPlan.states`.
+        intervals : sequence of tuple of bytes, optional
+            Only pairs within one of these; half-open, sorted and disjoint.
 
         Raises
         ------
         TransactionClosedError
             If the plan's snapshot is no longer there.
         """
+
+    plans_hold_everything = False
+    """Whether `read_planned` can be asked, so that an index may find the rows of a plan."""
+
+    def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of any keys, in their order, in the snapshot of a split.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the plan's snapshot is no longer there.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads nothing but the intervals of splits")
 
     @abstractmethod
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
@@ -360,9 +385,15 @@ class Engine(ABC):
 
         Raises
         ------
-        StorageUnavailableError
+        RunLostError
             If the run is not there.
+        DataCorruptionError
+            If it is damaged.
         """
+
+    def check_run(self, state: bytes) -> None:
+        """Raise as `read_run` would, where that can be told for less than reading it."""
+        return None
 
     @abstractmethod
     def drop_runs(self, job_id: str) -> None:

@@ -9,6 +9,7 @@ from structable.spi import StructableError, TransactionConflictError
 
 from .catalog import garbage_key, list_garbage
 from .engine import Engine, SchemaChangedError, WriteSet
+from .uninterrupted import uninterrupted
 
 __all__ = ["GarbageCollector"]
 
@@ -36,11 +37,15 @@ class GarbageCollector:
 
     def resume(self) -> None:
         """Go on with what an earlier process left."""
-        snapshot = self._engine.begin(True)
-        try:
-            left = bool(list_garbage(snapshot))
-        finally:
-            snapshot.close()
+        while True:
+            snapshot = self._engine.begin(True)
+            try:
+                left = bool(list_garbage(snapshot))
+                break
+            except TransactionConflictError:
+                continue  # the process that held the snapshot has ended; there is another one, or `begin` raises
+            finally:
+                snapshot.close()
         if left:
             self.notify()
 
@@ -49,13 +54,19 @@ class GarbageCollector:
         with self._lock:
             self._again = True
             if self._thread is None and not self._stopping.is_set():
-                self._thread = threading.Thread(target=self._work, name="structable-garbage", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="structable-garbage", daemon=True)
+                with suppress(RuntimeError):  # no thread at present: it stays recorded, for the next call or `resume`
+                    thread.start()
+                    self._thread = thread
 
     def stop(self) -> None:
         """Stop after the step at hand; the rest is found by `resume`."""
+        uninterrupted(self._stop)
+
+    def _stop(self) -> None:
         self._stopping.set()
-        thread = self._thread
+        with self._lock:
+            thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -17,17 +15,12 @@ from .binding import TableBinding
 from .engine import SPACE_BYTES, BulkCommit, Engine, EngineSnapshot
 from .schema import TableSchema
 
-__all__ = ["JobCommit", "JobRows", "StagedRows", "job_record"]
+__all__ = ["JobCommit", "JobRows", "StagedRows"]
 
 _CHUNK_ROWS = 2_000
 
 _Row: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
 """Raw key, raw value, and the columns that it names; None for all."""
-
-
-def job_record(state: str, table: str, mode: WriteMode, **more: object) -> bytes:
-    """Return a job's record in the catalog: JSON with its state, table, mode and time."""
-    return json.dumps({"state": state, "table": table, "mode": str(mode), "time": time.time(), **more}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,8 @@ class JobRows:
     def _require_readable(self, staged: TableSchema) -> None:
         """Refuse rows of a table that was dropped since, and another one created under its name."""
         schema = self._binding.schema
-        if (staged.spec.key_fields, staged.value_fields) != (
+        if (staged.identity, staged.spec.key_fields, staged.value_fields) != (
+            schema.identity,
             schema.spec.key_fields,
             schema.layouts.get(staged.version),
         ):
@@ -88,6 +82,9 @@ class JobRows:
 
     def check(self, latest: EngineSnapshot) -> None:
         """Raise if a row is refused by the table as it is now: its key exists, or does not, or it is too large."""
+        for one in self._staged:
+            for state in one.runs:
+                self._engine.check_run(state)
         if self._mode is WriteMode.INSERT:
             self._check_new(latest)
         elif self._mode is WriteMode.UPDATE:
@@ -228,6 +225,9 @@ class JobCommit(BulkCommit):
         if self._recheck is not None:
             self._recheck(latest)
             self._rows.check(latest)
+        else:
+            for _ in self._rows.chunks(latest):  # a row that cannot be read must be found before the first is written
+                continue
 
     def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
         """Yield the changes of rows and index entries."""

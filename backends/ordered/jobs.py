@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from structable.spi import (
     CommitOutcomeUnknownError,
+    CommitResult,
     DataCorruptionError,
+    Finding,
     InvalidFieldError,
     StagedWrite,
     StorageUnavailableError,
     StructableError,
-    TableNotFoundError,
-    TransactionClosedError,
     TransactionConflictError,
     WriteJob,
     WriteMode,
 )
-from structable.spi.job_checks import JOB_RETENTION_SECONDS, check_job, check_staged_columns, last_attempts
+from structable.spi.job_checks import (
+    JOB_RETENTION_SECONDS,
+    check_job,
+    check_staged_columns,
+)
 
-from .catalog import Catalog, allocate_space, garbage_key, job_key, list_jobs, read_schema, schema_key
-from .engine import Engine, EngineSnapshot, Pair, SchemaChangedError, WriteSet
+from .catalog import Catalog, garbage_key, read_schema, schema_key
+from .engine import Engine, EngineSnapshot, Pair, RunLostError, SchemaChangedError, WriteSet
 from .garbage import GarbageCollector
-from .job_commit import JobCommit, JobRows, StagedRows, job_record
+from .job_commit import JobCommit, JobRows, StagedRows
+from .job_orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
+from .job_records import JobRecord, job_key, list_jobs, read_job
+from .job_recovery import JobRecovery
 from .schema import TableSchema
+from .spaces import allocate_space
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -39,10 +48,6 @@ Result = TypeVar("Result")
 _RUN_ROWS = 65_536
 _RUN_BYTES = 64 << 20
 _ATTEMPTS = 20
-
-
-class _JobEndedError(Exception):
-    """The job was found committed: there is nothing left to do."""
 
 
 class WriteJobs:
@@ -63,6 +68,9 @@ class WriteJobs:
         self._catalog = catalog
         self._garbage = garbage
         self._next_sweep = 0.0
+        self._recovery = JobRecovery(
+            engine, lambda job_id, record: self._job_commit(job_id, record, None), self._change, self._drop_runs
+        )
 
     def procedures(self) -> dict[str, Callable[[bytes], bytes]]:
         """Return what engines run where they can do it best; see `Engine.delegate` and `Engine.start`."""
@@ -73,21 +81,26 @@ class WriteJobs:
         mode = check_job(mode, job_id)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
-            schema = _schema(snapshot, table)
-            record = _record(snapshot, job_id)
+            schema = required_schema(snapshot, table)
+            record = read_job(snapshot, job_id)
+            if record is not None and not record.belongs_to(living_schema(snapshot, record.table)):
+                _discard_loading(record, changes)
+                record = None
             if record is None:
-                changes.writes[job_key(job_id)] = job_record("open", table, mode)
-            elif (record["table"], record["mode"]) != (table, str(mode)):
-                owner = f"a job of mode {record['mode']} on table {record['table']!r}"
+                opened = JobRecord("open", table, schema.identity, mode, time.time())
+                changes.writes[job_key(job_id)] = opened.encode()
+            elif (record.table, record.mode) != (table, mode):
+                owner = f"a job of mode {record.mode} on table {record.table!r}"
                 raise ValueError(f"the job id {job_id!r} belongs to {owner}; take another")
-            return WriteJob(table, mode, job_id, schema.encode())
+            return WriteJob(table, mode, job_id, schema.encode(), record is not None and record.committed)
 
         job = self._change(body)
         now = time.monotonic()
         if now >= self._next_sweep:
             # Not with each job: the records of a week of small ones are many.
             self._next_sweep = now + _GRACE_SECONDS
-            self._sweep()
+            with suppress(StructableError, OSError):  # the job has begun, and the next sweep finds what is left
+                self._sweep()
         return job
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
@@ -130,133 +143,137 @@ class WriteJobs:
         pairs.sort(key=lambda pair: pair[0])  # stable: of two rows of a key the later one stays the last
         return self._engine.write_run(job_id, iter(pairs))
 
-    def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+    def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         """Commit a job where the engine can do it best; see `Storage.commit_write`."""
-        order = {"job_id": job.job_id, "staged": [one.state.decode() for one in last_attempts(job, staged)]}
-        self._engine.delegate("commit_job", json.dumps(order).encode())
+        applied: bool = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
+        return CommitResult(applied)
 
     def abort(self, job: WriteJob) -> None:
         """Abort a job; see `Storage.abort_write`."""
-        order = {"job_id": job.job_id, "table": job.table, "mode": str(job.mode)}
-        self._engine.delegate("abort_job", json.dumps(order).encode())
+        self._engine.delegate("abort_job", JobOrder.of(job).encode())
 
     def _abort_job(self, argument: bytes) -> bytes:
-        order = json.loads(argument)
-        job_id: str = order["job_id"]
+        order = JobOrder.decode(argument)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> bool:
-            record = _record(snapshot, job_id)
-            if record is not None and record["state"] in ("applying", "committed"):
+            record = read_job(snapshot, order.job_id)
+            if record is None:
+                record = JobRecord("open", order.table, order.identity, order.mode, time.time())
+            if record.committed or (record.table, record.identity) != (order.table, order.identity):
                 return False
-            if record is not None:
-                _discard_loading(record, changes)
-            changes.writes[job_key(job_id)] = job_record("aborted", order["table"], WriteMode(order["mode"]))
+            _discard_loading(record, changes)
+            changes.writes[job_key(order.job_id)] = record.becoming("aborted").encode()
             return True
 
         if self._change(body):
-            self._engine.drop_runs(job_id)
+            self._drop_runs(order.job_id)
             self._garbage.notify()
         return b""
 
     def _commit_job(self, argument: bytes) -> bytes:
-        order = json.loads(argument)
-        job_id: str = order["job_id"]
+        order = JobOrder.decode(argument)
         try:
             snapshot = self._engine.begin(True)
             try:
-                record = _open_record(snapshot, job_id)
-                schema = _schema(snapshot, record["table"])
+                record, schema = open_job(snapshot, order)
             finally:
                 snapshot.close()
-            if WriteMode(record["mode"]) is WriteMode.OVERWRITE:
-                self._overwrite(job_id, record, _staged_rows(order["staged"]))
+            if record.mode is WriteMode.OVERWRITE:
+                self._overwrite(order)
             else:
-                self._apply(job_id, record, schema, order["staged"], again=False)
-        except _JobEndedError:
-            return b""
+                self._apply(order, record, schema)
+        except JobEndedError as ended:
+            return json.dumps(ended.record.decider == order.call).encode()
         except (TransactionConflictError, StorageUnavailableError):
-            # Another caller may have committed it meanwhile, and dropped the runs that this one was reading.
-            if not self._is_committed(job_id):
+            # Another caller may have ended the job meanwhile, and dropped the runs that this one was reading.
+            found = self._ended(order)
+            if found is None:
                 raise
-        self._engine.drop_runs(job_id)
-        return b""
+            applied = found.decider == order.call
+        else:
+            applied = True
+        self._drop_runs(order.job_id)
+        return json.dumps(applied).encode()
 
-    def _is_committed(self, job_id: str) -> bool:
+    def _drop_runs(self, job_id: str) -> None:
+        # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
+        with suppress(StructableError, OSError):
+            self._engine.drop_runs(job_id)
+
+    def _ended(self, order: JobOrder) -> JobRecord | None:
+        """Return the record of a job if it is committed by now; raise as `open_job` does if it ended otherwise."""
         snapshot = self._engine.begin(True)
         try:
-            record = _record(snapshot, job_id)
+            open_job(snapshot, order)
+        except JobEndedError as ended:
+            return ended.record if ended.record.state == "committed" else None
         finally:
             snapshot.close()
-        return record is not None and record["state"] == "committed"
+        return None
 
-    def _apply(self, job_id: str, record: _Record, schema: TableSchema, staged: list[str], *, again: bool) -> None:
-        """Commit a job in place; `again` after a crash, when it is decided and needs no checks."""
+    def _apply(self, order: JobOrder, record: JobRecord, schema: TableSchema) -> None:
+        """Commit a job in place."""
         raw_schema = schema.encode()
-        mode = WriteMode(record["mode"])
 
         def recheck(latest: EngineSnapshot) -> None:
-            _open_record(latest, job_id)
-            if _schema(latest, record["table"]).encode() != raw_schema:
-                raise TransactionConflictError(
-                    f"table {record['table']!r} was changed as the job {job_id!r} was committed"
-                )
+            _, current = open_job(latest, order)
+            if current.encode() != raw_schema:
+                raise _changed(order)
 
-        rows = JobRows(self._engine, self._catalog.bind(raw_schema), mode, _staged_rows(staged))
-        decided = job_record("applying", record["table"], mode, staged=staged, schema=raw_schema.hex())
-        self._engine.commit_bulk(
-            JobCommit(
-                rows,
-                schema.space,
-                {job_key(job_id): decided},
-                {job_key(job_id): job_record("committed", record["table"], mode)},
-                None if again else recheck,
-            )
+        decided = replace(record.becoming("applying", order.call), staged=order.staged, schema=raw_schema)
+        try:
+            self._engine.commit_bulk(self._job_commit(order.job_id, decided, recheck))
+        except (RunLostError, DataCorruptionError) as error:
+            raise type(error)(f"the write job {order.job_id!r} of table {order.table!r}: {error}") from error
+
+    def _job_commit(
+        self, job_id: str, decided: JobRecord, recheck: Callable[[EngineSnapshot], None] | None
+    ) -> JobCommit:
+        schema = TableSchema.decode(decided.schema)
+        rows = JobRows(self._engine, self._catalog.bind(decided.schema), decided.mode, _staged_rows(decided.staged))
+        key = job_key(job_id)
+        return JobCommit(
+            rows, schema.space, {key: decided.encode()}, {key: decided.becoming("committed").encode()}, recheck
         )
 
     def _recover(self, _: bytes) -> bytes:
-        """Finish the jobs that were decided but not completed when the store was last used."""
-        snapshot = self._engine.begin(True)
-        try:
-            decided = [(job_id, record) for job_id, record in list_jobs(snapshot) if record["state"] == "applying"]
-        finally:
-            snapshot.close()
-        for job_id, found in decided:
-            record = cast(_Record, found)
-            try:
-                schema = TableSchema.decode(bytes.fromhex(record["schema"]))
-            except (KeyError, ValueError) as error:
-                raise DataCorruptionError(
-                    f"the record of the write job {job_id!r} cannot be decoded: {error!r}"
-                ) from error
-            self._apply(job_id, record, schema, record["staged"], again=True)
-            self._engine.drop_runs(job_id)
-        return b""
+        return json.dumps(self._recovery.recover()).encode()
 
-    def _overwrite(self, job_id: str, record: _Record, staged: list[StagedRows]) -> None:
+    def diagnose(self) -> Iterator[Finding]:
+        """Yield the tables whose jobs cannot be completed."""
+        return self._recovery.diagnose()
+
+    def repair(self) -> Iterator[Finding]:
+        """Give up the jobs that cannot be completed."""
+        return self._recovery.repair()
+
+    def _overwrite(self, order: JobOrder) -> None:
         """Load the rows into a space of their own, then let the table point to it."""
-        mode, table = WriteMode.OVERWRITE, record["table"]
+        table, key = order.table, job_key(order.job_id)
 
         def prepare(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema:
-            current = _open_record(snapshot, job_id)
-            _discard_loading(current, changes)
+            record, schema = open_job(snapshot, order)
+            _discard_loading(record, changes)
             space = allocate_space(self._engine, snapshot, changes.writes)
-            changes.writes[job_key(job_id)] = job_record("open", table, mode, loading=space.hex())
-            return replace(_schema(snapshot, table), space=space)
+            changes.writes[key] = replace(record.becoming("open"), loading=space).encode()
+            return replace(schema, space=space)
 
         loaded = self._change(prepare)
-        rows = JobRows(self._engine, self._catalog.bind(loaded.encode()), mode, staged)
+        rows = JobRows(
+            self._engine, self._catalog.bind(loaded.encode()), WriteMode.OVERWRITE, _staged_rows(order.staged)
+        )
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            if _open_record(snapshot, job_id).get("loading") != loaded.space.hex():
+            record, current = open_job(snapshot, order)
+            if record.loading != loaded.space:
                 raise TransactionConflictError(
-                    f"the job {job_id!r} was committed by two callers at once; the other goes on"
+                    f"the job {order.job_id!r} was committed by two callers at once; the other goes on"
                 )
-            current = _schema(snapshot, table)
             if replace(current, space=loaded.space) != loaded:
-                raise TransactionConflictError(f"table {table!r} was changed as the job {job_id!r} was committed")
+                raise _changed(order)
             changes.writes[schema_key(table)] = loaded.encode()
             changes.writes[garbage_key(current.space)] = b"\x01"
-            changes.writes[job_key(job_id)] = job_record("committed", table, mode)
+            changes.writes[key] = record.becoming("committed", order.call).encode()
             changes.changed_spaces.update((current.space, loaded.space))
 
         try:
@@ -266,8 +283,11 @@ class WriteJobs:
             self._change(publish, attempts=1)
         except CommitOutcomeUnknownError:
             raise  # the table may be there
-        except (StructableError, _JobEndedError):
-            self._discard_space(table, loaded.space)
+        except (StructableError, JobEndedError):
+            with suppress(
+                StructableError, SchemaChangedError
+            ):  # the next attempt, or the sweep, finds it by the record
+                self._discard_space(table, loaded.space)
             raise
         self._garbage.notify()
 
@@ -288,14 +308,13 @@ class WriteJobs:
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> set[str]:
             alive: set[str] = set()
-            for job_id, found in list_jobs(snapshot):
-                record = cast(_Record, found)
-                if record["state"] == "applying":
+            for job_id, record in list_jobs(snapshot):
+                if record.state == "applying":
                     alive.add(job_id)
-                elif now - record["time"] <= JOB_RETENTION_SECONDS:
-                    if record["state"] == "open":
+                elif now - record.time <= JOB_RETENTION_SECONDS:
+                    if record.state == "open":
                         alive.add(job_id)
-                elif record["state"] != "open" or now - runs.get(job_id, 0.0) > JOB_RETENTION_SECONDS:
+                elif record.state != "open" or now - runs.get(job_id, 0.0) > JOB_RETENTION_SECONDS:
                     changes.writes[job_key(job_id)] = None
                     _discard_loading(record, changes)
                 else:
@@ -332,62 +351,25 @@ _GRACE_SECONDS = 60.0
 _PAUSE = 0.002
 
 
-class _Record(TypedDict, total=False):
-    """A job's record, as `job_record` writes it."""
-
-    state: str
-    table: str
-    mode: str
-    time: float
-    staged: list[str]
-    schema: str
-    loading: str
+def _changed(order: JobOrder) -> TransactionConflictError:
+    return TransactionConflictError(f"table {order.table!r} was changed as the job {order.job_id!r} was committed")
 
 
-def _schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
-    schema = read_schema(snapshot, table) if isinstance(table, str) else None
-    if schema is None or schema.spec.name != table:
-        raise TableNotFoundError(table)
-    return schema
-
-
-def _record(snapshot: EngineSnapshot, job_id: str) -> _Record | None:
-    raw = snapshot.get(job_key(job_id))
-    return None if raw is None else cast(_Record, json.loads(raw))
-
-
-def _discard_loading(record: _Record, changes: WriteSet) -> None:
+def _discard_loading(record: JobRecord, changes: WriteSet) -> None:
     """Have the space collected that an earlier attempt to commit has loaded."""
-    if "loading" in record:
-        changes.writes[garbage_key(bytes.fromhex(record["loading"]))] = b"\x01"
+    if record.loading:
+        changes.writes[garbage_key(record.loading)] = b"\x01"
 
 
-def _open_record(snapshot: EngineSnapshot, job_id: str) -> _Record:
-    """Return the record of a job that can be committed.
-
-    Raises
-    ------
-    TransactionClosedError
-        If it was aborted, or is not known (any more).
-    """
-    record = _record(snapshot, job_id)
-    if record is None:
-        raise TransactionClosedError(
-            f"there is no write job {job_id!r}: it was never begun, or ended more than 7 days ago"
-        )
-    if record["state"] == "aborted":
-        raise TransactionClosedError(f"the write job {job_id!r} was aborted and cannot be committed")
-    if record["state"] in ("committed", "applying"):
-        raise _JobEndedError(job_id)
-    return record
-
-
-def _staged_rows(states: list[str]) -> list[StagedRows]:
-    return [
-        StagedRows(
-            TableSchema.decode(document["schema"].encode()),
-            tuple(document["columns"]),
-            tuple(bytes.fromhex(run) for run in document["runs"]),
-        )
-        for document in map(json.loads, states)
-    ]
+def _staged_rows(states: Iterable[str]) -> list[StagedRows]:
+    try:
+        return [
+            StagedRows(
+                TableSchema.decode(document["schema"].encode()),
+                tuple(document["columns"]),
+                tuple(bytes.fromhex(run) for run in document["runs"]),
+            )
+            for document in map(json.loads, states)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataCorruptionError(f"what a job has staged cannot be decoded: {error!r}") from error

@@ -7,7 +7,7 @@
     STRING                 UTF-8 and 0x00, which no string holds
     BYTES                  every 0x00 as 0x00 0xFF, and 0x00 0x00 at the end
 
-Each form ends by itself, and compares bytewise as the values do; so do tuples of them. Source: DESIGN.md section 2.
+Each form ends by itself, and compares bytewise as the values do; so do tuples of them.
 """
 
 from __future__ import annotations

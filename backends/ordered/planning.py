@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from structable.spi import Field, Filter, Range, ScanExplanation, Value
+from structable.spi.argument_checks import check_flag, check_many
 from structable.spi.filters import And, Comparison, IsNull, Operator, bind_filter
 from structable.spi.ranges import check_range
 from structable.spi.scan_checks import check_indexed_field, check_order
@@ -15,7 +16,7 @@ from .binding import IndexBinding, TableBinding
 from .engine import successor
 from .intervals import Condition, Interval, field_condition, intersection, range_interval, union
 
-__all__ = ["ScanPath", "ScanRequest", "explain", "plan", "plan_rows", "scan_request"]
+__all__ = ["ScanPath", "ScanRequest", "conjunction", "explain", "plan", "plan_rows", "scan_request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def scan_request(
         For whatever is wrong with them.
     """
     spec = binding.spec
-    checked = tuple(check_range(spec, range_) for range_ in ranges)
+    checked = tuple(check_range(spec, range_) for range_ in check_many(spec, "ranges", ranges))
     bound = bind_filter(spec, where)
     conjuncts = bound.parts if isinstance(bound, And) else () if bound is None else (bound,)
     return ScanRequest(
@@ -125,7 +126,7 @@ def scan_request(
         conjuncts,
         binding.row_columns(columns),
         check_order(spec, order_by),
-        bool(reverse),
+        check_flag(spec, "reverse", reverse),
         check_limit(spec, limit),
     )
 
@@ -148,7 +149,7 @@ def plan_rows(binding: TableBinding, request: ScanRequest) -> ScanPath:
 
 
 def _rows_path(request: ScanRequest, key: _KeyPart) -> ScanPath:
-    rest = _conjunction([part for part in request.conjuncts if part not in key.used])
+    rest = conjunction([part for part in request.conjuncts if part not in key.used])
     return ScanPath(request, None, key.intervals, None, rest, key.used, request.order_by, key.cost == _POINT)
 
 
@@ -238,7 +239,7 @@ def _index_path(
         whole=whole,
         nullable=True,
     ) or Condition([whole], None, ())
-    residual = _conjunction([part for part in rest if part not in condition.used])
+    residual = conjunction([part for part in rest if part not in condition.used])
     within: list[Interval] | None = key.intervals
     intervals = condition.intervals
     if condition.points is not None and len(intervals) * len(key.intervals) <= _MOST_PREFIXES:
@@ -267,7 +268,8 @@ def _cut(rows_begin: bytes, rows_end: bytes, entry: Interval, row: Interval) -> 
     return prefix + row[0][head:], end if row[1] == rows_end else prefix + row[1][head:]
 
 
-def _conjunction(parts: Sequence[Filter]) -> Filter | None:
+def conjunction(parts: Sequence[Filter]) -> Filter | None:
+    """Return the filter that is true where all of these are; None if there are none."""
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else And(tuple(parts))
@@ -293,7 +295,7 @@ def explain(binding: TableBinding, path: ScanPath) -> ScanExplanation:
     else:
         order = f"sorted by {path.sort_by or 'the primary key'}" + (", in reverse" if request.reverse else "")
     notes = (f"only rows within {len(path.within)} interval(s) of the key",) if path.within is not None else ()
-    pushed = _conjunction(path.pushed)
+    pushed = conjunction(path.pushed)
     return ScanExplanation(
         binding.spec.name,
         kind,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from structable.spi import (
     DataCorruptionError,
+    Filter,
     Row,
     RowIterator,
     StorageUnavailableError,
@@ -18,7 +19,7 @@ from structable.spi import (
 )
 from structable.spi.evaluation import compile_filter
 
-from .binding import IndexBinding
+from .binding import IndexBinding, TableBinding
 from .engine import Pair, SchemaChangedError
 from .intervals import Interval, contains
 from .planning import ScanPath
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .table import OrderedTable
     from .transaction import OrderedTransaction
 
-__all__ = ["ScanRows", "count_pairs", "matching_rows"]
+__all__ = ["ScanRows", "count_pairs", "entry_without_row", "matching_rows", "pair_filter"]
 
 _ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
 _FIRST_FETCH = 16
@@ -148,6 +149,19 @@ def count_pairs(transaction: OrderedTransaction, table: OrderedTable, path: Scan
         transaction.fail(error)
 
 
+def pair_filter(binding: TableBinding, condition: Filter) -> Callable[[Pair], bool]:
+    """Return a function that tells whether a bound filter is true of a raw row."""
+    names = tuple(dict.fromkeys(condition.fields()))
+    decode, predicate = binding.rows.projection(names), compile_filter(binding.spec, condition, names)
+    return lambda pair: predicate(decode(*pair))
+
+
+def entry_without_row(binding: TableBinding, index: IndexBinding, raw_key: bytes) -> DataCorruptionError:
+    """Return the error of an index that points to nothing."""
+    where = f"the index {index.field.name!r} of table {binding.spec.name!r}"
+    return DataCorruptionError(f"{where} has an entry without its row, {binding.keys.decode(raw_key)!r}")
+
+
 class _PathReader:
     """Reads one path in one transaction.
 
@@ -250,10 +264,7 @@ class _PathReader:
             for raw_key, found in zip(chunk, self._snapshot.get_many(chunk), strict=True):
                 raw = own.get(raw_key, found) if own else found
                 if raw is None:
-                    where = f"the index {index.field.name!r} of table {self._binding.spec.name!r}"
-                    raise DataCorruptionError(
-                        f"{where} has an entry without its row, {self._binding.keys.decode(raw_key)!r}"
-                    )
+                    raise entry_without_row(self._binding, index, raw_key)
                 yield raw_key, raw
 
     def _sorted(self, pairs: Iterator[Pair], name: str) -> Iterator[Pair]:

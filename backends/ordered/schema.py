@@ -35,6 +35,11 @@ class TableSchema:
         Field name to index number (0 to 65535, never used again in this space) of the indexes that scans may use.
     building : dict
         Likewise of the indexes that every write keeps, but that do not cover all older rows yet.
+    next_index : int
+        The first index number that was never used in this space.
+    identity : bytes
+        The space that the table began with: no other table of this store has it, not even one of the same name. Empty
+        in a table that is older than identities; of these there is at most one for a name.
     """
 
     spec: TableSpecification
@@ -44,6 +49,7 @@ class TableSchema:
     indexes: dict[str, int]
     building: dict[str, int] = field(default_factory=dict)
     next_index: int = 0
+    identity: bytes = b""
 
     @property
     def value_fields(self) -> tuple[Field, ...]:
@@ -73,6 +79,8 @@ class TableSchema:
             "building": self.building,
             "next_index": self.next_index,
         }
+        if self.identity:
+            document["identity"] = self.identity.hex()
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -98,7 +106,8 @@ class TableSchema:
                 document["indexes"],
                 document["building"],
                 document["next_index"],
+                bytes.fromhex(document.get("identity", "")),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataCorruptionError(f"the catalog holds a table that cannot be decoded: {error!r}") from error
         return schema

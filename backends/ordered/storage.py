@@ -5,9 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from structable.spi import (
+    CommitResult,
     Filter,
     Finding,
     Isolation,
@@ -24,6 +26,7 @@ from structable.spi import (
     StructuredTable,
     TableAdmin,
     Transaction,
+    TransactionConflictError,
     WriteJob,
     WriteMode,
 )
@@ -31,13 +34,14 @@ from structable.spi.autocommit import AutoCommitTable, consumed
 
 from .admin import OrderedAdmin
 from .binding import TableBinding
-from .catalog import Catalog, read_spaces
+from .catalog import Catalog
 from .distributed import plan_table_scan, read_table_split
 from .engine import Engine, Increment, SchemaChangedError, Spaces
 from .garbage import GarbageCollector
 from .generated import NewerLayoutError
 from .jobs import WriteJobs
 from .scanning import ScanRows
+from .spaces import read_spaces
 from .transaction import OrderedTransaction
 
 if TYPE_CHECKING:
@@ -59,9 +63,11 @@ class OrderedStorage(Storage):
         As it may be shown.
     ddl_timeout : float
         Seconds that an admin call contends for the catalog.
+    read_only : bool
+        Whether to leave what earlier processes have left to be deleted; the engine must write nothing either.
     """
 
-    def __init__(self, engine: Engine, url: str, *, ddl_timeout: float = 30.0) -> None:
+    def __init__(self, engine: Engine, url: str, *, ddl_timeout: float = 30.0, read_only: bool = False) -> None:
         self._engine = engine
         self._url = url
         self._catalog = Catalog(engine)
@@ -73,7 +79,8 @@ class OrderedStorage(Storage):
         engine.procedures = self._jobs.procedures()
         try:
             engine.start()
-            self._garbage.resume()
+            if not read_only:
+                self._garbage.resume()
         except BaseException:
             self.close()
             raise
@@ -132,9 +139,13 @@ class OrderedStorage(Storage):
         self._require_open()
         names = consumed(columns)
         while True:
-            with self.transaction(read_only=True) as transaction:
-                binding, epoch = transaction.table(table).binding, transaction.snapshot.epoch
-            plan, divided_at = plan_table_scan(self._engine, binding, range, where, names, splits)
+            try:
+                with self.transaction(read_only=True) as transaction:
+                    binding, snapshot = transaction.table(table).binding, transaction.snapshot
+                    epoch = snapshot.epoch
+                    plan, divided_at = plan_table_scan(self._engine, binding, snapshot, range, where, names, splits)
+            except TransactionConflictError:
+                continue  # the process that held the snapshot has ended; a new snapshot is another's, or cannot be had
             if divided_at == epoch:
                 break
             plan.close()  # its snapshot is younger than the table as it was looked up, which may be gone by then
@@ -156,10 +167,10 @@ class OrderedStorage(Storage):
         self._require_open()
         return self._jobs.stage(job, partition, attempt, batches)
 
-    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         """Commit a write job; see `Storage.commit_write`."""
         self._require_open()
-        self._jobs.commit(job, staged)
+        return self._jobs.commit(job, staged)
 
     def abort_write(self, job: WriteJob) -> None:
         """Abort a write job; see `Storage.abort_write`."""
@@ -169,16 +180,20 @@ class OrderedStorage(Storage):
     def diagnose(self) -> Iterator[Finding]:
         """Yield what the engine knows of its own state; see `Storage.diagnose`."""
         self._require_open()
-        return self._engine.diagnose(self._spaces)
+        return chain(self._jobs.diagnose(), self._engine.diagnose(self._spaces))
 
     def repair(self) -> Iterator[Finding]:
         """Let the engine finish what ended processes left; see `Storage.repair`."""
         self._require_open()
-        return self._engine.repair(self._spaces)
+        return chain(self._jobs.repair(), self._engine.repair(self._spaces))
 
     def _spaces(self) -> Spaces:
-        with closing(self._engine.begin(True)) as snapshot:
-            return read_spaces(snapshot)
+        while True:
+            try:
+                with closing(self._engine.begin(True)) as snapshot:
+                    return read_spaces(snapshot)
+            except TransactionConflictError:
+                continue  # as in `plan_scan`
 
     def close(self) -> None:
         """Free the store; idempotent."""
@@ -198,11 +213,15 @@ class _AutoCommitOrderedTable(AutoCommitTable):
         self._state = self._refreshed()
 
     def _refreshed(self) -> tuple[int, TableBinding]:
-        with self._storage.transaction(Isolation.SNAPSHOT, True) as transaction:
-            assert isinstance(transaction, OrderedTransaction)
-            binding = transaction.table(self._name).binding
-            self._state = (transaction.snapshot.epoch, binding)
-        return self._state
+        while True:
+            try:
+                with self._storage.transaction(Isolation.SNAPSHOT, True) as transaction:
+                    assert isinstance(transaction, OrderedTransaction)
+                    binding = transaction.table(self._name).binding
+                    self._state = (transaction.snapshot.epoch, binding)
+                return self._state
+            except TransactionConflictError:
+                continue  # the process that held the snapshot has ended; a new snapshot is another's, or cannot be had
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(transaction, OrderedTransaction)

@@ -20,9 +20,10 @@ from structable.spi import (
     TransactionConflictError,
     Value,
 )
+from structable.spi.argument_checks import check_many
 from structable.spi.evaluation import equal
 from structable.spi.values import check_changes, check_row
-from structable.spi.write_checks import check_default
+from structable.spi.write_checks import check_changed_field, check_default
 
 from .binding import TableBinding
 from .engine import EngineSnapshot, Increment, SchemaChangedError, WriteSet
@@ -138,7 +139,7 @@ class OrderedTable(StructuredTable):
         if not self._tx.usable:
             self._tx.refuse()
         binding = self.binding
-        raw_keys = sorted({binding.raw_key(key) for key in keys})
+        raw_keys = sorted({binding.raw_key(key) for key in check_many(binding.spec, "keys", keys)})
         decode = binding.row_decoder(binding.row_columns(columns))
         found = zip(raw_keys, self._get_many(raw_keys), strict=True)
         return [decode(raw_key, raw) for raw_key, raw in found if raw is not None]
@@ -262,7 +263,7 @@ class OrderedTable(StructuredTable):
         if not self._tx.writable:
             self._tx.refuse_write()
         encode_full = self.binding.encode_full
-        given = list(rows)
+        given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
         encoded = [encode_full(row) for row in given]
         if None in encoded:
             written: Mapping[bytes, bytes | None] = self._merged_rows(given)
@@ -326,6 +327,7 @@ class OrderedTable(StructuredTable):
             self._tx.refuse_write()
         binding = self.binding
         raw_key = binding.raw_key(key)
+        check_changed_field(binding.write_spec, field)
         wanted = check_changes(binding.write_spec, {field: expected})[field]
         change = check_changes(binding.write_spec, {field: value})
         raw = self._get(raw_key)

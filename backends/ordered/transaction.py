@@ -14,6 +14,7 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
+from structable.spi.transaction_size import CERTAINLY_SMALL_ENOUGH, check_transaction_size
 
 from .binding import TableBinding
 from .catalog import Catalog
@@ -124,11 +125,18 @@ class OrderedTransaction(Transaction):
             if failure is not None:
                 raise failure
             self.refuse()
+        rows, has_writes = 0, False
+        for table in self._tables.values():
+            if table.writes or table.increments:
+                rows += len(table.writes)
+                has_writes = True
+        if rows > CERTAINLY_SMALL_ENOUGH:
+            check_transaction_size(
+                sum(len(key) + len(raw or b"") for table in self._tables.values() for key, raw in table.writes.items())
+            )
         try:
-            for table in self._tables.values():
-                if table.writes or table.increments:
-                    self._commit_writes()
-                    break
+            if has_writes:
+                self._commit_writes()
         finally:
             self._end()  # whatever interrupts it: what may have been committed must not be committed again
 
@@ -156,7 +164,11 @@ class OrderedTransaction(Transaction):
         if error is not None:
             self.rollback()
         elif self.usable or self._failure is not None:
-            self.commit()
+            try:
+                self.commit()
+            except UnsupportedOperationError:
+                self.rollback()  # it is too large, and cannot become smaller any more
+                raise
 
     def _end(self) -> None:
         self.usable = self.writable = False

@@ -28,7 +28,8 @@ Result = TypeVar("Result")
 _INT8 = 20
 _TEXT_ARRAY = 1009
 _LOCK_NOT_AVAILABLE = "55P03"
-_BUSY = (_LOCK_NOT_AVAILABLE, "40P01")
+_DEADLOCK = "40P01"
+_BUSY = (_LOCK_NOT_AVAILABLE, _DEADLOCK)
 _ATTEMPT = 0.1  # seconds that others may have to wait behind an attempt to lock a table
 _LONGEST_PAUSE = 0.4
 _AUTOVACUUM = 0.5  # seconds beyond deadlock_timeout, after which the server ends an autovacuum that is in the way
@@ -219,8 +220,14 @@ class AdminWork:
                 raise self.busy(self.patience)
             self.patience.pause()
 
-    def outside(self, text: str) -> None:
+    def outside(self, text: str) -> bool:
         """Run a command that cannot run in a transaction; the connection is not used by anybody else afterwards.
+
+        Returns
+        -------
+        bool
+            False if the server ended it because it and another transaction waited for each other: it may be repeated,
+            once what it leaves behind is removed.
 
         Raises
         ------
@@ -237,7 +244,10 @@ class AdminWork:
             if error.state not in _BUSY:
                 raise
             self.patience.left -= time.monotonic() - began
+            if error.state == _DEADLOCK and self.patience.left > 0:
+                return False
             raise self.busy(self.patience) from error
+        return True
 
     def busy(self, patience: Patience) -> StorageUnavailableError:
         """Return the error of a call that has waited for too long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue
+from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from structable.spi.bulk import ScanSplit
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
@@ -61,7 +61,13 @@ class PostgreSQLBackend(Backend):
     options: ClassVar[tuple[Option, ...]] = (
         *COMMON_OPTIONS,
         Option("schema", "structable", "the schema that holds the tables; it is made where it is missing"),
-        Option("pool_size", 40, "connections at most: one for each open transaction, scan and plan", minimum=1),
+        Option(
+            "pool_size",
+            40,
+            "connections at most: one for each open transaction, scan and plan",
+            minimum=1,
+            maximum=10_000,
+        ),
         Option("statement_timeout", 0.0, "seconds that the server lets one statement take; 0 is no limit", minimum=0),
         Option("application_name", "structable", "what the server's views call the connections"),
         Option(
@@ -86,6 +92,7 @@ class PostgreSQLBackend(Backend):
             pool_size=int(options["pool_size"]),
             pool_timeout=float(options["pool_timeout"]),
             ddl_timeout=float(options["ddl_timeout"]),
+            create=may_create(options),
         )
 
     def read_split(
@@ -99,11 +106,10 @@ def _connecting(url: StorageUrl, options: Mapping[str, OptionValue]) -> Connecti
     settings = {
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",
-        "default_transaction_read_only": "off",
+        "default_transaction_read_only": "on" if options["read_only"] else "off",
         "statement_timeout": str(round(float(options["statement_timeout"]) * 1_000)),
         "extra_float_digits": "1",
         "client_min_messages": "warning",
-        "search_path": "pg_catalog",
         # Whatever role and database have them set to:
         "default_transaction_deferrable": "off",
         "standard_conforming_strings": "on",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TypeGuard
 
-from structable.spi import DataCorruptionError, StructableError, TableNotFoundError
+from structable.spi import DataCorruptionError, StoreNotFoundError, StructableError, TableNotFoundError
 from structable.spi.documents import specification_from_document, specification_to_document
 
 from .binding import TableBinding, TableVersion
@@ -106,15 +106,18 @@ class Catalog:
             spec = specification_from_document(json.loads(str(specification)))
             fields = tuple(json.loads(str(building)))
             return TableVersion(int(str(number)), int(str(version)), spec, fields, int(str(changed_by)))
-        except (ValueError, StructableError) as error:
-            raise DataCorruptionError(f"the catalog {self.schema}.{CATALOG} holds {row!r}: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, StructableError) as error:
+            shown = f"{row!r:.1000}"
+            raise DataCorruptionError(f"the catalog {self.schema}.{CATALOG} holds {shown}: {error}") from error
 
 
-def prepare(session: Session, schema: str) -> None:
+def prepare(session: Session, schema: str, *, create: bool) -> None:
     """Make the schema and the catalog where they are missing; two processes may do so at once.
 
     Raises
     ------
+    StoreNotFoundError
+        If they are missing, and must not be made.
     DataCorruptionError
         If a newer structable made them.
     ServerError, ConnectionLostError
@@ -133,6 +136,11 @@ def prepare(session: Session, schema: str) -> None:
                     f"the schema {schema!r} has the format {found}, and this structable knows {FORMAT_VERSION}: "
                     "a newer one made it"
                 )
+        if not create:
+            raise StoreNotFoundError(
+                f"the database has no schema {schema!r} with structable's tables; connect without create=False or "
+                "read_only=True to make it"
+            )
         if attempt == 1:
             _create(session, schema)
     raise DataCorruptionError(f"the schema {schema!r} has a table {FORMAT} without a version")
@@ -155,7 +163,7 @@ def _create(session: Session, schema: str) -> None:
             "building text not null, changed_by xid8 not null default pg_current_xact_id())",
             f"create table if not exists {qualified(schema, JOBS)} ("
             'job_id text collate "C" primary key, table_name text not null, mode text not null, state text not null, '
-            "changed timestamptz not null default now())",
+            "changed timestamptz not null default now(), table_id bigint)",
             f"create table if not exists {qualified(schema, FORMAT)} (version integer not null)",
             f"insert into {qualified(schema, FORMAT)} select {FORMAT_VERSION} "
             f"where not exists (select from {qualified(schema, FORMAT)})",

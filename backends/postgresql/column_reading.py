@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from structable.spi import Field, FieldType
 from structable.spi.arrow import arrow_type
 
+from .arrow_numbers import arrow_numbers, sent_type
 from .failures import ConnectionLostError, ServerError
 from .session import Session, command
 from .split_state import PageRange, SplitState, next_size
-from .types import NUMPY_CODES, SHIFTS
 
 __all__ = ["ORDERLY", "read_pages"]
 
@@ -222,7 +222,7 @@ class _Numbers(_Column):
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
         super().__init__(name, field, masked=masked)
-        self._sent = np.dtype(NUMPY_CODES.get(field.type, "?"))
+        self._sent = sent_type(field)
 
     def _asked(self) -> list[str]:
         return [f"string_agg({_SENDERS[self.field.type]}({self.name}), null)"]
@@ -232,11 +232,7 @@ class _Numbers(_Column):
 
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
         kind = self.field.type
-        numbers: Numbers = np.frombuffer(values[0], self._sent)
-        numbers = numbers.astype("i1" if kind is FieldType.BYTE else self._sent.newbyteorder("="))
-        if kind in SHIFTS:
-            numbers += SHIFTS[kind]
-        numbers = _spread(numbers, valid)
+        numbers = _spread(arrow_numbers(self.field, np.frombuffer(values[0], self._sent)), valid)
         return _made(arrow_type(self.field), count, valid, _bits(numbers) if kind is FieldType.BOOLEAN else numbers)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
@@ -22,6 +22,10 @@ __all__ = ["Connecting"]
 _LONG = struct.Struct(">q")
 _TIMESTAMPTZ = 1184
 _OLDEST = 140_000
+# The first statement of every connection. Before it, names are looked up where role, database, PGOPTIONS and the URL's
+# `options` say, and functions and operators found there run with the rights of this role. SET looks nothing up. In the
+# start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
+_SAFE = "set search_path = pg_catalog"
 # A role or a database may have it off. What else it is, remote_apply say, is more than this.
 _DURABLE = """, set_config('synchronous_commit', coalesce(
     nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"""
@@ -41,14 +45,9 @@ class Connecting:
         The URL, masked, for messages.
     """
 
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, str] = field(repr=False)
     settings: Mapping[str, str]
     shown: str
-
-    @property
-    def conninfo(self) -> str:
-        """The parameters as libpq's connection string, for other clients of it; holds the password."""
-        return psycopg.conninfo.make_conninfo("", **self.parameters)
 
     def open(self) -> Session:
         """Open a connection.
@@ -63,32 +62,43 @@ class Connecting:
         except psycopg.Error as error:
             reason = " ".join(str(error).split())
             raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+        try:
+            return self._set_up(connection)
+        except psycopg.Error as error:
+            connection.close()
+            reason = " ".join(str(error).split())
+            raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+        except BaseException:
+            connection.close()
+            raise
+
+    def _set_up(self, connection: psycopg.Connection) -> Session:
         version = connection.info.server_version
         if version < _OLDEST:
-            connection.close()
             raise StorageUnavailableError(
                 f"cannot use {self.shown}: it is PostgreSQL {version // 10_000}.{version % 10_000}, "
                 f"and structable needs {_OLDEST // 10_000} or later"
             )
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
-            connection.close()
             raise StorageUnavailableError(
                 f"cannot use {self.shown}: its database has the encoding {encoding}, and structable needs UTF8"
             )
-        try:
-            connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
-            found = connection.execute(
-                "select array(select pid from pg_stat_activity where datid is null and usesysid is null), "
-                + ", ".join("set_config(%s, %s, false)" for _ in self.settings)
-                + ("" if "synchronous_commit" in self.settings else _DURABLE),
-                [part for setting in self.settings.items() for part in setting],
-            ).fetchone()
-        except psycopg.Error as error:
-            connection.close()
-            reason = " ".join(str(error).split())
-            raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+        connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
+        answers = connection.execute(self._first.encode())
+        answers.nextset()
+        found = answers.fetchone()
         return Session(connection, frozenset(found[0] if found else ()))
+
+    @property
+    def _first(self) -> str:
+        """The first statements of a connection, in one message, so that they take one round trip."""
+        settings = (
+            f"set_config({sql.quote(name)}, {sql.quote(value)}, false)" for name, value in self.settings.items()
+        )
+        asked = "select array(select pid from pg_stat_activity where datid is null and usesysid is null)"
+        durable = "" if "synchronous_commit" in self.settings else _DURABLE
+        return f"{_SAFE}; {', '.join([asked, *settings])}{durable}"
 
 
 class _UtcLoader(Loader):

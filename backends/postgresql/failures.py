@@ -14,10 +14,16 @@ from structable.spi import (
 
 __all__ = ["STALE", "ConnectionLostError", "ServerError", "server_error", "translated"]
 
-STALE = frozenset({"42P01", "42883", "42703", "0A000", "42704", "3F000"})
-"""A table, function, column, plan or schema is not, or no longer, what the statement was made for."""
+STALE = frozenset({"42P01", "42883", "42703", "42704", "3F000"})
+"""A table, function, column or schema is not, or no longer, what the statement was made for."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """What the server says, in no other language, where something went between the parsing and the run of a statement."""
+_ENDS = frozenset({b"57P01", b"57P02", b"57P03", b"57P05", b"25P03", b"25P04"})
+"""The server ends the connection: stopped, told to, or by a limit on the time of idle sessions and of transactions."""
+_UNSUPPORTED = {"RevalidateCachedQuery": b"42883", "call_bool_check_hook": b"25006"}
+"""What "not supported" means, by the function of the server that says so, as words are in any language: the table of a
+prepared statement has other columns now; a standby was to begin a transaction that may write."""
+_READ_ONLY = "25006"
 _CONFLICTS = frozenset({"40000", "40001", "40P01", "23505"})
 _TOO_LARGE = "54"
 _UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
@@ -56,10 +62,12 @@ def server_error(result: pq.abc.PGresult) -> Exception:
     def text(field: pq.DiagnosticField) -> str:
         return (result.error_field(field) or b"").decode(errors="replace")
 
-    if state.startswith((b"57P01", b"57P02", b"57P03", b"57P05")):
-        return ConnectionLostError(text(pq.DiagnosticField.MESSAGE_PRIMARY))  # it ends the connection
+    if state in _ENDS:
+        return ConnectionLostError(text(pq.DiagnosticField.MESSAGE_PRIMARY))
     if state == b"XX000" and text(pq.DiagnosticField.MESSAGE_PRIMARY).startswith(_GONE):
         state = b"42883"
+    if state == b"0A000":
+        state = _UNSUPPORTED.get(text(pq.DiagnosticField.SOURCE_FUNCTION), state)
     return ServerError(
         state.decode(), text(pq.DiagnosticField.MESSAGE_PRIMARY), text(pq.DiagnosticField.MESSAGE_DETAIL)
     )
@@ -76,10 +84,17 @@ def translated(error: Exception, what: str) -> StructableError:
         return TransactionConflictError(f"{what}: another transaction was first: {said}")
     if error.state in STALE:
         return DataCorruptionError(f"{what}: the table is not as structable made it: {said}")
-    if error.state.startswith(_TOO_LARGE):
+    if error.state.startswith(_TOO_LARGE) or error.state == "0A000":
         return UnsupportedOperationError(f"{what}: PostgreSQL cannot hold or do this: {said}")
+    if error.state == _READ_ONLY:
+        return StorageUnavailableError(
+            f"{what}: the server takes no writes now, as a standby does; to read, use read-only transactions or "
+            f"connect with read_only=True: {said}"
+        )
     if error.state == "42501":
-        return StorageUnavailableError(f"{what}: the role lacks a right: {said}")
+        denied = StorageUnavailableError(f"{what}: the role lacks a right: {said}")
+        denied.lasting = True
+        return denied
     if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server could not read is our mistake
         return StorageUnavailableError(f"{what}: {said}")
     return DataCorruptionError(f"{what}: PostgreSQL refused what structable asked: {said}")

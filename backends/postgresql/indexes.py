@@ -73,7 +73,7 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
 
 
 def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
-    """Build the index of a field, which must fit it, while the table is in use.
+    """Build the index of a field, which must fit it, while the table is in use, again after deadlocks with writers.
 
     Raises
     ------
@@ -81,4 +81,6 @@ def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
         If open transactions were in the way for too long; what is left of the index is not valid.
     """
     spec, table = binding.spec, binding.version
-    work.outside(index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True))
+    definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)
+    while not work.outside(definition):
+        remove_indexes(work, binding, [field], work.patience)

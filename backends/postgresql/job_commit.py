@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from structable.spi import (
@@ -14,17 +15,19 @@ from structable.spi import (
     RecordNotFoundError,
     SchemaIncompatibleError,
     StorageUnavailableError,
+    TableNotFoundError,
     TransactionClosedError,
     TransactionConflictError,
     WriteJob,
     WriteMode,
 )
+from structable.spi.job_checks import table_dropped
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .binding import TableBinding
 from .catalog import Catalog
 from .failures import STALE, ConnectionLostError, ServerError, translated
-from .names import JOBS, qualified
+from .job_records import JobRecords
 from .pool import SessionPool
 from .publishing import Publication
 from .session import Call, Session, Statement, command
@@ -46,6 +49,8 @@ _SECONDS = 15.0
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (23, 25)
 )
+_STATUS = Statement("select pg_xact_status($1::text::xid8)", (_TEXT,), prepare=False)
+_OURS = "committed by this call"
 # What is larger lies in a table of its own beside the rows: compressed it is at most 255 times smaller, and of a row
 # there is no more than a page.
 _LARGE_ROW = 4 << 20
@@ -67,8 +72,12 @@ class JobCommit:
         Where connections come from.
     catalog : Catalog
         The tables.
+    records : JobRecords
+        Those of jobs.
     job : WriteJob
         The job.
+    table_id : int
+        Its table.
     staged : sequence of StagedTable
         All attempts that count.
     lock_timeout : float
@@ -76,39 +85,35 @@ class JobCommit:
     """
 
     def __init__(
-        self, pool: SessionPool, catalog: Catalog, job: WriteJob, staged: Sequence[StagedTable], lock_timeout: float
+        self,
+        pool: SessionPool,
+        catalog: Catalog,
+        records: JobRecords,
+        job: WriteJob,
+        table_id: int,
+        staged: Sequence[StagedTable],
+        lock_timeout: float,
     ) -> None:
         self._pool = pool
         self._catalog = catalog
+        self._records = records
         self._job = job
+        self._table_id = table_id
         self._staged = staged
         self._lock_timeout = lock_timeout
         self._what = f"committing the write job {job.job_id!r}"
         self._each_key_once = False
         self._alone = False
-        records = qualified(catalog.schema, JOBS)
-        self._record = Statement(
-            f"select state, table_name, mode, pg_current_xact_id()::text from {records} where job_id = $1 for update",
-            (_TEXT,),
-            prepare=False,
-        )
-        self._done = Call(
-            Statement(
-                f"update {records} set state = 'committed', changed = now() where job_id = $1", (_TEXT,), prepare=False
-            ),
-            (job.job_id.encode(),),
-        )
 
-    def run(self) -> None:
-        """Publish the job, unless it was committed before; see `Storage.commit_write`."""
+    def run(self) -> bool:
+        """Publish the job, and tell so, unless it was committed before; see `Storage.commit_write`."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._pool.session() as session:
                     try:
-                        self._attempt(session)
+                        return self._records.upgraded(session, partial(self._attempt, session))
                     finally:
                         roll_back(session)
-                return
             except ConnectionLostError as error:
                 raise translated(error, self._what) from error
             except ServerError as error:
@@ -138,28 +143,35 @@ class JobCommit:
             conflict = TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})")
             raise (translated(error, self._what) if error.state in STALE else conflict) from error
 
-    def _attempt(self, session: Session) -> None:
+    def _attempt(self, session: Session) -> bool:
         ask = _asking(session)
-        record = Call(self._record, (self._job.job_id.encode(),))
+        job_id, table = self._job.job_id, self._job.table
         session.pipeline((command("begin isolation level read committed read write"),))
-        found = ask(record)
-        if not found:
+        record = self._records.locked(ask(self._records.lock(job_id)))
+        try:
+            binding = self._catalog.lookup(ask, table)
+        except TableNotFoundError:
+            raise table_dropped(table, job_id) from None
+        if binding.version.id != self._table_id:
+            raise table_dropped(table, job_id)
+        if record is None or record.table_id != self._table_id:
             raise TransactionClosedError(
-                f"there is no write job {self._job.job_id!r}: it was never begun, or ended more than 7 days ago"
+                f"there is no write job {job_id!r} of table {table!r}: "
+                "it was never begun, or ended more than 7 days ago"
             )
-        state, table, mode, number = (str(value) for value in found[0])
-        if state == "aborted":
-            raise TransactionClosedError(f"the write job {self._job.job_id!r} was aborted and cannot be committed")
-        if state == "committed":
-            return
-        binding = self._catalog.lookup(ask, table)
-        publications = self._publications(session, binding, WriteMode(mode))
-        self._write(session, binding, WriteMode(mode), publications)
+        if record.state == "aborted":
+            raise TransactionClosedError(f"the write job {job_id!r} was aborted and cannot be committed")
+        if record.state == "committed":
+            return False
+        mode = WriteMode(record.mode)
+        publications = self._publications(session, binding, mode)
+        self._write(session, binding, mode, publications)
         process = session.process
         try:
-            session.pipeline((self._done, command("commit")))
+            session.pipeline((self._records.done(job_id), command("commit")))
         except ConnectionLostError as error:
-            self._resolve(number, process, error)
+            return self._resolve(record.transaction, process, error)
+        return True
 
     def _publications(self, session: Session, binding: TableBinding, mode: WriteMode) -> list[Publication]:
         """Return what is to be written, after a look whether it is there, and for this table."""
@@ -271,10 +283,10 @@ class JobCommit:
                     return  # another caller may have committed the job meanwhile
                 raise translated(error, self._what) from error
 
-    def _resolve(self, number: str, process: int, error: ConnectionLostError) -> None:
-        """Find out what became of the commit, where the connection broke.
+    def _resolve(self, number: str, process: int, error: ConnectionLostError) -> bool:
+        """Find out what became of the commit, where the connection broke, and tell whether it was done.
 
-        The job's record tells, once the transaction has ended that holds it, even after a crash of the server.
+        The server tells, once the transaction has ended that holds the job's record, even after a crash of its own.
         """
         deadline = time.monotonic() + _SECONDS
         pause = 0.01
@@ -299,19 +311,25 @@ class JobCommit:
                 f"the connection was lost while {self._what}, and the server could not be asked about it; "
                 f"commit_write may be called again: {error}"
             ) from error
-        if state != "committed":
+        if state not in (_OURS, "committed"):
             raise StorageUnavailableError(
                 f"the connection was lost before the commit while {self._what}; nothing was written: {error}"
             ) from error
+        return state == _OURS
 
     def _found(self, session: Session, number: str, process: int) -> str:
         """Return the state of the job when the lost transaction has ended, which this sees to."""
         short = str(int(number) & 0xFFFFFFFF).encode()
-        record = Call(self._record, (self._job.job_id.encode(),))
         terminate = Call(_TERMINATE, (process.to_bytes(4, "big"), short))
         begin = (command("begin"), command("set local lock_timeout = 1000"))
-        rows = session.rows(session.pipeline((*begin, terminate, record))[-1])
-        return str(rows[0][0]) if rows else "gone"
+        found = session.pipeline((*begin, terminate, self._records.lock(self._job.job_id)))[-1]
+        record = self._records.locked(session.rows(found))
+        if record is None or record.state != "committed":
+            return "gone" if record is None else record.state
+        # Another caller may have committed the job since, if this one did not. The number alone does not tell: after a
+        # crash of the server that lost the transaction, another one has it.
+        ((status,),) = session.rows(session.run(Call(_STATUS, (number.encode(),))))
+        return _OURS if status == "committed" else record.state
 
 
 def _asking(session: Session) -> Callable[[Call], list[tuple[Any, ...]]]:

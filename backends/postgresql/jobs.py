@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from structable.spi import (
+    CommitResult,
     DataCorruptionError,
     InvalidFieldError,
     StagedWrite,
@@ -25,9 +26,10 @@ from .binding import TableBinding, TableVersion
 from .catalog import Catalog, encode_specification
 from .failures import ConnectionLostError, ServerError, translated
 from .job_commit import JobCommit
-from .names import JOBS, qualified
+from .job_records import JobRecords
+from .names import qualified
 from .pool import SessionPool
-from .session import Call, Statement, command
+from .session import Session, command
 from .staging import StagedTable, create_staging, drop_job_staging, roll_back, staged_columns, sweep_staging
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["WriteJobs"]
 
 _SWEEP_SECONDS = 60.0
-_TEXT = 25
 
 
 class WriteJobs:
@@ -57,19 +58,7 @@ class WriteJobs:
         self._catalog = catalog
         self._lock_timeout = lock_timeout
         self._next_sweep = 0.0
-        records = qualified(catalog.schema, JOBS)
-        self._begin = Statement(
-            f"insert into {records} (job_id, table_name, mode, state) values ($1, $2, $3, 'open') "
-            "on conflict (job_id) do nothing",
-            (_TEXT, _TEXT, _TEXT),
-        )
-        self._owner = Statement(f"select table_name, mode from {records} where job_id = $1", (_TEXT,))
-        self._abort = Statement(
-            f"insert into {records} as job (job_id, table_name, mode, state) values ($1, $2, $3, 'aborted') "
-            "on conflict (job_id) do update set state = 'aborted', changed = now() where job.state <> 'committed' "
-            "returning true",
-            (_TEXT, _TEXT, _TEXT),
-        )
+        self._records = JobRecords(catalog.schema)
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Record a job; see `Storage.begin_write`."""
@@ -77,21 +66,26 @@ class WriteJobs:
         with self._pool.session() as session:
             try:
                 binding = self._catalog.lookup(lambda call: session.rows(session.run(call)), table)
-                insert = Call(self._begin, (job_id.encode(), table.encode(), mode.encode()))
-                # Two round trips: the second has to see what another process wrote, for which the first has waited.
-                session.run(insert)
-                ((owner, owner_mode),) = session.rows(session.run(Call(self._owner, (job_id.encode(),))))
-                if (owner, owner_mode) != (table, str(mode)):
-                    whose = f"a job of mode {owner_mode} on table {owner!r}"
-                    raise ValueError(f"the job id {job_id!r} belongs to {whose}; take another")
+                number = binding.version.id
+                committed = self._records.upgraded(
+                    session, lambda: self._records.begin(session, job_id, table, number, mode)
+                )
                 now = time.monotonic()
                 if now >= self._next_sweep:
                     # Not with each job: the records of a week of small ones are many.
                     self._next_sweep = now + _SWEEP_SECONDS
-                    sweep_staging(session, self._catalog.schema)
+                    self._sweep(session)
             except (ServerError, ConnectionLostError) as error:
                 raise translated(error, f"beginning the write job {job_id!r}") from error
-        return WriteJob(table, mode, job_id, _encode(binding.version))
+        return WriteJob(table, mode, job_id, _encode(binding.version), committed)
+
+    def _sweep(self, session: Session) -> None:
+        # The job has begun, and the next sweep finds what is left.
+        with suppress(ServerError, ConnectionLostError):
+            try:
+                sweep_staging(session, self._catalog.schema)
+            finally:
+                roll_back(session)
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Store one attempt's rows in a table of its own; see `Storage.stage`."""
@@ -128,18 +122,23 @@ class WriteJobs:
         staged = StagedTable(name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest)
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
-    def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+    def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         """Publish what was staged; see `Storage.commit_write`."""
         tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
-        JobCommit(self._pool, self._catalog, job, tables, self._lock_timeout).run()
+        table_id = _bound(self._catalog.schema, job.state).version.id
+        commit = JobCommit(self._pool, self._catalog, self._records, job, table_id, tables, self._lock_timeout)
+        result = CommitResult(commit.run())
         self._drop(job)
+        return result
 
     def abort(self, job: WriteJob) -> None:
         """Abort a job; see `Storage.abort_write`."""
-        parameters = (job.job_id.encode(), job.table.encode(), job.mode.encode())
+        number = _bound(self._catalog.schema, job.state).version.id
         with self._pool.session() as session:
             try:
-                aborted = session.run(Call(self._abort, parameters)).ntuples
+                aborted = self._records.upgraded(
+                    session, lambda: self._records.abort(session, job.job_id, job.table, number, job.mode)
+                )
             except (ServerError, ConnectionLostError) as error:
                 raise translated(error, f"aborting the write job {job.job_id!r}") from error
         if aborted:
@@ -169,7 +168,7 @@ def _bound(schema: str, state: bytes) -> TableBinding:
         spec = specification_from_document(json.loads(specification))
         fields = tuple(json.loads(building))
         return TableBinding(schema, TableVersion(int(number), int(version), spec, fields, int(changed_by)))
-    except (ValueError, TypeError, StructableError) as error:
+    except (ValueError, TypeError, RecursionError, StructableError) as error:
         raise DataCorruptionError(f"the state of a write job cannot be decoded: {error}") from error
 
 

@@ -1,7 +1,8 @@
 """`SessionPool`: connections that are kept open, handed out one for each transaction, scan or plan.
 
 It opens connections in the thread that asks, so that what is wrong is raised there and at once, and keeps no threads,
-which a fork would lose.
+which a fork would lose. A connection that is lost between two calls, by the exception of a signal's handler, is closed
+when it is collected, and no longer counts.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from weakref import ref
 
 from structable.spi import StorageUnavailableError
+from structable.spi.slots import Slots
 
 from .session import Session
 
@@ -41,13 +43,9 @@ class SessionPool:
         self._size = size
         self._timeout = timeout
         self._most_idle = size if most_idle is None else most_idle
-        # Plans and transactions that are collected give theirs back in whatever a thread is doing, in `acquire` too:
-        # a semaphore's lock would be taken twice there; this queue is made for it.
-        self._places: SimpleQueue[None] = SimpleQueue()
-        for _ in range(size):
-            self._places.put(None)
+        self._slots = Slots(size)
         self._idle: deque[Session] = deque()
-        self._used: set[Session] = set()
+        self._lent: dict[ref[Session], None] = {}
         self._process = os.getpid()
         self._closed = False
 
@@ -66,49 +64,62 @@ class SessionPool:
         """
         if self._closed or os.getpid() != self._process:
             raise self._refusal()
-        try:
-            self._places.get(timeout=self._timeout)
-        except Empty:
+        session = self._take() or self._slots.wait(self._take, self._timeout)
+        if session is None:
             raise StorageUnavailableError(
                 f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
                 "end transactions, scans and plans that are no longer needed"
-            ) from None
-        try:
-            session = self._take()
-        except BaseException:
-            self._places.put(None)
-            raise
-        self._used.add(session)
+            )
+        session.lent = True
         if self._closed:  # meanwhile
             self.release(session)
             raise self._refusal()
         return session
 
-    def _take(self) -> Session:
+    def _take(self) -> Session | None:
+        """Return a connection, or None if all are in use."""
         while True:
             if self._closed:
                 raise self._refusal()
             try:
                 session = self._idle.pop()
             except IndexError:
-                return self._open()
+                return self._opened()
             # The server says good-bye to a connection that it ends: an idle one has nothing else to be read.
             if not session.closed and not session.readable:
                 return session
-            session.close()
+            self._end(session)
+
+    def _opened(self) -> Session | None:
+        slot = self._slots.take()
+        if slot is None:
+            return None
+        try:
+            session = self._open()
+            session.slot = slot
+            self._lent[ref(session, self._lent.pop)] = None
+        except BaseException:
+            slot = None  # now, and not when the traceback goes
+            self._slots.wake()
+            raise
+        return session
 
     def release(self, session: Session) -> None:
-        """Take a connection back; one that broke, or is in a transaction still, is closed."""
-        if os.getpid() != self._process:
+        """Take a connection back; one that broke, or is in a transaction still, is closed. Idempotent."""
+        if os.getpid() != self._process or not session.lent:
             return
-        self._used.discard(session)
+        session.lent = False
         if session.usable and not self._closed and len(self._idle) < self._most_idle:
             self._idle.append(session)
             if self._closed:  # meanwhile
                 self._close_idle()
         else:
-            session.close()
-        self._places.put(None)
+            self._end(session)
+        self._slots.wake()
+
+    def _end(self, session: Session) -> None:
+        session.close()
+        session.slot = None
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -126,7 +137,7 @@ class SessionPool:
     def _close_idle(self) -> None:
         while self._idle:
             try:
-                self._idle.pop().close()
+                self._end(self._idle.pop())
             except IndexError:  # another thread was faster
                 return
 
@@ -137,5 +148,7 @@ class SessionPool:
             return
         self._closed = True
         self._close_idle()
-        for session in self._used.copy():  # at once, whatever other threads take and give back
-            session.close()
+        for reference in list(self._lent):  # at once, whatever other threads take and give back
+            session = reference()
+            if session is not None:
+                session.close()

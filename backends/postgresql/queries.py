@@ -8,7 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from structable.spi import Filter, InvalidFieldError, Range, Value
+from structable.spi import Filter, Range, Value
+from structable.spi.argument_checks import check_flag, check_many
 from structable.spi.filters import Comparison, IsNull, Operator, bind_filter
 from structable.spi.ranges import check_range
 from structable.spi.scan_checks import check_indexed_field, check_order
@@ -85,15 +86,13 @@ def scan_request(
         If one does not fit the table.
     """
     spec = binding.spec
-    if isinstance(ranges, Range) or not isinstance(ranges, Iterable):
-        raise InvalidFieldError(spec.name, "ranges", f"{ranges!r} is not a list of ranges")
     names = None if columns is None else binding.shape_of(columns).columns
     return ScanRequest(
-        tuple(check_range(spec, one) for one in ranges),
+        tuple(check_range(spec, one) for one in check_many(spec, "ranges", ranges)),
         None if where is None else bind_filter(spec, where),
         names,
         check_order(spec, order_by),
-        bool(reverse),
+        check_flag(spec, "reverse", reverse),
         check_limit(spec, limit),
     )
 

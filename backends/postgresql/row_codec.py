@@ -114,6 +114,8 @@ def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces |
         name = f"v{position}"
         sizes[field.name] = f"s{position}" if not field.type.width else ""
         lines.append(f"        if {name}.__class__ is not {_CLASSES[field.type]}: return None")
+        if field.type in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
+            lines.append(f"        if {name}.fold: return None")  # the key becomes a row's, which has none
         lines += [f"        {line}" for line in _encoded(field, name, position, constants, copied=False)]
     if any(sizes.values()):
         lines.append(f"        if {_size(fields, sizes)} > {MAX_KEY_SIZE}: return None")

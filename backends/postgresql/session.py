@@ -7,24 +7,26 @@ import os
 import select
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import generators, pq
+from psycopg.abc import Buffer
 from psycopg.adapt import Transformer
 
+from structable.spi import DataCorruptionError, UnsupportedOperationError
+from structable.spi.slots import Slot
+
+from .copying import Copying
 from .failures import ConnectionLostError, ServerError, server_error
 
-__all__ = ["Call", "Session", "Statement", "Values", "command"]
+__all__ = ["Call", "Session", "Statement", "Values", "command", "require_sendable"]
 
 _MOST_PREPARED = 500
-_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_TRAILER = b"\xff\xff"
-_COPY_SLICE = 1 << 20
+_MOST_BYTES = 512 << 20
+"""Half of what the server takes in a message: an array of short texts takes it nearly twice the bytes that are sent."""
 _numbers = itertools.count(1)
 
-_CANCELED = "57014"
 _SYNC = pq.ExecStatus.PIPELINE_SYNC
 _FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
@@ -65,6 +67,24 @@ class Call(NamedTuple):
     parameters: Sequence[bytes | None] = ()
 
 
+def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -> None:
+    """Refuse a statement that the server would end the connection for, before anything of it is sent.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        With its size and the limit. Statements that are prepared hold a row, and pass.
+    """
+    if statement.name:
+        return
+    size = len(statement.text) + sum([len(one) for one in parameters if one is not None])
+    if size > _MOST_BYTES:
+        raise UnsupportedOperationError(
+            f"a statement of PostgreSQL has {_MOST_BYTES:,} bytes at most, and the ranges, keys and values given have "
+            f"{size:,}: divide them among several calls"
+        )
+
+
 def command(text: str) -> Call:
     """Return a call of a statement that is used once, or that cannot be prepared."""
     return Call(Statement(text, prepare=False))
@@ -98,6 +118,10 @@ class Session:
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)
+        self.slot: Slot | None = None
+        """What the pool counts it by."""
+        self.lent = False
+        """Whether it is in use."""
 
     @property
     def connection(self) -> psycopg.Connection:
@@ -108,6 +132,11 @@ class Session:
     def process(self) -> int:
         """The server's process that serves this connection."""
         return self._process
+
+    @property
+    def version(self) -> int:
+        """The server's version, e.g. 150004."""
+        return self._pg.server_version
 
     @property
     def usable(self) -> bool:
@@ -141,7 +170,6 @@ class Session:
             return self.pipeline((call,))[-1]
         self._require_own()
         with self._lock:
-            # As `_exchange` has it, which would take a point read 1 % longer.
             try:
                 self._pg.send_query_prepared(statement.name, parameters, statement.formats, 1)
                 results = self._wait(generators.execute(self._pg))
@@ -163,9 +191,17 @@ class Session:
         """
         statement, parameters = call
         formats = statement.formats or None
-        with self._exchange():
-            self._pg.send_query_params(statement.text, parameters or None, statement.types or None, formats, 1)
-            self._wait(generators.send(self._pg))
+        self._require_own()
+        with self._lock:
+            try:
+                self._pg.send_query_params(statement.text, parameters or None, statement.types or None, formats, 1)
+                self._wait(generators.send(self._pg))
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except BaseException:
+                self._discard()
+                raise
 
     def receive(self) -> pq.abc.PGresult:
         """Return the result of the statement that was sent.
@@ -175,23 +211,17 @@ class Session:
         ServerError, ConnectionLostError
             As `run` does.
         """
-        with self._exchange():
-            results = self._wait(generators.fetch_many(self._pg))
-        return self._checked(results[-1])
-
-    @contextmanager
-    def _exchange(self) -> Iterator[None]:
-        """Close the connection where what is done with it in the `with` block fails, or is interrupted."""
         self._require_own()
         with self._lock:
             try:
-                yield
+                results = self._wait(generators.fetch_many(self._pg))
             except psycopg.Error as error:
                 self._discard()
                 raise ConnectionLostError(str(error).strip()) from error
             except BaseException:
                 self._discard()
                 raise
+        return self._checked(results[-1])
 
     def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
         if result.status in _FAILED:
@@ -215,12 +245,13 @@ class Session:
             except psycopg.Error as error:
                 self._discard()
                 raise ConnectionLostError(str(error).strip()) from error
-            except ConnectionLostError:
-                self._discard()
-                raise
-            except BaseException:
+            except ServerError:
                 if self._pg.pipeline_status != pq.PipelineStatus.OFF:
                     self._discard()
+                raise
+            except BaseException:
+                # Also at the very end: which statements are prepared may not have been noted.
+                self._discard()
                 raise
 
     def _pipelined(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
@@ -231,6 +262,7 @@ class Session:
         for statement, parameters in calls:
             name = statement.name
             if not name:
+                require_sendable(statement, parameters)
                 pg.send_query_params(
                     statement.text, parameters or None, statement.types or None, statement.formats or None, 1
                 )
@@ -289,7 +321,7 @@ class Session:
         self._require_own()
         with self._lock:
             try:
-                return self._copy_in(text, copies)
+                return self._copying().take_in(text, copies)
             except psycopg.Error as error:
                 self._discard()
                 raise ConnectionLostError(str(error).strip()) from error
@@ -299,62 +331,48 @@ class Session:
                     self._discard()
                 raise
 
-    def _copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
-        pg, wait = self._pg, self._wait
-        pg.send_query("; ".join([text] * len(copies)).encode())
-        wait(generators.send(pg))
-        copied: list[int] = []
-        failure: Exception | None = None
-        for copy in copies:
-            portions = iter(copy)
-            portion: bytes | None = None
-            try:
-                portion = next(portions, None)
-            except Exception as error:
-                failure = error
-            self._await_copy(copied)
-            self._put(_COPY_HEADER)
-            while portion is not None:
-                for begin in range(0, len(portion), _COPY_SLICE):
-                    self._put(portion[begin : begin + _COPY_SLICE])
-                    wait(generators.send(pg))
-                try:
-                    portion = next(portions, None)
-                except Exception as error:
-                    failure, portion = error, None
-            self._put(_COPY_TRAILER)
-            while not pg.put_copy_end(None if failure is None else b"the rows could not be produced"):
-                wait(generators.send(pg))
-            wait(generators.send(pg))
-            if failure is not None:
-                break
+    def copy_out(self, text: str, size: int, most: int) -> Iterator[list[Buffer]]:
+        """Run a COPY TO STDOUT in binary format and yield its rows, each in that format, some at a time.
+
+        A generator: closed before its end it closes the connection, on which the server is still sending.
+
+        Parameters
+        ----------
+        text : str
+            The command.
+        size : int
+            How many bytes come at a time: so many, but for the last row.
+        most : int
+            How many rows come at a time, at most.
+
+        Raises
+        ------
+        ServerError, ConnectionLostError
+            As `run` does.
+        """
+        self._require_own()
+        is_sending = True
         try:
-            self._await_copy(copied)
-        except ServerError as error:
-            if failure is None or error.state != _CANCELED:  # the server's answer to a COPY that was given up
-                raise
-        if failure is not None:
-            raise failure
-        return sum(copied)
+            copying = self._copying()
+            with self._lock:
+                is_sending = copying.begin_out(text)
+            while is_sending:
+                self._require_own()
+                with self._lock:
+                    rows, is_sending = copying.next_rows(size, most)
+                if rows:
+                    yield rows
+        except ServerError:
+            is_sending = False
+            raise
+        except psycopg.Error as error:
+            raise ConnectionLostError(str(error).strip()) from error
+        finally:
+            if is_sending:
+                self._discard()
 
-    def _put(self, data: bytes) -> None:
-        while not self._pg.put_copy_data(data):
-            self._wait(generators.send(self._pg))
-
-    def _await_copy(self, copied: list[int]) -> None:
-        """Wait until the server takes rows or has no more to say, and note the rows of the runs that have ended."""
-        pg, wait = self._pg, self._wait
-        failed: pq.abc.PGresult | None = None
-        while (result := wait(generators.fetch(pg))) is not None:
-            if result.status == pq.ExecStatus.COPY_IN:
-                return
-            if result.status in _FAILED:
-                failed = result
-            copied.append(result.command_tuples or 0)
-        if failed is not None:
-            raise self._failure(failed)
-        if pg.status != pq.ConnStatus.OK:
-            raise ConnectionLostError("the server closed the connection")
+    def _copying(self) -> Copying:
+        return Copying(self._pg, self._wait, self._failure)
 
     def _failure(self, result: pq.abc.PGresult) -> Exception:
         failure = server_error(result)
@@ -363,10 +381,21 @@ class Session:
         return failure
 
     def rows(self, result: pq.abc.PGresult) -> list[Values]:
-        """Return the rows of a result as tuples of values."""
+        """Return the rows of a result as tuples of values.
+
+        Raises
+        ------
+        DataCorruptionError
+            For a value that Python cannot hold, such as `infinity` for a time.
+        """
         transformer = self._transformer
         transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, tuple)
+        try:
+            return transformer.load_rows(0, result.ntuples, tuple)
+        except (psycopg.DataError, ValueError, OverflowError) as error:
+            raise DataCorruptionError(
+                f"a row holds a value that the contract does not have, and that was not written by structable: {error}"
+            ) from error
 
     def _require_own(self) -> None:
         """Refuse a process that was forked: it shares the socket, and would talk to its parent's transaction."""
@@ -374,15 +403,25 @@ class Session:
             raise ConnectionLostError("it belongs to the process that forked this one; connect anew")
 
     def _discard(self) -> None:
-        self._connection.close()
+        if (
+            os.getpid() == self._client
+        ):  # what a fork inherits, a generator that it drops for one, is not its own to end
+            self._connection.close()
 
     def close(self, seconds: float = 1.0) -> None:
         """End the connection; one that is in use is left to its thread, which finds it closed."""
         if os.getpid() != self._client:
             return  # to close it here would end it for the process that it belongs to
-        acquired = self._lock.acquire(timeout=seconds)
+        acquired: list[bool] = []
         try:
+            # All in C: no signal's handler can come in between the lock and the note that it was taken.
+            acquired.extend(map(self._lock.acquire, (True,), (seconds,)))
             self._connection.close()
         finally:
-            if acquired:
+            if acquired and acquired[0]:
                 self._lock.release()
+
+    def __del__(self) -> None:
+        # One that an interruption has lost, perhaps in the middle of an exchange.
+        if hasattr(self, "_client"):
+            self._discard()

@@ -1,10 +1,23 @@
-"""The server's snapshots in their text form, `xmin:xmax:xip,...`, as `pg_current_snapshot` gives them."""
+"""The server's snapshots: what is visible in one, and how a transaction holds one for long.
+
+In text they are `xmin:xmax:xip,...`, as `pg_current_snapshot` gives them.
+"""
 
 from __future__ import annotations
 
 from structable.spi import DataCorruptionError
 
-__all__ = ["is_visible"]
+from .session import Call, Session, command
+
+__all__ = ["is_visible", "without_limits"]
+
+_LIMITS = {"idle_in_transaction_session_timeout": 90_600, "transaction_timeout": 170_000}
+"""What ends a transaction for its age, and the versions of the server that it came with."""
+
+
+def without_limits(session: Session) -> list[Call]:
+    """Return the calls by which a transaction that has begun outlives the limits of its role, database and server."""
+    return [command(f"set local {name} = 0") for name, version in _LIMITS.items() if session.version >= version]
 
 
 def is_visible(transaction: int, snapshot: str) -> bool:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from structable.spi import ScanSplit, StorageUnavailableError
+from structable.spi import DataCorruptionError, ScanSplit, StorageUnavailableError, TransactionClosedError
 
-from .adbc_reading import AdbcReader, has_adbc
 from .connecting import Connecting
 from .failures import ConnectionLostError, ServerError
 from .pool import SessionPool
 from .session import Session, command
-from .split_state import PageRange, SplitState, next_size, refused
+from .snapshots import without_limits
+from .split_state import PageRange, SplitState, refused
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
 __all__ = ["SplitReader", "read_one_split"]
 
-_FIRST_ROWS = 64
-_MOST_ROWS = 5_000
-_BATCH_BYTES = 1 << 20
-"""What a batch of rows is to have, about."""
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
 _MOST_COLUMNS = 500
@@ -34,8 +30,7 @@ _MOST_COLUMNS = 500
 class SplitReader:
     """Reads the splits of one storage. Safe to share between threads.
 
-    A split of pages comes in columns that the server made, where its values are all on those pages; else rows come, by
-    ADBC where it is installed, by a cursor where not.
+    A split of pages comes in columns that the server made, where its values are all on those pages; else rows come.
 
     Parameters
     ----------
@@ -44,16 +39,22 @@ class SplitReader:
     most : int
         How many splits may be read at once.
     most_idle : int
-        How many connections are kept for the next splits, of each kind.
+        How many connections are kept for the next splits.
     """
 
     def __init__(self, connecting: Connecting, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
         # Not the storage's own: a plan holds one of those, and must not wait for itself where there is but one.
         self._pool = SessionPool(connecting.open, most, 0.0, most_idle=most_idle)
-        self._adbc = AdbcReader(connecting, most_idle)
 
-    def read(self, split: ScanSplit) -> Iterator[RecordBatch]:
+    def read(self, split: ScanSplit, holder: Session | None = None) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
+
+        Parameters
+        ----------
+        split : ScanSplit
+            The split.
+        holder : Session, optional
+            The connection that holds the snapshot, if it is this process's: it knows why the snapshot is gone.
 
         Raises
         ------
@@ -67,18 +68,29 @@ class SplitReader:
         split.require_open()
         # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
         state = SplitState(*pickle.loads(split.state))
+        import pyarrow as pa
+
         from structable.spi.arrow import arrow_schema
 
-        for batch in self._batches(state, arrow_schema(state.spec, state.columns)):
-            if self._pool.closed:
-                raise StorageUnavailableError("the storage was closed")
+        try:
+            for batch in self._batches(state, arrow_schema(state.spec, state.columns)):
+                if self._pool.closed:
+                    raise StorageUnavailableError("the storage was closed")
+                split.require_open()
+                yield batch
+        except pa.ArrowInvalid as error:
+            raise DataCorruptionError(
+                f"table {split.table!r} holds a value that the contract does not have, and that was not written by "
+                f"structable: {error}"
+            ) from error
+        except TransactionClosedError as error:
             split.require_open()
-            yield batch
+            raise _with_cause(error, split, holder) from error
         split.require_open()
 
     def _batches(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
         if state.pages is None or not state.inline or len(state.columns) > _MOST_COLUMNS:
-            return self._adbc.read(state, schema) if has_adbc() else self._by_cursor(state, schema)
+            return self._by_rows(state, schema)
         return self._by_columns(state, state.pages, schema)
 
     def _by_columns(self, state: SplitState, pages: PageRange, schema: Schema) -> Iterator[RecordBatch]:
@@ -87,28 +99,18 @@ class SplitReader:
         with self._begun(state, ORDERLY) as session:
             yield from read_pages(session, state, pages, schema)
 
-    def _by_cursor(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
-        import pyarrow as pa
+    def _by_rows(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
+        from .row_reading import UNSYNCHRONISED, read_rows
 
-        with self._begun(state) as session:
-            session.pipeline((command(f"declare c no scroll cursor for {state.whole_query}"),))
-            wanted = _FIRST_ROWS
-            while rows := session.rows(session.pipeline((command(f"fetch {wanted} from c"),))[0]):
-                columns = zip(*rows, strict=True)
-                arrays: list[pa.Array[Any]] = [
-                    pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
-                ]
-                batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-                yield batch
-                if len(rows) < wanted:
-                    return
-                wanted = min(next_size(wanted, batch.nbytes, _BATCH_BYTES), _MOST_ROWS)
+        with self._begun(state, UNSYNCHRONISED) as session:
+            yield from read_rows(session, state, schema)
 
     @contextmanager
     def _begun(self, state: SplitState, *settings: str) -> Iterator[Session]:
         """Lend a connection in a transaction of the plan's snapshot, with settings of its own."""
-        begin = [command(text) for text in (*state.beginning, *settings)]
         with self._pool.session() as session:
+            begin = [command(text) for text in state.beginning]
+            begin += [*without_limits(session), *(command(text) for text in settings)]
             try:
                 try:
                     session.pipeline(begin)
@@ -125,7 +127,20 @@ class SplitReader:
     def close(self) -> None:
         """End all connections; idempotent."""
         self._pool.close()
-        self._adbc.close()
+
+
+def _with_cause(error: TransactionClosedError, split: ScanSplit, holder: Session | None) -> TransactionClosedError:
+    """Return the error with the reason for which the plan's connection ended, where it is known."""
+    if holder is None:
+        return error
+    try:
+        holder.pipeline((command("select"),))
+    except (ServerError, ConnectionLostError) as lost:
+        return TransactionClosedError(
+            f"the snapshot of the plan of this split of table {split.table!r} is lost: the connection that held it "
+            f"ended: {lost}; plan the scan again"
+        )
+    return error
 
 
 def read_one_split(connecting: Connecting, split: ScanSplit) -> Iterator[RecordBatch]:

@@ -95,7 +95,9 @@ def refused(error: Exception, state: SplitState, *, importing: bool = False) -> 
     if isinstance(error, ServerError):
         if importing and error.state in _GONE:
             return TransactionClosedError(
-                f"the plan of this split of table {table!r} was closed, and its snapshot with it"
+                f"the snapshot of this split of table {table!r} is not there: the plan was closed, the connection that "
+                f"held it ended (its process, a restart, pg_terminate_backend, a time-out of a pooler), or this is "
+                f"another server than the plan's: {error.message}"
             )
         if not importing and error.state in STALE:
             return TransactionConflictError(f"table {table!r} was changed or dropped since the scan was planned")

@@ -21,7 +21,7 @@ from .failures import STALE, ConnectionLostError, ServerError, translated
 from .pool import SessionPool
 from .queries import ScanRequest, scan_request
 from .session import Call, Session, Statement, command
-from .snapshots import is_visible
+from .snapshots import is_visible, without_limits
 from .split_state import PageRange, SplitState
 
 __all__ = ["plan_table_scan", "rendered_query"]
@@ -51,8 +51,14 @@ def plan_table_scan(
     where: Filter | None,
     columns: Iterable[str] | None,
     splits: int,
-) -> ScanPlan:
-    """Take a snapshot of a table and divide its scan; see `Storage.plan_scan`."""
+) -> tuple[ScanPlan, Session]:
+    """Take a snapshot of a table and divide its scan; see `Storage.plan_scan`.
+
+    Returns
+    -------
+    ScanPlan, Session
+        The plan, and the connection that holds its snapshot.
+    """
     if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
         raise ValueError(f"splits is {splits!r}; it must be a whole number of at least 1")
     given = None if columns is None else list(columns)
@@ -63,6 +69,8 @@ def plan_table_scan(
             names = check_columns(binding.spec, given) or binding.spec.field_names
             request = scan_request(binding, (range_,), where=where)
             states = _plan(session, binding, request, names, splits)
+            hold = SnapshotHold(partial(_release, pool, session))
+            return ScanPlan(binding.spec.name, names, states, hold), session
         except BaseException as error:
             _release(pool, session)
             if isinstance(error, _NewerTableError) or (isinstance(error, ServerError) and error.state in STALE):
@@ -77,7 +85,6 @@ def plan_table_scan(
                 catalog.forget(table)
                 continue
             raise
-        return ScanPlan(binding.spec.name, names, states, SnapshotHold(partial(_release, pool, session)))
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
@@ -103,16 +110,18 @@ def _release(pool: SessionPool, session: Session) -> None:
 def _plan(
     session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...], splits: int
 ) -> list[bytes]:
+    limits = without_limits(session)
     results = session.pipeline(
         (
             _BEGIN,
+            *limits,
             # Before the snapshot: what it sees stays as it is until the plan is closed, also for who reads a split.
             command(f"lock table {binding.qualified} in access share mode"),
             Call(_FACTS, (binding.qualified.encode(),)),
             command(f"select {binding.token}"),
         )
     )
-    seen, snapshot, *sizes = (str(value) for value in session.rows(results[2])[0])
+    seen, snapshot, *sizes = (str(value) for value in session.rows(results[2 + len(limits)])[0])
     if not is_visible(binding.version.changed_by, seen):
         raise _NewerTableError
     size, pages, elsewhere = map(int, sizes)

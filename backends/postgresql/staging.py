@@ -89,7 +89,7 @@ class StagedTable:
             if found is None or found["job"] != _digest(job_id):
                 raise ValueError(f"{name!r} is not a staging table of the job")
             return cls(name, int(table_id), tuple(columns), tuple(indexes), int(rows), int(largest))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise DataCorruptionError(f"what was staged for the job {job_id!r} cannot be decoded: {error}") from error
 
 

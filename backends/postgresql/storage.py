@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from structable.spi import (
+    CommitResult,
     Filter,
     InvalidFieldError,
     Isolation,
@@ -38,6 +39,7 @@ from .jobs import WriteJobs
 from .pool import SessionPool
 from .rows import decode_row, read_call
 from .scanning import ScanRows
+from .session import Session
 from .split_reading import SplitReader
 from .splits import plan_table_scan
 from .transaction import PostgreSQLTransaction
@@ -51,7 +53,7 @@ _ALL = Range()
 
 
 class PostgreSQLStorage(Storage):
-    """The tables of a schema. Connecting makes schema and catalog where they are missing.
+    """The tables of a schema. Connecting makes schema and catalog where they are missing and may be made.
 
     Parameters
     ----------
@@ -67,6 +69,8 @@ class PostgreSQLStorage(Storage):
         Seconds to wait for one.
     ddl_timeout : float
         Seconds that admin calls wait for open transactions.
+    create : bool
+        Whether to make what is missing.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class PostgreSQLStorage(Storage):
         pool_size: int,
         pool_timeout: float,
         ddl_timeout: float,
+        create: bool,
     ) -> None:
         self._url = url
         self._pool = SessionPool(connecting.open, pool_size, pool_timeout)
@@ -85,10 +90,10 @@ class PostgreSQLStorage(Storage):
         self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
         self._jobs = WriteJobs(self._pool, self._catalog, ddl_timeout)
         self._splits = SplitReader(connecting)
-        self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
+        self._plans: weakref.WeakKeyDictionary[SnapshotHold, Session] = weakref.WeakKeyDictionary()
         try:
             with self._pool.session() as session:
-                prepare(session, schema)
+                prepare(session, schema, create=create)
         except (ServerError, ConnectionLostError) as error:
             self._pool.close()
             raise translated(error, f"preparing the schema {schema!r} of {url}") from error
@@ -140,15 +145,15 @@ class PostgreSQLStorage(Storage):
     ) -> ScanPlan:
         """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
         self._require_open()
-        plan = plan_table_scan(self._pool, self._catalog, table, range, where, columns, splits)
-        self._plans.add(plan.hold)
+        plan, session = plan_table_scan(self._pool, self._catalog, table, range, where, columns, splits)
+        self._plans[plan.hold] = session
         return plan
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         """Yield the batches of a split; see `Storage.read_split`."""
         split.require_open()
         self._require_open()
-        return self._splits.read(split)
+        return self._splits.read(split, None if split.hold is None else self._plans.get(split.hold))
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Begin a write job; see `Storage.begin_write`."""
@@ -160,10 +165,10 @@ class PostgreSQLStorage(Storage):
         self._require_open()
         return self._jobs.stage(job, partition, attempt, batches)
 
-    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> None:
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         """Commit a write job; see `Storage.commit_write`."""
         self._require_open()
-        self._jobs.commit(job, staged)
+        return self._jobs.commit(job, staged)
 
     def abort_write(self, job: WriteJob) -> None:
         """Abort a write job; see `Storage.abort_write`."""

@@ -20,6 +20,7 @@ from structable.spi import (
     TableSpecification,
     Value,
 )
+from structable.spi.argument_checks import check_many
 from structable.spi.values import (
     MAX_ROW_SIZE,
     check_changes,
@@ -28,7 +29,7 @@ from structable.spi.values import (
     check_row_size,
     check_value,
 )
-from structable.spi.write_checks import check_default, check_incremented_field
+from structable.spi.write_checks import check_changed_field, check_default, check_incremented_field
 
 from . import statements
 from .batches import upsert_batch
@@ -116,7 +117,7 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.multi_read`."""
         tx = self._tx
         tx.require_usable()
-        checked = [self.binding.encoded_key(key)[1] for key in keys]
+        checked = [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", keys)]
         names = self.binding.shape_of(columns).columns
         if not checked:
             return []
@@ -323,6 +324,7 @@ class PostgreSQLTable(StructuredTable):
         self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_key(spec, key)
+        check_changed_field(spec, field)
         wanted = check_changes(spec, {field: expected})[field]
         change = check_changes(spec, {field: value})[field]
         row = {**dict(zip(spec.primary_key, checked, strict=True)), field: change}
@@ -375,7 +377,7 @@ class PostgreSQLTable(StructuredTable):
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """See `StructuredTable.upsert_many`."""
         self._tx.require_writable()
-        given = list(rows)
+        given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
         self._seen.clear()
         upsert_batch(self._tx, self, given)
 

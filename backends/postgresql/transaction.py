@@ -356,7 +356,13 @@ class PostgreSQLTransaction(Transaction):
         if error is not None:
             self.rollback()
         elif self.usable or self._failure is not None:
-            self.commit()
+            try:
+                self.commit()
+            except BaseException:
+                # An interruption leaves nothing open, wherever it came.
+                if self._session is not None:
+                    self._end(rollback=True)
+                raise
 
     def _end(self, *, rollback: bool) -> None:
         self.usable = False

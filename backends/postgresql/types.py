@@ -73,7 +73,7 @@ _TYPES = {
 
 
 def stored_type(field: Field) -> StoredType:
-    """Return the type that a field is stored as. Source: DESIGN.md section 2."""
+    """Return the type that a field is stored as."""
     if field.type is FieldType.DECIMAL:
         core = sql.Numeric(field.precision, field.scale)
         return StoredType(f"numeric({field.precision},{field.scale})", core, 1700, 1231)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .binding import TableBinding
 from .row_codec import Pieces
-from .session import Call
+from .session import Call, require_sendable
 
 if TYPE_CHECKING:
     from .table import PostgreSQLTable
@@ -36,6 +36,7 @@ class Work:
         self.table = table
         self.build = build
         self.call = build(table.binding)
+        require_sendable(*self.call)
         self.key = key
 
     def meets(self, other: Work) -> bool:

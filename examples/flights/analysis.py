@@ -52,7 +52,7 @@ def draw(storage: Storage, path: Path, *, carriers: int = 6) -> None:
         flights[row.airline] += row.flights
         if row.arrival_delay is not None:
             lines[row.airline].append((row.month, row.arrival_delay))
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
     for airline in sorted(flights, key=flights.__getitem__, reverse=True)[:carriers]:
         months, delays = zip(*lines[airline], strict=True)
         axes.plot(months, delays, marker="o", label=f"{airline} ({flights[airline]:,} flights)")
@@ -61,7 +61,8 @@ def draw(storage: Storage, path: Path, *, carriers: int = 6) -> None:
     )
     axes.set_xticks(range(1, 13))
     axes.axhline(0, color="grey", linewidth=0.8)
-    axes.legend(fontsize="small")
+    # Beside the axes: any place within them is covered in some month.
+    figure.legend(fontsize="small", loc="outside lower center", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

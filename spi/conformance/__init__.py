@@ -9,7 +9,7 @@
         def storage_url(self, tmp_path):
             return f"mybackend://{tmp_path}/store"
 
-Every rule of DESIGN.md sections 2 to 5 is one test with the rule in its docstring. A test that is skipped names the
+Every rule of the contract is one test with the rule in its docstring. A test that is skipped names the
 capability that the backend does not declare. `run` does the same for a URL pattern, without a class.
 """
 

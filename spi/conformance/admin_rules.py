@@ -27,7 +27,7 @@ __all__ = ["AdminRules"]
 
 
 class AdminRules(ConformanceCase):
-    """DESIGN.md section 3, `TableAdmin`."""
+    """`TableAdmin`: tables are made, changed and dropped."""
 
     def test_create_and_exists(self, storage: Storage) -> None:
         """`create` makes an empty table; `exists` knows it by exactly its name."""

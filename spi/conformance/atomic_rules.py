@@ -48,7 +48,7 @@ def value_of(table: StructuredTable, field: str) -> Value:
 
 
 class AtomicRules(ConformanceCase):
-    """DESIGN.md section 4: the operations that read and write in one call."""
+    """The operations that read and write in one call."""
 
     def test_compare_and_swap(self, open_table: OpenTable) -> None:
         """`compare_and_swap` sets the field if it equals `expected`, and tells whether it did; other fields stay."""

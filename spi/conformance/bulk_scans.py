@@ -51,7 +51,7 @@ ARROW_TYPES: dict[FieldType, Any] = {
     FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     FieldType.TIMESTAMP_NTZ: pa.timestamp("us"),
 }
-"""The Arrow type of each field type, by DESIGN.md section 2."""
+"""The Arrow type of each field type, as the contract has it."""
 
 ROWS = grid_rows()
 
@@ -77,7 +77,7 @@ def rows_of(storage: Storage, splits: Iterable[ScanSplit]) -> list[Record]:
 
 
 class BulkScanRules(ConformanceCase):
-    """DESIGN.md section 5: a snapshot in picklable parts."""
+    """A snapshot in picklable parts."""
 
     @pytest.fixture
     def planned(self, storage: Storage) -> StructuredTable:
@@ -157,6 +157,47 @@ class BulkScanRules(ConformanceCase):
             with storage.plan_scan("grid", where=where, columns=["k3", "k1"], splits=3) as plan:
                 wanted = by_value({"k3": row["k3"], "k1": row["k1"]} for row in expected)
                 assert rows_of(storage, plan.splits) == wanted
+
+    def test_splits_find_what_a_scan_finds(self, storage: Storage, planned: StructuredTable) -> None:
+        """Splits find what scans do, by key, by indexed and by other fields."""
+        storage.admin.create(ITEMS)
+        items = storage.table("items")
+        items.upsert_many(
+            in_random_order(
+                {
+                    "id": number,
+                    "n": number % 7,
+                    "tag": f"t{number % 400:03}" if number % 5 else None,
+                    "rank": number // 3_000,
+                }
+                for number in range(6_000)
+            )
+        )
+        chances = random.Random(4)
+        for number in range(16):
+            parts = chances.sample(
+                [
+                    col("tag") == f"t{chances.randrange(420):03}",
+                    col("tag").isin([f"t{chances.randrange(420):03}" for _ in range(chances.randrange(5))]),
+                    col("tag").startswith(f"t{chances.randrange(4)}"),
+                    col("tag") > f"t{chances.randrange(400):03}",
+                    col("tag").is_null(),
+                    col("rank") == chances.randrange(3),
+                    col("rank") >= chances.randrange(2),
+                    col("n") < chances.randrange(7),
+                    col("id") > chances.randrange(6_000),
+                    col("id").isin([chances.randrange(6_000) for _ in range(3)]),
+                ],
+                k=chances.choice([1, 1, 2, 3]),
+            )
+            where = parts[0]
+            for part in parts[1:]:
+                where = where | part if chances.random() < 0.2 else where & part
+            first = chances.randrange(6_000)
+            asked = chances.choice([Range.all(), Range.at_least((first,)), Range((first,), (first + 500,))])
+            with storage.plan_scan("items", range=asked, where=where, splits=number % 6 + 1) as plan:
+                found = rows_of(storage, plan.splits)
+            assert found == by_value(map(dict, items.scan(asked, where=where))), str(where)
 
     @pytest.mark.parametrize("columns", [["v"], ["color", "k1"], ["k3", "v", "k1", "k2", "color"], ["k2"]], ids=str)
     def test_batches_hold_exactly_the_columns(

@@ -70,6 +70,11 @@ class ConformanceCase:
         )
 
     @pytest.fixture
+    def absent_url(self, storage_url: str) -> str:
+        """Return the URL of a store that is not there, but can be made; override it where `storage_url` makes its."""
+        return storage_url
+
+    @pytest.fixture
     def storage(self, storage_url: str) -> Iterator[Storage]:
         """Connect to the fresh store, and close it after the test."""
         with connect(storage_url) as storage:

@@ -47,8 +47,8 @@ def at_once(number: int, work: Callable[[int], Result]) -> list[Result]:
 def insist(call: Callable[[], Result]) -> Result:
     """Make a call of the auto-commit view until it gets through, however much it is contended.
 
-    As `run` does, the view may give up when its attempts are spent; nothing was committed then. Ten attempts with
-    their pauses take a second, so that one which gave up at once did not retry.
+    As `run` does, the view may give up when its deadline is over; nothing was committed then. One that gave up at once
+    did not retry.
     """
     while True:
         began = time.monotonic()
@@ -59,7 +59,7 @@ def insist(call: Callable[[], Result]) -> Result:
 
 
 class ThreadCases(ConformanceCase):
-    """DESIGN.md section 3: a `Storage` is safe to share between threads."""
+    """A `Storage` is safe to share between threads."""
 
     @BOTH
     def test_bank_in_threads(self, storage: Storage, isolation: Isolation) -> None:

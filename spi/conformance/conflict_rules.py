@@ -57,7 +57,7 @@ def tagging(tag: str) -> Write:
 
 
 class ConflictRules(ConformanceCase):
-    """DESIGN.md section 3: of two overlapping transactions that wrote one row the first to commit wins."""
+    """Of two overlapping transactions that wrote one row the first to commit wins."""
 
     @pytest.fixture
     def contested(self, storage: Storage) -> StructuredTable:

@@ -38,7 +38,7 @@ def ids(table: StructuredTable, where: Filter) -> list[Value]:
 
 
 class FilterRules(ConformanceCase):
-    """DESIGN.md sections 2 and 4: null is unknown, NaN is the greatest number and equals itself, -0.0 equals 0.0."""
+    """Null is unknown, NaN is the greatest number and equals itself, -0.0 equals 0.0."""
 
     def nullable(self, open_table: OpenTable) -> StructuredTable:
         """Return ITEMS with n of 1, 2, null, 3, null and tag of "a", null, "b", "b", null."""

@@ -124,7 +124,7 @@ def _cycle(edges: set[tuple[int, int]]) -> list[int] | None:
 
 
 class Histories(ConformanceCase):
-    """DESIGN.md section 3: what SNAPSHOT and SERIALIZABLE refuse, on histories that nobody thought of."""
+    """What SNAPSHOT and SERIALIZABLE refuse, on histories that nobody thought of."""
 
     @pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
     def test_random_histories(self, storage: Storage, isolation: Isolation) -> None:

@@ -34,7 +34,7 @@ REMOVALS: dict[str, Callable[[StructuredTable], object]] = {
 
 
 class IndexRules(ConformanceCase):
-    """DESIGN.md section 4: rows by an indexed field, with own writes, in key order."""
+    """Rows by an indexed field, with own writes, in key order."""
 
     def filled(self, open_table: OpenTable) -> StructuredTable:
         """Return the grid with all its rows."""

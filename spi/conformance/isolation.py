@@ -139,7 +139,7 @@ class Actor:
 
 
 class IsolationCases(ConformanceCase):
-    """DESIGN.md section 3: what each isolation level refuses."""
+    """What each isolation level refuses."""
 
     @pytest.fixture(params=[1, 2], ids=["one table", "two tables"])
     def ledger(self, request: pytest.FixtureRequest, storage: Storage) -> Ledger:

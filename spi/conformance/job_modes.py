@@ -30,7 +30,7 @@ __all__ = ["JobModeRules"]
 
 
 class JobModeRules(JobCase):
-    """DESIGN.md section 5: each mode does what the operation of its name does."""
+    """Each mode does what the operation of its name does."""
 
     def test_job_upsert(self, storage: Storage, target: StructuredTable) -> None:
         """Mode upsert inserts rows, or changes the columns of the batch and keeps the others; null is null."""

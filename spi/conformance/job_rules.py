@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from structable.spi import (
+    CommitResult,
     RecordExistsError,
     StagedWrite,
     Storage,
@@ -30,7 +30,7 @@ __all__ = ["JobRules"]
 
 
 class JobRules(JobCase):
-    """DESIGN.md section 5: nothing before `commit_write`, all of it after, each row once."""
+    """Nothing before `commit_write`, all of it after, each row once."""
 
     def test_wrong_arguments_of_a_job(self, storage: Storage, target: StructuredTable) -> None:
         """An unknown mode, and an id that is empty, over 200 characters or no text of UTF-8, are `ValueError`."""
@@ -209,22 +209,13 @@ class JobRules(JobCase):
         assert target.read((1,)) == item(1, n=jobs - 1, tag=f"{jobs - 1}", note="x", rank=counted)
         assert len(keys(target.scan_index("tag", f"{jobs - 1}"))) == 50
 
-    def commit_in_the_end(self, storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> None:
+    def commit_in_the_end(self, storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
         """Commit a job; after a conflict `commit_write` may be called again."""
         while True:
             try:
                 return storage.commit_write(job, staged)
             except TransactionConflictError:
                 continue
-
-    @pytest.fixture
-    def writer(self, storage_url: str) -> Iterator[Client]:
-        """Start another process that does what it is asked for."""
-        self.require("multi_process")
-        client = Client(storage_url, "obey")
-        assert client.next() == "ready"
-        yield client
-        client.close()
 
     def test_other_processes_stage_and_commit(self, storage: Storage, target: StructuredTable, writer: Client) -> None:
         """Any process stages, any process commits, and committing again from another process does nothing."""

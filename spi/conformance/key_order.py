@@ -25,7 +25,7 @@ def shuffled(values: list[Value]) -> list[Value]:
 
 
 class KeyOrder(ConformanceCase):
-    """DESIGN.md section 2: "b" follows "aa", -1 precedes 0, every store agrees."""
+    """The order of keys: "b" follows "aa", -1 precedes 0, every store agrees."""
 
     @pytest.mark.parametrize("kind", list(KEY_ORDER), ids=type_name)
     def test_order_of_keys(self, open_table: OpenTable, kind: FieldType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import pickle
 from collections.abc import Callable
 
@@ -40,7 +41,7 @@ def with_parameter(url: str, parameter: str) -> str:
 
 
 class LifecycleRules(ConformanceCase):
-    """DESIGN.md section 3: URLs, options, and what is open and closed."""
+    """URLs, options, and what is open and closed."""
 
     def test_fresh_store_is_empty(self, storage: Storage) -> None:
         """The store is made at first use where it is missing, and holds nothing."""
@@ -149,13 +150,23 @@ class LifecycleRules(ConformanceCase):
             assert "ddl_timeout" in str(refusal.value)
 
     def test_options_as_parameters_and_keywords(self, storage_url: str) -> None:
-        """URL parameters and keywords are the same options; one that does not fit is a `ValueError` that names it."""
+        """URL parameters and keywords are the same options; one that does not fit is a `ValueError` that names it.
+
+        So is a time that no timer counts: the most is 2,000,000 seconds.
+        """
+        with connect(storage_url, pool_timeout=2_000_000, ddl_timeout=2_000_000) as storage:
+            storage.admin.create(ITEMS)
+            storage.table(ITEMS.name).upsert({"id": 1})
+            storage.admin.drop(ITEMS.name)
         with connect(with_parameter(storage_url, "pool_timeout=5"), ddl_timeout=5) as storage:
             assert storage.admin.list() == []
         attempts: list[Callable[[], object]] = [
             lambda: connect(storage_url, pool_timeout="soon"),
             lambda: connect(with_parameter(storage_url, "pool_timeout=soon")),
             lambda: connect(storage_url, ddl_timeout=-1),
+            lambda: connect(storage_url, pool_timeout=math.inf),
+            lambda: connect(storage_url, ddl_timeout=math.nan),
+            lambda: connect(with_parameter(storage_url, "ddl_timeout=1e300")),
         ]
         for attempt in attempts:
             with pytest.raises(ValueError, match="timeout"):

@@ -22,7 +22,7 @@ LIMITED = TableSpecification(
 
 
 class LimitRules(ConformanceCase):
-    """DESIGN.md section 2: beyond a limit `FieldSizeLimitError` with the size and the limit, and nothing written."""
+    """Beyond a limit `FieldSizeLimitError` with the size and the limit, and nothing written."""
 
     def test_key_of_2000_bytes(self, open_table: OpenTable) -> None:
         """A key has at most 2,000 bytes: UTF-8 and byte lengths and fixed widths, nothing for separators or escapes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qsl, unquote
 
 import pytest
@@ -11,10 +12,16 @@ from structable.spi import StorageUrl, mask_url
 __all__ = ["Masking", "secrets_of"]
 
 _MASK = "***"
+_DISTINCT = 5  # characters: what is shorter is found in too many words
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """Return what `mask_url` hides of a URL: as it is written, decoded, and as `repr` shows either; longest first."""
+    """Return what `mask_url` hides of a URL: as it is written, decoded, and as `repr` shows either; longest first.
+
+    A secret that is short, a word or a part of the masked URL is left out: to mask `a` or `postgres` wherever it stands
+    would garble the text, and tell it. Where the URL has it, `mask_url` hides it all the same.
+    """
     credentials = url.partition("://")[2].rpartition("@")[0]
     found = {credentials.partition(":")[2], StorageUrl.parse(url).password or ""}
     for part in url.partition("?")[2].split("&"):
@@ -22,7 +29,9 @@ def secrets_of(url: str) -> tuple[str, ...]:
             found |= {part.partition("=")[2], *(value for _, value in parse_qsl(part))}
     found |= {unquote(secret) for secret in found}
     found |= {repr(secret)[1:-1] for secret in found}
-    return tuple(sorted(found - {""}, key=len, reverse=True))
+    shown = mask_url(url)
+    distinct = {s for s in found if len(s) >= _DISTINCT and not s.isalpha() and s not in shown}
+    return tuple(sorted(distinct, key=len, reverse=True))
 
 
 class Masking:
@@ -40,7 +49,7 @@ class Masking:
     def _masked(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, _MASK)
-        return text
+        return _URL.sub(lambda url: mask_url(url[0]), text)
 
     def _mask(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         report.sections = [(self._masked(name), self._masked(content)) for name, content in report.sections]

@@ -46,7 +46,7 @@ class StartClient(Protocol):
 
 
 class ProcessCases(ConformanceCase):
-    """DESIGN.md section 3, between processes: capability `multi_process`."""
+    """Between processes: capability `multi_process`."""
 
     @pytest.fixture
     def start(self, storage_url: str) -> Iterator[StartClient]:
@@ -258,7 +258,7 @@ class ProcessCases(ConformanceCase):
 
 
 class ForkCases(ConformanceCase):
-    """DESIGN.md section 3: a process forked from its own must connect anew."""
+    """A process forked from its own must connect anew."""
 
     @pytest.fixture
     def forkable(self, storage: Storage) -> StructuredTable:

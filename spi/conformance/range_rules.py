@@ -54,7 +54,7 @@ def filled(open_table: OpenTable) -> StructuredTable:
 
 
 class RangeRules(ConformanceCase):
-    """DESIGN.md section 4: bounds are prefixes of the primary key and are compared as tuples."""
+    """Bounds are prefixes of the primary key and are compared as tuples."""
 
     @pytest.mark.parametrize(
         ("range_", "expected"),

@@ -18,7 +18,7 @@ FULL = item(1, n=5, tag="a", note="x", rank=7, cost=1.5)
 
 
 class ReadRules(ConformanceCase):
-    """DESIGN.md section 4: reads of single rows, and the rows themselves."""
+    """Reads of single rows, and the rows themselves."""
 
     def test_read(self, open_table: OpenTable) -> None:
         """`read` returns the row of this key, or None."""

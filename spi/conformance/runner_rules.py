@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
+import pickle
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -33,7 +37,7 @@ BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: l
 
 
 class RunnerRules(ConformanceCase):
-    """DESIGN.md section 3: what is retried, how often, and what is not."""
+    """What is retried, how often, and what is not."""
 
     @pytest.fixture
     def counted(self, storage: Storage) -> StructuredTable:
@@ -94,6 +98,118 @@ class RunnerRules(ConformanceCase):
             storage.run(self.disturbed(counted, 10**9, attempts), max_attempts=10**9, deadline=0.3)
         assert time.monotonic() - started < 20
         assert len(attempts) >= 3
+
+    def test_run_goes_on_until_the_deadline(self, storage: Storage, counted: StructuredTable) -> None:
+        """Without `max_attempts` the deadline alone decides; the last conflict says how many attempts and seconds."""
+        attempts: list[int] = []
+        assert storage.run(self.disturbed(counted, 10, attempts)) == "result"
+        assert len(attempts) == 11
+        attempts.clear()
+        with pytest.raises(TransactionConflictError) as given_up:
+            storage.run(self.disturbed(counted, 10**9, attempts), deadline=0.5)
+        note = f"gave up after {len(attempts)} attempts in "
+        assert [one for one in given_up.value.__notes__ if one.startswith(note) and "deadline=0.5 s" in one]
+        attempts.clear()
+        with pytest.raises(TransactionConflictError) as given_up:
+            storage.run(self.disturbed(counted, 10**9, attempts), max_attempts=2)
+        assert "gave up after 2 attempts" in str(given_up.value.__notes__)
+        assert "max_attempts=2" in str(given_up.value.__notes__)
+        assert pickle.loads(pickle.dumps(given_up.value)).__notes__ == given_up.value.__notes__
+
+    @pytest.mark.parametrize(
+        "limits",
+        [
+            {"max_attempts": 0},
+            {"max_attempts": -1},
+            {"max_attempts": 2.0},
+            {"max_attempts": True},
+            {"max_attempts": "3"},
+            {"deadline": -0.1},
+            {"deadline": math.nan},
+            {"deadline": math.inf},
+            {"deadline": True},
+            {"deadline": None},
+            {"deadline": "30"},
+        ],
+        ids=str,
+    )
+    def test_run_refuses_limits_that_are_none(
+        self, storage: Storage, counted: StructuredTable, limits: dict[str, Any]
+    ) -> None:
+        """`max_attempts` is a whole number of at least 1 or None, `deadline` finite seconds; else `ValueError`."""
+        attempts: list[int] = []
+        with pytest.raises(ValueError, match=next(iter(limits))):
+            storage.run(self.disturbed(counted, 0, attempts), **limits)
+        assert attempts == []
+
+    @BOTH
+    def test_every_contender_gets_through(
+        self, storage: Storage, counted: StructuredTable, isolation: Isolation
+    ) -> None:
+        """Eight threads that read a row and write it again: every one gets through before its deadline."""
+        errors: list[BaseException] = []
+
+        def add(transaction: Transaction) -> None:
+            row = transaction.table("items").read((1,))
+            assert row is not None
+            transaction.table("items").upsert({"id": 1, "n": int(str(row["n"])) + 1})
+
+        def work() -> None:
+            try:
+                for _ in range(rounds):
+                    storage.run(add, isolation=isolation)
+            except BaseException as error:
+                errors.append(error)
+
+        rounds = int(os.environ.get("STRUCTABLE_TEST_CONTENDER_ROUNDS", str(max(1, self.stress_rounds // 6))))
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert counted.read((1,)) == item(1, n=8 * rounds)
+
+    def test_long_transaction_gets_through(self, storage: Storage, counted: StructuredTable) -> None:
+        """A transaction that loses against short ones all the time goes first in the end, and they go on after it."""
+        ended = threading.Event()
+        errors: list[BaseException] = []
+
+        def add(transaction: Transaction) -> None:
+            row = transaction.table("items").read((1,))
+            assert row is not None
+            transaction.table("items").upsert({"id": 1, "n": int(str(row["n"])) + 1})
+
+        def shorts() -> None:
+            try:
+                while not ended.is_set():
+                    storage.run(add)
+            except BaseException as error:
+                errors.append(error)
+
+        def long(transaction: Transaction) -> None:
+            table = transaction.table("items")
+            row = table.read((1,))
+            assert row is not None
+            before = int(str(row["n"]))
+            until_changed = time.monotonic() + 0.2
+            while time.monotonic() < until_changed and counted.read((1,)) == row:
+                time.sleep(0.002)
+            table.upsert({"id": 1, "n": before, "note": "long"})
+
+        threads = [threading.Thread(target=shorts) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            storage.run(long, deadline=8.0)
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        assert errors == []
+        row = counted.read((1,))
+        assert row is not None
+        assert row["note"] == "long"
 
     def test_run_retries_a_swallowed_conflict(self, storage: Storage, counted: StructuredTable) -> None:
         """A conflict that the body swallowed is retried all the same: it is never taken for a commit."""

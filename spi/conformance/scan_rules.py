@@ -40,7 +40,7 @@ def nulls_first(field: str) -> Callable[[Record], tuple[Any, ...]]:
 
 
 class ScanRules(ConformanceCase):
-    """DESIGN.md section 4: one snapshot, one order, one limit."""
+    """One snapshot, one order, one limit."""
 
     @pytest.fixture(params=["committed", "own writes", "both", "own changes"])
     def grid(self, request: pytest.FixtureRequest, storage: Storage) -> Iterator[StructuredTable]:

@@ -39,7 +39,7 @@ def with_value(kind: FieldType, indexes: tuple[str, ...] = ()) -> TableSpecifica
 
 
 class SchemaChangeRules(ConformanceCase):
-    """DESIGN.md section 3: what `create_or_update` does, what it refuses, and who sees it when."""
+    """What `create_or_update` does, what it refuses, and who sees it when."""
 
     def test_it_creates_an_absent_table(self, storage: Storage) -> None:
         """`create_or_update` creates."""

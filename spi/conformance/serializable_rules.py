@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from structable.spi import Isolation, Range, Storage, StructuredTable, col
+from structable.spi import Isolation, Range, Storage, StructuredTable, Transaction, col
 
 from .case import ConformanceCase, OpenSession
 from .interleaving import Session
@@ -53,7 +54,7 @@ ABSENT: dict[str, Callable[[StructuredTable], object]] = {
 
 
 class SerializableRules(ConformanceCase):
-    """DESIGN.md section 3: SERIALIZABLE also refuses write skew, and keeps real-time order."""
+    """SERIALIZABLE also refuses write skew, and keeps real-time order."""
 
     @pytest.fixture
     def guarded(self, storage: Storage) -> StructuredTable:
@@ -148,3 +149,26 @@ class SerializableRules(ConformanceCase):
         assert row is not None
         assert row["n"] == 5
         assert two.commit()
+
+    def test_numbers_are_drawn_once(self, storage: Storage) -> None:
+        """Under SERIALIZABLE a number that was read after an increment is drawn once."""
+        storage.admin.create(ITEMS)
+        drawn: list[object] = []
+
+        def draw(transaction: Transaction) -> object:
+            table = transaction.table("items")
+            table.increment((1,), "n")
+            row = table.read((1,))
+            assert row is not None
+            return row["n"]
+
+        def work() -> None:
+            for _ in range(10):
+                drawn.append(storage.run(draw, isolation=SERIALIZABLE))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(map(int, map(str, drawn))) == list(range(1, 41))

@@ -47,7 +47,7 @@ def _build(**changes: object) -> TableSpecification:
 
 
 class SpecificationRules(ConformanceCase):
-    """DESIGN.md section 2: names, keys, indexes, and when they are checked."""
+    """Names, keys, indexes, and when they are checked."""
 
     @pytest.mark.parametrize(
         ("changes", "named"),

@@ -327,7 +327,7 @@ class TableMachine(RuleBasedStateMachine):
 
 
 class StateMachineCase(ConformanceCase):
-    """DESIGN.md sections 2 to 4, all at once."""
+    """Rules of rows, transactions and operations, all at once."""
 
     def test_random_operations_match_the_model(self, storage_url: str) -> None:
         """Whatever is done in whatever order, results, rows, order and conflicts are those of a naive model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .admin_rules import AdminRules
+from .argument_rules import ArgumentRules
 from .atomic_rules import AtomicRules
 from .bulk_scans import BulkScanRules
 from .concurrency import ThreadCases
@@ -10,8 +11,11 @@ from .conflict_rules import ConflictRules
 from .filter_rules import FilterRules
 from .histories import Histories
 from .index_rules import IndexRules
+from .interruption_rules import InterruptionRules
 from .isolation import IsolationCases
+from .job_id_rules import JobIdRules
 from .job_modes import JobModeRules
+from .job_race_rules import JobRaceRules
 from .job_rules import JobRules
 from .key_order import KeyOrder
 from .lifecycle import LifecycleRules
@@ -25,6 +29,7 @@ from .schema_change_rules import SchemaChangeRules
 from .serializable_rules import SerializableRules
 from .specification_rules import SpecificationRules
 from .state_machine import StateMachineCase
+from .store_rules import StoreRules
 from .transaction_rules import TransactionRules
 from .value_rules import ValueRules
 from .write_rules import WriteRules
@@ -36,6 +41,7 @@ class BackendConformance(
     SpecificationRules,
     ValueRules,
     LimitRules,
+    ArgumentRules,
     KeyOrder,
     AdminRules,
     SchemaChangeRules,
@@ -53,11 +59,15 @@ class BackendConformance(
     IsolationCases,
     ThreadCases,
     Histories,
+    InterruptionRules,
     ForkCases,
     ProcessCases,
     LifecycleRules,
+    StoreRules,
     BulkScanRules,
     JobModeRules,
+    JobIdRules,
+    JobRaceRules,
     JobRules,
     StateMachineCase,
 ):

@@ -54,7 +54,7 @@ READS: dict[str, Callable[[StructuredTable], object]] = {
 
 
 class TransactionRules(ConformanceCase):
-    """DESIGN.md section 3: one snapshot, all or nothing, and nothing after the end."""
+    """One snapshot, all or nothing, and nothing after the end."""
 
     @pytest.fixture
     def items(self, storage: Storage) -> StructuredTable:

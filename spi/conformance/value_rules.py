@@ -52,7 +52,7 @@ def same(one: Value, other: Value) -> bool:
 
 
 class ValueRules(ConformanceCase):
-    """DESIGN.md section 2: types, extremes, rounding, and refusals."""
+    """Types, extremes, rounding, and refusals."""
 
     @pytest.mark.parametrize("kind", list(EXTREMES), ids=type_name)
     def test_every_value_of_a_type_comes_back(self, open_table: OpenTable, kind: FieldType) -> None:

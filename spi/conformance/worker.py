@@ -18,6 +18,7 @@ from typing import Any
 
 from structable.spi import (
     CommitOutcomeUnknownError,
+    CommitResult,
     Isolation,
     ScanSplit,
     StagedWrite,
@@ -35,6 +36,7 @@ from structable.spi import (
 )
 
 from .bank import transfer
+from .interruptions import interrupt_at_points, interrupt_by_signals
 
 __all__ = ["BLIND_WRITES", "COMMANDS", "decoded", "encoded"]
 
@@ -207,20 +209,27 @@ def _stage(storage: Storage, job: WriteJob, partition: int, rows: list[dict[str,
     return storage.stage(job, partition, 0, rows_to_batches(spec, rows, list(rows[0])))
 
 
-def _commit_write(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> None:
-    storage.commit_write(job, staged)
+def _begin_write(storage: Storage, table: str, mode: str, job_id: str) -> WriteJob:
+    return storage.begin_write(table, mode=mode, job_id=job_id)
+
+
+def _commit_write(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
+    return storage.commit_write(job, staged)
 
 
 DEEDS: dict[str, Callable[..., object]] = {
     "describe": _describe,
     "rows": _rows,
     "upsert": _upsert,
+    "create": lambda storage, spec: storage.admin.create(spec),
     "change": _change,
     "drop": lambda storage, table: storage.admin.drop(table),
     "read_split": _read_split,
     "read_split_by_url": _read_split_by_url,
     "stage": _stage,
+    "begin_write": _begin_write,
     "commit_write": _commit_write,
+    "abort_write": lambda storage, job: storage.abort_write(job),
 }
 """What `obey` can be asked for."""
 
@@ -232,6 +241,8 @@ COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
     "hold_open": hold_open,
     "write_blindly": write_blindly,
     "obey": obey,
+    "interrupt_at_points": interrupt_at_points,
+    "interrupt_by_signals": interrupt_by_signals,
 }
 """What a process can be started for."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,7 @@ from structable.spi import (
 from structable.spi.arrow import rows_to_batches
 
 from .case import ConformanceCase
+from .clients import Client
 from .samples import ITEMS, Record, item
 
 __all__ = ["ALL_MODES", "BEFORE", "JobCase", "batch"]
@@ -52,3 +53,12 @@ class JobCase(ConformanceCase):
         """Write rows by one job of one partition."""
         job = self.job(storage, mode)
         storage.commit_write(job, [storage.stage(job, 0, 0, [batch(rows)])])
+
+    @pytest.fixture
+    def writer(self, storage_url: str) -> Iterator[Client]:
+        """Start another process that does what it is asked for."""
+        self.require("multi_process")
+        client = Client(storage_url, "obey")
+        assert client.next() == "ready"
+        yield client
+        client.close()

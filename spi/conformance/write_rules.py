@@ -17,7 +17,7 @@ FULL = item(1, n=5, tag="a", note="x", rank=7, cost=1.5)
 
 
 class WriteRules(ConformanceCase):
-    """DESIGN.md section 4: each operation's rule, in the auto-commit view and in a transaction."""
+    """Each operation's rule, in the auto-commit view and in a transaction."""
 
     def test_upsert_inserts_an_absent_row(self, open_table: OpenTable) -> None:
         """`upsert` inserts the row; fields that it does not name are null."""

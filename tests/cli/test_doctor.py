@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from structable.cli import doctor
+from structable.cli.arguments import Access
 from structable.spi import (
     DataCorruptionError,
     Finding,
@@ -94,7 +95,10 @@ def test_the_state_that_a_store_tells(
         def diagnose() -> Iterator[Finding]:
             yield Finding(FindingLevel.NOTE, "transactions", "1 pending")
 
-        monkeypatch.setattr(doctor, "open_store", lambda url: Faulty(connect(url), diagnose=diagnose, repair=repair))
+        def open_store(url: str, access: Access) -> Faulty:
+            return Faulty(connect(url), diagnose=diagnose, repair=repair)
+
+        monkeypatch.setattr(doctor, "open_store", open_store)
 
     def repaired() -> Iterator[Finding]:
         yield Finding(FindingLevel.OK, "repair", "2 are finished")
@@ -126,7 +130,7 @@ def with_table(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> WithTable:
     """Let the doctor see tables with some methods replaced, each by what a function makes of the real table."""
 
     def replace(**methods: Callable[[StructuredTable], Method]) -> None:
-        def open_store(url: str) -> Faulty:
+        def open_store(url: str, access: Access) -> Faulty:
             real = connect(url)
 
             def transaction(*, read_only: bool) -> Faulty:
@@ -220,7 +224,7 @@ def test_a_store_without_parallel_scans_is_no_problem(
     def plan_scan(table: str, **options: object) -> None:
         raise UnsupportedOperationError("one process only")
 
-    monkeypatch.setattr(doctor, "open_store", lambda url: Faulty(connect(url), plan_scan=plan_scan))
+    monkeypatch.setattr(doctor, "open_store", lambda url, access: Faulty(connect(url), plan_scan=plan_scan))
     outcome = structable("doctor", url, "--table", "runs")
     assert outcome.code == 0
     assert "note     parallel scan runs: one process only" in outcome.out

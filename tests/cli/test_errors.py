@@ -2,7 +2,9 @@
 
 import array
 import fcntl
+import itertools
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,9 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
-from structable.cli import errors, tables
-from structable.cli.errors import ExitCode, explain_error, one_line, without_secrets
+from structable.cli import errors, main, tables
+from structable.cli.app import app
+from structable.cli.errors import ExitCode, explain_error, masked, one_line
+from structable.cli.examples import EXAMPLES
 from structable.spi import (
     BackendNotFoundError,
     CommitOutcomeUnknownError,
@@ -21,6 +26,7 @@ from structable.spi import (
     InvalidFieldError,
     RecordExistsError,
     RecordNotFoundError,
+    Storage,
     StorageUnavailableError,
     TableNotFoundError,
     TransactionConflictError,
@@ -41,7 +47,7 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli.md"
         (TransactionConflictError("lost"), 4),
         (StorageUnavailableError("gone"), 4),
         (RecordExistsError("t", (1,)), 1),
-        (InvalidFieldError("t", "f", "wrong"), 1),
+        (InvalidFieldError("t", "f", "wrong"), 2),
         (CommitOutcomeUnknownError("who knows"), 1),
         (DataCorruptionError("bad"), 1),
         (errors.UsageProblem("wrong"), 2),
@@ -66,7 +72,7 @@ def test_operating_system_errors_name_the_file() -> None:
 def test_an_unforeseen_error_says_how_to_see_more(
     monkeypatch: pytest.MonkeyPatch, fails: Fails, url: str, structable: Command
 ) -> None:
-    def broken(url: str) -> None:
+    def broken(url: str, access: object = None) -> None:
         raise ZeroDivisionError("by\nzero")
 
     monkeypatch.setattr(tables, "open_store", broken)
@@ -74,29 +80,95 @@ def test_an_unforeseen_error_says_how_to_see_more(
     assert message == "unexpected ZeroDivisionError: by zero; STRUCTABLE_DEBUG=1 shows the traceback"
 
 
+@pytest.mark.parametrize("outcome", [None, CommitOutcomeUnknownError("who knows")])
+def test_an_interrupt_that_a_library_turned_into_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    fails: Fails,
+    url: str,
+    outcome: CommitOutcomeUnknownError | None,
+) -> None:
+    def broken(url: str, access: object = None) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise TypeError("unexpected argument") from outcome
+
+    monkeypatch.setattr(tables, "open_store", broken)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's shell has it ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    if outcome is None:
+        assert fails(130, "tables", url) == "interrupted"
+    else:
+        assert "unexpected TypeError" in fails(1, "tables", url)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_messages_are_one_harmless_line() -> None:
     assert one_line("a\n  b\x1b[2J\r\n\ud800") == "a b\\x1b[2J \\ud800"
 
 
+PASSWORDS = ["a", "e", "postgres", "db", "u", "host", " ", "%20", "%", "ge%20heim", "ge@he:im", "p'w\"d", "***", "12?3"]
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+@pytest.mark.parametrize("message", ["cannot reach {} as u: a host, an error", "took '{}' for a database", "got ({})"])
+def test_passwords_are_masked_in_urls_and_nowhere_else(password: str, message: str) -> None:
+    url = f"db://u:{password}@host:9/x"
+    shown = masked(message.format(url), ["db://z", url, "no url", ""])
+    assert shown == message.format("db://u:***@host:9/x")
+    assert masked(message.format(repr(url)[1:-1]), [url]) == message.format("db://u:***@host:9/x")
+
+
 @pytest.mark.parametrize(
-    ("url", "message"),
+    ("message", "shown"),
     [
-        ("db://u:geheim@host/x", "cannot reach db://u:geheim@host/x as u with geheim"),
-        ("db://u:ge%20heim@host/x", "login of u with 'ge heim' (ge%20heim) failed"),
-        ("db://u:ge@he:im@host/x", "password ge@he:im is wrong"),
-        ("db://host/x?password=geheim&a=1", "option password=geheim of db://host/x?password=geheim&a=1"),
-        ("db://u:geheim@host/x/y@z", "geheim"),
+        ("at db://u:geheim@host/x, says the driver", "at db://u:***@host/x, says the driver"),
+        ("with host=h password=geheim user=u", "with host=h password=*** user=u"),
+        ("with password='ge \\' heim' user=u", "with password=*** user=u"),
+        (
+            "option password=geheim of db://host/x?pass%77ord=geheim&a=1",
+            "option password=*** of db://host/x?pass%77ord=***&a=1",
+        ),
+        ("cannot connect to db://me@host/x?password=***: gone", "cannot connect to db://me@host/x?password=***: gone"),
+        (
+            "(db://me@host/x?password=***), (db://me@host/x?password=a)",
+            "(db://me@host/x?password=***), (db://me@host/x?password=***",
+        ),
+        ("cannot connect to db://me@host/x?password=***", "cannot connect to db://me@host/x?password=***"),
+        ("the password is wrong: use PGPASSWORD", "the password is wrong: use PGPASSWORD"),
+        ("table 't' has no row with the key ('mail:a@b',)", "table 't' has no row with the key ('mail:a@b',)"),
     ],
 )
-def test_secrets_are_masked_whatever_repeats_them(url: str, message: str) -> None:
-    shown = without_secrets(message, [url, "no url", ""])
-    assert "heim" not in shown
-    assert "***" in shown
+def test_passwords_of_urls_that_nobody_typed(message: str, shown: str) -> None:
+    assert masked(message) == shown
 
 
-def test_a_user_without_a_password_stays_readable() -> None:
-    message = "cannot connect to db://me@host/x?password=***"
-    assert without_secrets(message, ["db://me@host/x?password=geheim"]) == message
+@pytest.mark.parametrize("password", ["a", "postgres", "127.0.0.1", "%25"])
+def test_no_output_depends_on_the_password(structable: Command, password: str) -> None:
+    commands = [
+        ["tables", "URL"],
+        ["doctor", "URL"],
+        ["skan", "URL"],
+        ["scan", "URL", "t", "URL"],
+        ["tables", "URL?pool_timeout=x"],
+        ["tables", "URL?nope=1"],
+        ["tables", "URL?password=PASSWORD"],
+        ["tables", "URL#x"],
+        ["conformance", "URL"],
+        ["import", "URL", "t", "URL"],
+    ]
+    for place in (
+        "postgresql://postgres:PASSWORD@127.0.0.1:1/x",
+        "hbase://u:PASSWORD@127.0.0.1:1/x",
+        "no://u:PASSWORD@h",
+    ):
+        for command in commands:
+            found = set()
+            for chosen in (password, "0therwise"):
+                filled = [part.replace("URL", place).replace("PASSWORD", chosen) for part in command]
+                found.add(structable(*filled))
+            assert len(found) == 1, found
 
 
 @pytest.mark.parametrize("place", ["argument", "environment"])
@@ -155,6 +227,67 @@ def test_help_and_version(structable: Command) -> None:
         outcome = structable(*args)
         assert (outcome.code, outcome.err) == (0, "")
         assert "Usage: structable" in outcome.out
+    assert "[URL] {TABLE} {FILE}" in structable("import", "--help").out
+    assert "{URL1} {URL2} [TABLE]..." in structable("copy", "--help").out
+    text = structable("copy", "--help").out
+    assert "or not at all. A table that is missing" in " ".join(text.split())
+    assert all(len(line.split()) > 4 for line in text.splitlines() if line.rstrip().endswith("A table that"))
+
+
+def test_every_command_shows_examples_that_it_understands(structable: Command) -> None:
+    commands = typer.main.get_group(app).commands
+    assert sorted(EXAMPLES) == sorted(commands)
+    for name, examples in EXAMPLES.items():
+        shown = " ".join(structable(name, "--help").out.split())
+        for example in examples:
+            assert example in shown
+            words = shlex.split(example)
+            words = words[words.index("structable") + 1 :]
+            given = list(itertools.takewhile(lambda word: word not in ("|", "<", ">"), words))
+            if given[1:]:
+                commands[given[0]].make_context(name, given[1:]).close()
+
+
+EXIT_CODES = [
+    (0, ("count", "URL", "runs")),
+    (1, ("put", "URL", "runs", "app=etl", "started=10", "attempt=1", "--mode", "insert")),
+    (1, ("export", "URL", "runs", "/nowhere/x.csv")),
+    (1, ("create", "URL", "different.toml", "--update")),
+    (2, ("scan", "URL", "runs", "--where", "cost >")),
+    (2, ("scan", "URL", "runs", "--order-by", "cost")),
+    (2, ("scan", "URL", "runs", "--nope")),
+    (2, ("put", "URL", "runs", "app=etl")),
+    (2, ("import", "URL", "runs", "wrong.csv")),
+    (2, ("import", "URL", "runs", "none.csv")),
+    (2, ("create", "URL", "wrong.toml")),
+    (2, ("drop", "URL", "runs")),
+    (2, ("tables", "URL?nope=1")),
+    (3, ("count", "URL", "nope")),
+    (3, ("get", "URL", "runs", "nobody", "1", "1")),
+    (3, ("tables", "URLnope")),
+    (3, ("tables", "nosuch://x")),
+    (4, ("tables", "postgresql://u@127.0.0.1:1/x")),
+]
+
+
+@pytest.mark.parametrize(("code", "args"), EXIT_CODES)
+def test_each_exit_code(
+    structable: Command,
+    storage: Storage,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    args: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("different.toml").write_text('name = "runs"\nprimary_key = ["app"]\n[fields]\napp = "string"\n')
+    Path("wrong.toml").write_text('name = "x"\nprimary_key = ["b"]\n[fields]\na = "int"\n')
+    Path("wrong.csv").write_text("app,started,attempt\na,b,c\n")
+    outcome = structable(*(arg.replace("URL", url) for arg in args))
+    assert outcome.code == code
+    assert (outcome.err != "") == (code != 0)
+    assert storage.table("runs").count() == 4
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +329,17 @@ def test_a_reader_that_leaves_is_no_error(database: str, format_: str) -> None:
         assert running.stdout is not None
         assert running.stderr is not None
         running.stdout.read(10)
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(60) == ExitCode.READER_GONE
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "arrow", "parquet"])
+def test_a_reader_that_leaves_an_export(database: str, format_: str) -> None:
+    command = [sys.executable, "-m", "structable.cli", "export", database, "runs", "-", "--format", format_]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait(60) == ExitCode.READER_GONE
@@ -249,6 +393,16 @@ def test_interruption_leaves_no_traceback_and_no_file(database: str, tmp_path: P
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (ExitCode.INTERRUPTED, b"", b"structable: interrupted\n")
+
+
+def test_interruption_before_there_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(typer.main, "get_command", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == ExitCode.INTERRUPTED
 
 
 def _unread(descriptor: int) -> int:

@@ -32,8 +32,8 @@ def test_get_of_an_absent_row(fails: Fails, url: str, storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        (["etl", "10"], "the key of table 'runs' is APP STARTED ATTEMPT; 2 values are given"),
-        (["etl", "10", "1", "2"], "4 values are given"),
+        (["etl", "10"], "the key of table 'runs' is APP STARTED ATTEMPT; 2 given"),
+        (["etl", "10", "1", "2"], "4 given"),
         (["etl", "ten", "1"], "field 'started': 'ten' is not a whole number"),
         (["etl", "10", "3000000000"], "field 'attempt': 3000000000 is out of the range of int"),
         (["etl", "-3", "1"], "put -- before values that begin with a dash"),
@@ -108,8 +108,8 @@ def test_wrong_rows(fails: Fails, url: str, storage: Storage, args: list[str], m
 
 @every_store
 def test_rows_that_the_contract_refuses(fails: Fails, url: str, storage: Storage) -> None:
-    assert "field 'started'" in fails(1, "put", url, "runs", "app=a")
-    assert "over the limit" in fails(1, "put", url, "runs", "started=1", "attempt=1", "app=" + "x" * 3000)
+    assert "field 'started'" in fails(2, "put", url, "runs", "app=a")
+    assert "over the limit" in fails(2, "put", url, "runs", "started=1", "attempt=1", "app=" + "x" * 3000)
 
 
 @every_store
@@ -127,7 +127,7 @@ def test_delete_of_a_selection(structable: Command, url: str, storage: Storage) 
 
 @every_store
 def test_delete_of_all(structable: Command, url: str, storage: Storage) -> None:
-    assert structable("delete", url, "runs", "--all").out == "4\n"
+    assert structable("delete", url, "runs", "--all", "--yes").out == "4\n"
 
 
 @pytest.mark.parametrize("args", [[], ["etl", "10", "1", "--all"], ["--all", "--where", "cost > 1"]])

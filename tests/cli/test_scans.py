@@ -155,7 +155,7 @@ def test_wrong_arguments(fails: Fails, url: str, storage: Storage, args: list[st
 
 @every_store
 def test_order_without_an_index(fails: Fails, url: str, storage: Storage) -> None:
-    assert "table 'runs', field 'cost': " in fails(1, "scan", url, "runs", "--order-by", "cost")
+    assert "table 'runs', field 'cost': " in fails(2, "scan", url, "runs", "--order-by", "cost")
 
 
 @every_store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi import Storage, connect, specification_from_document
+from structable.spi import Storage, StorageUrl, connect, specification_from_document
 from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.samples import EVERYTHING, RUNS
 
@@ -34,13 +34,24 @@ def test_backends_are_listed(structable: Command) -> None:
     assert memory["options"]["pool_timeout"] == 30.0
 
 
+def test_the_options_of_a_backend(structable: Command, fails: Fails) -> None:
+    for named in ("memory", "memory://"):
+        lines = structable("backends", named).out.splitlines()
+        assert any(line.split()[:3] == ["pool_timeout", "30.0", "seconds"] for line in lines)
+        assert any(line.split()[:2] == ["read_only", "false"] for line in lines)
+        assert [line for line in lines if line != line.rstrip()] == []
+    assert "no backend for nosuch:// is installed" in fails(3, "backends", "nosuch")
+
+
 @every_store
 def test_tables_are_listed_one_a_line(structable: Command, url: str, storage: Storage) -> None:
     assert structable("tables", url) == (0, "everything\nruns\n", "")
 
 
 @every_store
-def test_no_tables_are_no_lines(structable: Command, url: str) -> None:
+def test_no_tables_are_no_lines(structable: Command, url: str, storage: Storage) -> None:
+    assert structable("drop", url, "everything", "--yes").code == 0
+    assert structable("drop", url, "runs", "--yes").code == 0
     assert structable("tables", url) == (0, "", "")
 
 
@@ -91,6 +102,29 @@ def test_update_adds_fields_and_indexes(structable: Command, url: str, storage: 
 
 
 @every_store
+def test_update_says_what_it_changed(structable: Command, url: str, storage: Storage) -> None:
+    wider = TOML.replace('"int"', '"int"').replace('indexes = ["status"]', 'indexes = ["status", "host"]')
+    wider += 'host = "string"\nload = "float"\n'
+    trial = structable("create", url, "-", "--update", "--dry-run", stdin=wider)
+    assert trial.err.count(" would change: ") == 3
+    assert structable("create", url, "-", "--update", stdin=wider).err.splitlines() == [
+        "table runs: field host is added, string",
+        "table runs: field load is added, float",
+        "table runs: index on host is added",
+    ]
+    assert structable("create", url, "-", "--update", stdin=wider).err == "table runs: nothing to change\n"
+    outcome = structable("create", url, "-", "--update", stdin=wider.replace('"float"', '"double"'))
+    assert outcome.err == "table runs: field load is widened from float to double\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--update",)])
+def test_create_on_trial_makes_nothing(structable: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
+    url = f"leveldb://{tmp_path}/store"
+    assert structable("create", url, "-", "--dry-run", *options, stdin=TOML).err == "table runs would be created\n"
+    assert not (tmp_path / "store").exists()
+
+
+@every_store
 def test_update_lists_what_cannot_be(fails: Fails, url: str, storage: Storage) -> None:
     message = fails(1, "create", url, "-", "--update", stdin=TOML.replace('"double"', '"string"'))
     assert "field 'cost' is double and cannot become string" in message
@@ -105,10 +139,10 @@ def test_update_lists_what_cannot_be(fails: Fails, url: str, storage: Storage) -
         ("t.json", b'{"name": "t", "name": "u"}', 2, "'name' is there twice"),
         ("t.json", b"[" * 100_000, 2, "recursion"),
         ("t.yaml", b"name: t", 2, "ends in neither .toml nor .json"),
-        ("t.toml", b'name = "t"', 1, "lacks 'fields'"),
-        ("t.toml", b'name = "t"\nprimary_key = ["a"]\n[fields]\na = "text"', 1, "type 'text' is unknown"),
-        ("t.toml", b'name = "t"\nprimary_key = ["b"]\n[fields]\na = "int"', 1, "not a field"),
-        ("t.json", b"3", 1, "is not a specification"),
+        ("t.toml", b'name = "t"', 2, "lacks 'fields'"),
+        ("t.toml", b'name = "t"\nprimary_key = ["a"]\n[fields]\na = "text"', 2, "type 'text' is unknown"),
+        ("t.toml", b'name = "t"\nprimary_key = ["b"]\n[fields]\na = "int"', 2, "not a field"),
+        ("t.json", b"3", 2, "is not a specification"),
     ],
 )
 def test_wrong_specifications(
@@ -116,7 +150,9 @@ def test_wrong_specifications(
 ) -> None:
     file = tmp_path / name
     file.write_bytes(content)
-    assert message in fails(code, "create", url, file)
+    found = fails(code, "create", url, file)
+    assert message in found
+    assert str(file) in found
 
 
 def test_a_specification_that_cannot_be_read(fails: Fails, url: str, tmp_path: Path) -> None:
@@ -131,12 +167,46 @@ def test_drop(structable: Command, url: str, storage: Storage) -> None:
 
 
 def test_drop_asks_and_cannot_ask_without_a_terminal(fails: Fails, url: str, storage: Storage) -> None:
-    assert "needs --yes" in fails(2, "drop", url, "runs")
+    message = fails(2, "drop", url, "runs")
+    assert f"drop table runs with 4 rows in {storage.url}? There is no terminal to ask on: give --yes" in message
+    assert storage.admin.exists("runs")
+
+
+@every_store
+def test_drop_on_trial(structable: Command, url: str, storage: Storage) -> None:
+    outcome = structable("drop", url, "runs", "--dry-run")
+    assert outcome == (0, "", f"table runs with 4 rows in {storage.url} would be dropped\n")
     assert storage.admin.exists("runs")
 
 
 def test_drop_of_an_absent_table(fails: Fails, url: str, storage: Storage) -> None:
     assert fails(3, "drop", url, "Runs", "--yes") == "table 'Runs' does not exist"
+
+
+NEEDS_A_STORE = [
+    ("tables",),
+    ("describe", "t"),
+    ("scan", "t"),
+    ("count", "t"),
+    ("explain", "t"),
+    ("get", "t", "x"),
+    ("put", "t", "k=1"),
+    ("delete", "t", "x"),
+    ("drop", "t", "--yes"),
+    ("import", "t", "x.csv"),
+    ("export", "t", "x.csv"),
+]
+
+
+@every_store
+@pytest.mark.parametrize("args", NEEDS_A_STORE, ids=lambda args: args[0])
+def test_a_mistyped_place_makes_nothing(fails: Fails, url: str, tmp_path: Path, args: tuple[str, ...]) -> None:
+    command, *rest = args
+    message = fails(3, command, url, *rest)
+    assert message.endswith("; 'structable create' makes it")
+    place = Path(StorageUrl.parse(url).path)
+    assert url.startswith("postgresql") or not place.name or not place.exists()
+    assert fails(3, "tables", url) == message  # what the first one had made would be found
 
 
 @every_store
@@ -155,6 +225,6 @@ def test_drop_of_an_absent_table(fails: Fails, url: str, storage: Storage) -> No
     ],
     ids=lambda args: args[0],
 )
-def test_absent_table(fails: Fails, url: str, args: tuple[str, ...]) -> None:
+def test_absent_table(fails: Fails, url: str, storage: Storage, args: tuple[str, ...]) -> None:
     command, *rest = args
     assert fails(3, command, url, "nothing", *rest) == "table 'nothing' does not exist"

@@ -27,7 +27,7 @@ def on_terminal() -> OnTerminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            env={**os.environ, "TERM": "xterm", "PYTHONUTF8": "1"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "PYTHONUTF8": "1"},
         )
         os.close(theirs)
         shown = b""
@@ -58,14 +58,49 @@ def database(tmp_path: Path) -> str:
     return url
 
 
-def test_drop_asks(on_terminal: OnTerminal, database: str) -> None:
-    code, shown = on_terminal("drop", database, "runs", typed=b"n\n")
+@pytest.mark.parametrize(
+    ("action", "args"),
+    [
+        ("drop", ("drop", "runs")),
+        ("empty", ("delete", "runs", "--all")),
+        ("overwrite", ("import", "runs", "x.csv", "--mode", "overwrite")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_lost_is_named_before_it_is_done(
+    on_terminal: OnTerminal, database: str, tmp_path: Path, action: str, args: tuple[str, ...]
+) -> None:
+    (tmp_path / "x.csv").write_text("app,started,attempt\na,1,1\n")
+    command, table, *rest = [str(tmp_path / arg) if arg == "x.csv" else arg for arg in args]
+    named = f"table runs with 4 rows in {database}"
+    code, shown = on_terminal(command, database, table, *rest, typed=b"n\n")
     assert code == 1
-    assert "Drop table runs with all its rows? [y/N] n" in shown
-    assert shown.endswith("structable: table 'runs' is kept\r\n")
-    code, shown = on_terminal("drop", database, "runs", typed=b"y\n")
+    assert f"{action.capitalize()} {named}? [y/N] n" in shown
+    assert shown.endswith(f"structable: {named} is kept\r\n")
+    with connect(database) as storage:
+        assert storage.table("runs").count() == 4
+    assert on_terminal(command, database, table, *rest, typed=b"y\n")[0] == 0
+    with connect(database) as storage:
+        assert not storage.admin.exists("runs") or storage.table("runs").count() < 2
+
+
+def test_rows_that_do_not_fit_are_shown_field_by_field(on_terminal: OnTerminal, database: str) -> None:
+    with connect(database) as storage:
+        storage.table("runs").upsert({"app": "wide", "started": 1, "attempt": 1, "status": "x" * 90})
+    code, shown = on_terminal("scan", database, "runs")
     assert code == 0
-    assert shown.endswith("table runs is dropped\r\n")
+    lines = shown.splitlines()
+    assert "row 1" in lines[0]
+    assert max(len(line) for line in lines) <= 80 + len("\x1b[2;3m\x1b[0m")
+    assert "".join(line.split()[-1] for line in lines if "xxx" in line) == "x" * 90
+    assert "started" in on_terminal("scan", database, "runs", "--prefix", "web")[1].splitlines()[0]
+
+
+def test_copy_shows_its_progress(on_terminal: OnTerminal, database: str, tmp_path: Path) -> None:
+    code, shown = on_terminal("copy", database, f"leveldb://{tmp_path}/copy?durability=process")
+    assert code == 0
+    assert "copy runs (1/1)" in shown
+    assert "4 rows are copied" in shown
 
 
 def test_export_shows_its_progress(on_terminal: OnTerminal, database: str, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 import csv
 import datetime as dt
+import gzip
+import io
 import json
 import math
 import os
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from structable.spi import Range, Storage, Value, connect
+from structable.spi import Range, Storage, Value, col, connect
 from structable.spi.arrow import arrow_schema
 from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.samples import EVERYTHING, ROWS, RUNS
@@ -157,7 +160,7 @@ def test_modes(
     table.upsert_many({"app": app, "started": 1, "attempt": 1, "status": "old", "cost": 1.0} for app in "ab")
     file = tmp_path / "x.csv"
     file.write_text("app,started,attempt,status\na,1,1,new\nc,1,1,new\n")
-    assert structable("import", url, "runs", file, "--mode", mode).code == 0
+    assert structable("import", url, "runs", file, "--mode", mode, "--yes").code == 0
     with table.scan() as rows:
         assert {row.key[:2]: (row.status, row.cost) for row in rows} == statuses
 
@@ -210,6 +213,162 @@ def test_job_ids_are_checked(fails: Fails, url: str, storage: Storage, tmp_path:
     file = tmp_path / "x.csv"
     file.write_text("app,started,attempt\nx,1,1\n")
     assert "job" in fails(1, "import", url, "runs", file, "--job-id", "x" * 201)
+
+
+@every_store
+def test_a_committed_job_says_so(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt\nx,1,1\n")
+    assert structable("import", url, "runs", file, "--job-id", "j").err.startswith("1 row of ")
+    again = structable("import", url, "runs", file, "--job-id", "j")
+    assert again == (0, "", "job j was already committed; nothing was done\n")
+
+
+@every_store
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("upsert", "3 rows (2 different keys) of FILE are in table runs"),
+        ("delete", "3 rows (2 different keys) of FILE are no longer in table runs"),
+        ("overwrite", "3 rows (2 different keys) of FILE are all that is in table runs"),
+    ],
+)
+def test_what_is_said_of_the_rows(
+    structable: Command, url: str, storage: Storage, tmp_path: Path, mode: str, said: str
+) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt\netl,10,1\nx,1,1\netl,10,1\n")
+    outcome = structable("import", url, "runs", file, "--mode", mode, "--yes", "--job-id", "j")
+    assert outcome.err == said.replace("FILE", str(file)) + " (job j)\n"
+
+
+@every_store
+@pytest.mark.parametrize("mode", ["upsert", "overwrite", "delete"])
+def test_expected_rows(
+    structable: Command, fails: Fails, url: str, storage: Storage, tmp_path: Path, mode: str
+) -> None:
+    before = content(storage, "runs")
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt\netl,10,1\nx,1,1\n")
+    args = ("import", url, "runs", file, "--mode", mode, "--yes", "--job-id", "j", "--expect-rows")
+    for wrong in (0, 1, 3):
+        message = fails(2, *args, wrong)
+        assert f"has 2 rows, --expect-rows says {wrong}; nothing was written" in message
+        assert content(storage, "runs") == before
+    assert structable(*args, 2).code == 0
+    assert content(storage, "runs") != before
+
+
+@every_store
+@pytest.mark.parametrize("mode", ["upsert", "overwrite", "delete"])
+def test_import_on_trial(
+    structable: Command, fails: Fails, url: str, storage: Storage, tmp_path: Path, mode: str
+) -> None:
+    before = content(storage, "runs")
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt\netl,10,1\nx,1,1\n")
+    outcome = structable("import", url, "runs", file, "--mode", mode, "--dry-run", "--job-id", "j")
+    assert outcome == (0, "", f"2 rows of {file} fit table runs; nothing was written\n")
+    assert content(storage, "runs") == before
+    assert structable("import", url, "runs", file, "--job-id", "j").err.endswith("in table runs (job j)\n")
+    file.write_text("app,started,attempt\n,10,1\n")
+    assert "line 2" in fails(2, "import", url, "runs", file, "--dry-run")
+
+
+def test_overwriting_needs_a_yes(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("app,started,attempt\nx,1,1\n")
+    message = fails(2, "import", url, "runs", tmp_path / "x.csv", "--mode", "overwrite")
+    assert f"overwrite table runs with 4 rows in {storage.url}? There is no terminal to ask on: give --yes" in message
+    assert f"empty table runs with 4 rows in {storage.url}? There is no terminal to ask on: give --yes" in fails(
+        2, "delete", url, "runs", "--all"
+    )
+    assert storage.table("runs").count() == 4
+
+
+def arrow_bytes(*, streamed: bool, batches: int = 3) -> tuple[bytes, list[int]]:
+    """Return Arrow IPC with a row a batch, and where each batch ends."""
+    sink = io.BytesIO()
+    ends = []
+    schema = arrow_schema(RUNS, ["app", "started", "attempt"])
+    with pa.ipc.new_stream(sink, schema) if streamed else pa.ipc.new_file(sink, schema) as writer:
+        for number in range(batches):
+            writer.write_batch(pa.RecordBatch.from_pylist([{"app": "cut", "started": number, "attempt": 1}], schema))
+            ends.append(sink.tell())
+    return sink.getvalue(), ends
+
+
+PipedImport = Callable[[bytes], str]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "overwrite"])
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_cut_arrow_is_refused(
+    fails: Fails, structable: Command, url: str, storage: Storage, tmp_path: Path, kind: str, mode: str
+) -> None:
+    before = content(storage, "runs")
+    whole, ends = arrow_bytes(streamed=kind == "stream")
+    file = tmp_path / "x.arrow"
+    cuts = {0, 4, len(whole) // 2, len(whole) - 1, len(whole) - 4, len(whole) - 8, *ends, *(end - 1 for end in ends)}
+    args = ("import", url, "runs", file, "--mode", mode, "--yes")
+    for cut in sorted(cuts):
+        file.write_bytes(whole[:cut])
+        message = fails(2, *args)
+        assert "cut" in message, cut
+        assert fails(2, "import", url, "runs", "-", "--format", "arrow", "--mode", mode, "--yes", stdin=whole[:cut])
+        assert content(storage, "runs") == before
+    file.write_bytes(whole + whole)
+    if kind == "stream":
+        assert "more follows the end of the Arrow stream" in fails(2, *args)
+    assert content(storage, "runs") == before
+    file.write_bytes(whole)
+    assert structable(*args).code == 0
+    assert storage.table("runs").count(where=col("app") == "cut") == 3
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_arrow_through_a_pipe(database_process: PipedImport, streamed: bool) -> None:
+    whole, ends = arrow_bytes(streamed=streamed)
+    assert database_process(whole).endswith("3 rows of standard input are in table runs")
+    for cut in (ends[1], len(whole) - 1):
+        assert "cut" in database_process(whole[:cut])
+
+
+@pytest.fixture
+def database_process(process: Command, tmp_path: Path) -> PipedImport:
+    """Give a function that imports what it is given through a pipe, and returns what was said."""
+    url = f"leveldb://{tmp_path}/store?durability=process"
+    with connect(url) as storage:
+        storage.admin.create(RUNS)
+
+    def run(data: bytes) -> str:
+        return process("import", url, "runs", "-", "--format", "arrow", stdin=data).err.partition(" (job")[0].strip()
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.jsonl.gz"])
+def test_compressed_text(
+    structable: Command, fails: Fails, url: str, storage: Storage, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / name
+    assert structable("export", url, "everything", file).code == 0
+    whole = file.read_bytes()
+    assert structable("export", url, "everything", file).code == 0
+    assert file.read_bytes() == whole
+    before = content(storage, "everything")
+    assert gzip.decompress(whole).startswith((b"k,truth", b'{"k"'))
+    storage.table("everything").delete_all(Range.prefix(("most",)))
+    short = content(storage, "everything")
+    for cut in (len(whole) // 2, len(whole) - 9, len(whole) - 4, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        assert "is cut or damaged" in fails(2, "import", url, "everything", file)
+    file.write_bytes(whole[:-8] + b"damaged!")
+    assert "is cut or damaged" in fails(2, "import", url, "everything", file)
+    assert content(storage, "everything") == short
+    form = "csv" if ".csv" in name else "json"
+    assert structable("import", url, "everything", "-", "--format", form, stdin=whole).code == 0
+    assert content(storage, "everything") == before
+    assert "only csv and json are compressed by gzip" in fails(2, "export", url, "runs", tmp_path / "x.parquet.gz")
 
 
 HEAD = b"app,started,attempt,status\n"

@@ -303,9 +303,9 @@ class ForgetfulJobs(PlantedStorage):
     def begin_write(self, table: str, *, mode: Any, job_id: str) -> Any:
         return self.inner.begin_write(table, mode=mode, job_id=job_id)
 
-    def commit_write(self, job: Any, staged: Any) -> None:
+    def commit_write(self, job: Any, staged: Any) -> Any:
         again = self.inner.begin_write(job.table, mode=job.mode, job_id=f"{job.job_id}{next(self.numbers)}")
-        self.inner.commit_write(again, list(staged))
+        return self.inner.commit_write(again, list(staged))
 
 
 class Leaks(PlantedStorage):

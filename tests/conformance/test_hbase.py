@@ -15,10 +15,15 @@ from tests.hbase.remote import OtherProcess
 class TestHBase(BackendConformance):
     capabilities = Capabilities(writes_never_wait=True)
     max_examples = 8  # each makes its tables in some tenths of a second
+    interruptions = 20
 
     @pytest.fixture
     def storage_url(self, hbase_url: str) -> str:
         return hbase_url
+
+    @pytest.fixture
+    def interrupted_url(self, hbase_url: str) -> str:
+        return f"{hbase_url}?pool_size=6"
 
 
 class TestHBaseWithValuesInIntents(IsolationCases):

@@ -45,6 +45,10 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
         assert json.loads((tmp_path / "store" / "owner").read_text())["process"] == owner.pid
         assert self.tell(owner, url) == "closed"
 
+    @pytest.fixture
+    def absent_url(self, tmp_path: Path) -> str:
+        return f"leveldb://{tmp_path}/absent"
+
     def tell(self, owner: subprocess.Popen[str], url: str) -> str:
         """Let the process open or close a database."""
         assert owner.stdin is not None

@@ -11,3 +11,7 @@ class TestPostgreSQL(BackendConformance):
     @pytest.fixture
     def storage_url(self, postgresql_url: str) -> str:
         return postgresql_url
+
+    @pytest.fixture
+    def interrupted_url(self, postgresql_url: str) -> str:
+        return f"{postgresql_url}{'&' if '?' in postgresql_url else '?'}pool_size=4"

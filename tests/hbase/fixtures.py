@@ -50,10 +50,12 @@ def hbase_sweeper(hbase_server: Place) -> Iterator[Sweeper]:
 
 
 @pytest.fixture
-def hbase_prefix(hbase_sweeper: Sweeper) -> Iterator[str]:
+def hbase_prefix(hbase_server: Place, hbase_sweeper: Sweeper) -> Iterator[str]:
     """Give a prefix of which there are no tables; those that are made are dropped after the test."""
+    hbase_server.require_alive()
     with fresh_prefix(hbase_sweeper) as prefix:
         yield prefix
+    hbase_server.require_alive()
 
 
 @pytest.fixture

@@ -6,24 +6,22 @@ Two JVMs: ZooKeeper, master and region server in one, the Thrift gateway in the 
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tests.servers.held import HeldServer
-from tests.servers.processes import HOST, ServerFailedError, end_and_wait, free_port
+from tests.servers.processes import HOST, ServerFailedError, free_port
 
 from . import jars
 from .administration import Administration
 from .connections import START_TIMEOUT, connect, wait_until_served
-from .settings import GATEWAY, HBASE, JAVA, LOGGING, site
+from .machine import Machine
+from .settings import GATEWAY, HBASE
 
 if TYPE_CHECKING:
     import happybase
@@ -32,64 +30,7 @@ __all__ = ["Gateway", "Server", "ServerFailedError"]
 
 _QUICK = Path(__file__).with_name("Quick.java")
 _HEAP = "4g"  # of HBase: its metrics keep up to half a megabyte of every table that was dropped
-_PATIENCE = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
 _ATTEMPTS = 3  # at ports that nobody took between their choice and the server's start
-
-
-class _Machine:
-    """One JVM: its folder holds its settings, its log and its process id."""
-
-    def __init__(self, folder: Path, main: Sequence[str], heap: str = "256m", user: str | None = None) -> None:
-        self.folder = folder
-        self._main = main
-        self._heap = heap
-        self._environment = {} if user is None else {"HADOOP_USER_NAME": user}
-
-    def configure(self, settings: Mapping[str, str]) -> None:
-        self.folder.mkdir(exist_ok=True)
-        (self.folder / "hbase-site.xml").write_text(site(settings))
-        (self.folder / "log4j.properties").write_text(LOGGING)
-
-    @property
-    def pid(self) -> int | None:
-        try:
-            pid = int((self.folder / "pid").read_text())
-            # After a kill the file is still there, and its number may be another process's; a zombie has no command.
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            return pid if os.fsencode(f"{self.folder}:") in command else None
-        except (FileNotFoundError, ProcessLookupError, ValueError):
-            return None
-
-    def start(self) -> None:
-        if self.pid is not None:
-            return
-        path = f"{self.folder}:{jars.resolve()}/*"
-        shell = ["/bin/sh", "-c", 'exec >>log 2>&1; "$@" & echo $! >pid', "sh"]
-        # The shell ends at once, so that no process of ours is the JVM's parent and has to collect it.
-        subprocess.run(
-            [*shell, "java", f"-Xmx{self._heap}", *JAVA, "-cp", path, *self._main],
-            cwd=self.folder,
-            env=os.environ | self._environment,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the tests, which then end the server
-            check=True,
-        )
-
-    def end(self, how: int) -> None:
-        pid = self.pid
-        if pid is None:
-            return
-        if how != signal.SIGKILL:
-            with suppress(ServerFailedError):
-                end_and_wait([pid], how, patience=_PATIENCE)
-                return
-        end_and_wait([pid])
-
-    def log(self) -> str:
-        try:
-            return (self.folder / "log").read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
 
 
 class Gateway:
@@ -110,7 +51,7 @@ class Gateway:
         self.framed = framed
         self.compact = compact
         main = ["org.apache.hadoop.hbase.thrift.ThriftServer", "start", "-p", str(port)]
-        self._machine = _Machine(folder / f"gateway-{port}", main, user=user)
+        self._machine = Machine(folder / f"gateway-{port}", main, user=user)
 
     def _configure(self, settings: Mapping[str, str]) -> None:
         own = {
@@ -151,6 +92,10 @@ class Gateway:
         """Return what the gateway has written to its log."""
         return self._machine.log()
 
+    def put_log_aside(self) -> None:
+        """Begin a new log with the next start."""
+        self._machine.put_log_aside()
+
     def connection(self, timeout: float = 30.0) -> happybase.Connection:
         """Open happybase's connection to it; its calls fail after that many seconds."""
         return connect(HOST, self.port, timeout=timeout, framed=self.framed, compact=self.compact)
@@ -188,7 +133,7 @@ class Server(HeldServer):
 
     def _join(self) -> None:
         main = (self.folder / "main").read_text().splitlines()
-        self._hbase = _Machine(self.folder / "hbase", main, _HEAP)
+        self._hbase = Machine(self.folder / "hbase", main, _HEAP)
         self.gateway = Gateway(self.folder, int((self.folder / "port").read_text()))
         self._gateways = [self.gateway]
         self._administration: Administration | None = None
@@ -260,6 +205,25 @@ class Server(HeldServer):
         for gateway in self._gateways:
             gateway.stop()
         self._hbase.end(signal.SIGTERM)
+
+    def trouble(self) -> str | None:
+        """Return why nothing can be expected of HBase any more, or of its first gateway; None if they seem well."""
+        if self.pid is None:
+            return "HBase's process has ended"
+        if (line := self._hbase.abortion()) is not None:
+            return f"HBase has given itself up: {line}"
+        return "the gateway's process has ended" if self.gateway.pid is None else None
+
+    def last_words(self) -> str:
+        """Return the end of the logs of HBase and its first gateway."""
+        return "\n".join([*self._hbase.log().splitlines()[-40:], *self.gateway.log().splitlines()[-10:]])
+
+    def revive(self) -> None:
+        """Start HBase and its gateway again, after ending what is left of them, with new logs."""
+        self._end()
+        self._hbase.put_log_aside()
+        self.gateway.put_log_aside()
+        self.start()
 
     def restart(self) -> None:
         """Stop the server, which ends all connections, and start it again."""

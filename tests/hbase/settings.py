@@ -32,6 +32,11 @@ HBASE = {
     "hbase.zookeeper.quorum": HOST,
     "hbase.zookeeper.property.clientPortAddress": HOST,
     "hbase.zookeeper.property.admin.enableServer": "false",
+    # A machine that is busy for a minute or two must not end sessions, for that ends the master; the tick is in
+    # milliseconds, too, and a session has at most twenty.
+    "hbase.zookeeper.property.tickTime": "30000",
+    "zookeeper.session.timeout": "600000",
+    "zookeeper.session.timeout.localHBaseCluster": "600000",
     "hbase.master.hostname": "localhost",
     "hbase.regionserver.hostname": "localhost",
     "hbase.master.ipc.address": HOST,

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.servers.availability import NoServerError, containers_run
 from tests.servers.held import joined_or_created
+from tests.servers.revival import require_alive, require_reachable
 
 from . import jars
 from .connections import connect
@@ -44,6 +45,20 @@ class Place:
 
     address: str
     server: Server | None = None
+
+    def require_alive(self) -> None:
+        """Return if HBase is there; else fail, at once where it is known to be gone. Our own is started again first.
+
+        Raises
+        ------
+        ServerDiedError
+            If it had died.
+        """
+        if self.server is not None:
+            require_alive(self.server, "the HBase of this test run")
+        else:
+            parts = urlsplit(self.address)
+            require_reachable(str(parts.hostname), parts.port or 9090, f"the HBase of {URL_VARIABLE}")
 
     def url(self, prefix: str) -> str:
         """Return structable's URL of a prefix, under which there need not be any table."""
@@ -109,7 +124,6 @@ class Sweeper:
         self._prefixes: list[str] = []
         self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._sweep, name="hbase-sweeper", daemon=True)
-        self._error: Exception | None = None
 
     def __enter__(self) -> Sweeper:
         self._thread.start()
@@ -121,8 +135,6 @@ class Sweeper:
         # What the background work of a test made after its drop goes now.
         with closing(self._place.connection()) as connection:
             _drop(connection, self._prefixes)
-        if self._error is not None:
-            raise self._error
 
     def drop(self, prefix: str) -> None:
         """Drop all tables of a prefix, soon."""
@@ -134,8 +146,8 @@ class Sweeper:
             try:
                 with closing(self._place.connection()) as connection:
                     _drop(connection, [prefix])
-            except Exception as error:  # shown at the end; the tables of others are still to be dropped
-                self._error = error
+            except Exception:
+                continue  # at the end all are dropped again, and an error there is shown
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -16,6 +17,8 @@ from tests.hbase.fixtures import StartHBase
 from tests.hbase.server import Gateway, ServerFailedError
 from tests.hbase.shared import URL_VARIABLE, Place, Sweeper, fresh_prefix, shared_server
 from tests.servers.availability import NoServerError
+from tests.servers.processes import free_port
+from tests.servers.revival import ServerDiedError, require_alive
 
 ROOT = Path(__file__).parent.parent.parent
 SHARED = "tests.hbase.shared"
@@ -154,6 +157,66 @@ signal.pause()
     for pid in pids:
         wait_for_end(pid)
     run.communicate()
+
+
+@pytest.mark.usefixtures("only_local_jars")
+def test_dead_server_is_named_once_and_started_again(tmp_path: Path) -> None:
+    """Whichever way it died, the test at hand fails with its log, and those to come have it back, with its data."""
+    with shared_server(tmp_path) as place, shared_server(tmp_path) as same:
+        server = place.server
+        assert server is not None
+        with closing(place.connection()) as connection:
+            connection.create_table("kept", {"f": {}})
+        put(server.gateway, 1)
+        place.require_alive()
+        server.kill()
+        with pytest.raises(ServerDiedError, match="HBase's process has ended"):
+            place.require_alive()
+        same.require_alive()
+        assert kept(server.gateway) == 1
+
+        with (server.folder / "hbase" / "log").open("a") as log:
+            log.write("2026-11-23 ERROR ***** ABORTING master localhost: session expired *****\nthe last line\n")
+        assert "ABORTING master localhost: session expired" in str(server.trouble())
+        assert "the last line" in server.last_words()
+
+
+def test_server_that_does_not_start_again_ends_the_run_soon(tmp_path: Path) -> None:
+    class Lost:
+        folder = tmp_path
+        attempts = 0
+
+        def trouble(self) -> str:
+            return "its end"
+
+        def revive(self) -> None:
+            self.attempts += 1
+            raise ServerFailedError("no room\nand more")
+
+        def last_words(self) -> str:
+            return "line 999"
+
+    lost = Lost()
+    with pytest.raises(ServerDiedError, match=r"(?s)the server died, for its end.*no room\. All.*line 999"):
+        require_alive(lost, "the server")
+    for _ in range(3):
+        with pytest.raises(ServerDiedError, match=r"died before and did not start again: no room\Z"):
+            require_alive(lost, "the server")
+    assert lost.attempts == 1
+
+
+def test_given_server_that_is_gone_fails_tests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    port = free_port()
+    place = Place(f"hbase://127.0.0.1:{port}")
+    for expected in (4, 0, 0):
+        pauses.clear()
+        with pytest.raises(ServerDiedError, match=str(port)):
+            place.require_alive()
+        assert len(pauses) == expected
+    with socket.create_server(("127.0.0.1", port)):
+        place.require_alive()
 
 
 def test_given_url_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

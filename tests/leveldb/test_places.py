@@ -219,7 +219,7 @@ hear()
 """
     )
     assert other.hear() == "done"
-    route._idle.clear()
+    route._pool._close_idle()
     with pytest.raises(TransactionConflictError, match="an owner that has ended"):
         client.commit(snapshots[0], WriteSet({key("a"): b"3"}))
     snapshots[1].pin()

@@ -6,6 +6,8 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -71,7 +73,7 @@ def test_scan_left_early_frees_its_connection(client: LevelDBEngine) -> None:
         assert snapshot.get(key("00001")) == b"x" * 100, "other reads of the snapshot go on beside it"
         scan.close()  # type: ignore[attr-defined]
     assert isinstance(client._route, Client)
-    assert len(client._route._open) <= 3
+    assert len(client._route._pool.open) <= 3
     client.close()
 
 
@@ -85,7 +87,7 @@ def test_snapshot_begins_with_the_call_of_scan(client: LevelDBEngine) -> None:
     del dropped
     route = client._route
     assert isinstance(route, Client)
-    assert len(route._idle) == len(route._open) - 1, "all but the anchor are there for others"
+    assert len(route._pool.idle) == len(route._pool.open) - 1, "all but the anchor are there for others"
     client.close()
 
 
@@ -204,7 +206,12 @@ def test_hand_over_when_the_owner_closes(folder: Path, run: Run) -> None:
 
 def test_commit_that_got_no_answer_is_looked_up(folder: Path, run: Run) -> None:
     """The owner ends between the commit and its answer, or before the commit."""
-    for arrives in (True, False):
+    refusals: list[tuple[bool, bool, type[Exception], str]] = [
+        (True, False, Exception, ""),
+        (False, False, StorageUnavailableError, "nothing was committed"),
+        (False, True, TransactionConflictError, "has ended, and the transaction's snapshot with it"),
+    ]
+    for arrives, checked, error, reason in refusals:
         process = run(
             f"""
 import structable.backends.leveldb.served as served
@@ -224,8 +231,9 @@ hear()
         if arrives:
             put(engine, "a", b"arrived")
         else:
-            with pytest.raises(StorageUnavailableError, match="nothing was committed"):
-                put(engine, "b", b"lost")
+            snapshot = engine.begin(False)
+            with pytest.raises(error, match=reason):
+                engine.commit(snapshot if checked else None, WriteSet({key("b"): b"lost"}))
         assert read_all(engine) == {key("a"): b"arrived"}
         engine.close()
 
@@ -358,7 +366,7 @@ def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
     assert process.hear() == "ready"
     engine = open_engine(folder)
     assert isinstance(engine._route, Client)
-    place = Path(engine._route._path).parent
+    place = Path(engine._route._pool._path).parent
     assert len(str(place)) < 80
     assert place.stat().st_mode & 0o777 == 0o700
     process.signal(signal.SIGKILL)
@@ -477,3 +485,34 @@ def test_closing_while_others_read_is_safe(folder: Path) -> None:
         engine.close()
         for thread in threads:
             thread.join()
+
+
+USED_TOO_LATE = """
+import atexit, sys
+def use():
+    for call in (lambda: table.read((1,)), lambda: storage.run(lambda tx: tx.table("t").count()), storage.admin.list):
+        try:
+            call()
+        except StorageUnavailableError as error:
+            again = any("after 1 attempt " not in note for note in getattr(error, "__notes__", ()))
+            print("tried again" if again else "closed", flush=True)
+    storage.close()
+    with connect(url) as late:
+        late.table("t").upsert({"k": 2})
+    print("late", flush=True)
+atexit.register(use)  # before structable's own, and so called after it
+from structable.spi import Field, StorageUnavailableError, TableSpecification, connect
+url = f"leveldb://{sys.argv[1]}"
+with connect(url) as made:
+    made.admin.create_or_update(TableSpecification("t", [Field.long("k")], ["k"]))
+storage = connect(url, read_only=sys.argv[2] == "reader")
+table = storage.table("t")
+"""
+
+
+@pytest.mark.parametrize("role", ["owner", "reader"])
+def test_storage_used_after_the_end_is_closed(folder: Path, role: str) -> None:
+    """Nothing is tried again then; another can be connected."""
+    command = [sys.executable, "-c", USED_TOO_LATE, str(folder), role]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.splitlines()) == (0, ["closed"] * 3 + ["late"]), ended.stderr

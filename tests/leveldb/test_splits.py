@@ -13,10 +13,11 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.splits import _READERS
 from structable.backends.ordered.engine import WriteSet
+from structable.spi import col, connect
 from structable.spi.errors import TransactionClosedError
 from tests.waiting import until
 
-from .support import SERVE, SPACE, Bulk, Process, key, open_engine, put, read_all
+from .support import LONGEST, SERVE, SPACE, Bulk, Process, key, open_engine, put, read_all
 
 END = SPACE + b"\xff"
 
@@ -182,3 +183,40 @@ def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.Monk
     until(lambda: not _READERS._open)
     assert len(list(engine.read_split(plan.states[0]))) == 1_000
     plan.release()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("reads", [1, 2])
+def test_owner_that_ends_while_a_scan_is_planned(
+    folder: Path, run: Callable[[str], Process], reads: int, read_only: bool
+) -> None:
+    """A plan is one call: that its first snapshot went with a process is no conflict of the caller's."""
+    owner = run(
+        """
+from structable.backends.leveldb.served import ServedConnection
+from structable.spi import Field, TableSpecification, connect
+storage = connect(f"leveldb://{folder}")
+storage.admin.create(TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"], indexes=["n"]))
+storage.table("t").upsert_many({"k": number, "n": number % 10} for number in range(1_000))
+say("ready")
+left = int(hear())
+original = ServedConnection._snapshot
+def read(self, frame):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, frame)
+ServedConnection._snapshot = read
+say("ready")
+hear()
+"""
+    )
+    assert owner.hear() == "ready"
+    with connect(f"leveldb://{folder}", read_only=read_only) as storage:
+        owner.say(str(reads))
+        assert owner.hear() == "ready"
+        with storage.plan_scan("t", where=col("n") == 3, splits=2) as plan:
+            rows = sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split))
+        assert rows == 100
+        assert owner.process.wait(LONGEST) == -signal.SIGKILL

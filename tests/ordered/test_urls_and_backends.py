@@ -15,6 +15,8 @@ from structable.spi import BackendNotFoundError, StorageUrl, connect, installed_
         "postgresql://me:hidden/o?ne@host/db",
         "postgresql://me:hidden@host/db?password=hidden",
         b"postgresql://me:hidden@host/db",
+        "postgresql://me:12?3hidden@host/db",
+        "nosuch://me@host/db?pass%77ord=hidden",
         "me:hidden@host",
     ],
 )

@@ -14,11 +14,12 @@ import pytest
 from tests.servers.availability import NoServerError, unavailable
 
 from .server import MINIMUM, Server, find_binaries
-from .shared import Schema, fresh_schema, shared_server
+from .shared import Place, Schema, fresh_schema, shared_server
 
 __all__ = [
     "StartServer",
     "postgresql_conninfo",
+    "postgresql_place",
     "postgresql_schema",
     "postgresql_server",
     "postgresql_url",
@@ -34,25 +35,33 @@ class StartServer(Protocol):
 
 
 @pytest.fixture(scope="session")
-def postgresql_conninfo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give libpq's URL of the database that the tests of one process share.
+def postgresql_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Give the server that the tests of one process share.
 
     Not those of several: an index that is built without locks waits for all old snapshots of its database, those of
     other tests too.
     """
     with ExitStack() as stack:
         try:
-            conninfo = stack.enter_context(shared_server(tmp_path_factory.getbasetemp()))
+            place = stack.enter_context(shared_server(tmp_path_factory.getbasetemp()))
         except NoServerError as error:
             unavailable(str(error))
-        yield conninfo
+        yield place
+
+
+@pytest.fixture(scope="session")
+def postgresql_conninfo(postgresql_place: Place) -> str:
+    """Return libpq's URL of the database that the tests of one process share."""
+    return postgresql_place.conninfo
 
 
 @pytest.fixture
-def postgresql_schema(postgresql_conninfo: str) -> Iterator[Schema]:
+def postgresql_schema(postgresql_place: Place) -> Iterator[Schema]:
     """Give a schema that does not exist yet, dropped afterwards."""
-    with fresh_schema(postgresql_conninfo) as schema:
-        yield schema
+    postgresql_place.require_alive()
+    with ExitStack() as stack:
+        yield stack.enter_context(fresh_schema(postgresql_place.conninfo))
+        postgresql_place.require_alive()  # before the schema is dropped
 
 
 @pytest.fixture

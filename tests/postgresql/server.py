@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -179,9 +180,28 @@ class Server(HeldServer):
         if self.pid is not None:
             self._call("pg_ctl", "stop", "--wait", f"--timeout={_TIMEOUT}", f"--mode={mode}", f"--pgdata={self._data}")
 
+    def trouble(self) -> str | None:
+        """Return why nothing can be expected of the server any more; None if it seems well."""
+        return "its process has ended" if self.pid is None else None
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        return "\n".join(self.log().splitlines()[-40:])
+
+    def revive(self) -> None:
+        """Start the server again, with a new log."""
+        (self.folder / "log").rename(self.folder / f"log-{time.time_ns()}")
+        self.start()
+
     def restart(self) -> None:
         """Stop the server, which ends all connections, and start it again."""
         self.stop()
+        self.start()
+
+    def become_standby(self) -> None:
+        """Restart the server as a standby that waits for a primary's log, and serves reads meanwhile."""
+        self.stop()
+        (self._data / "standby.signal").touch()
         self.start()
 
     def kill(self) -> None:

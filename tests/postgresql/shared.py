@@ -15,10 +15,11 @@ from psycopg import sql
 
 from tests.servers.availability import NoServerError, containers_run
 from tests.servers.held import joined_or_created
+from tests.servers.revival import require_alive, require_reachable
 
 from .server import MINIMUM, Server, find_binaries
 
-__all__ = ["URL_VARIABLE", "NoServerError", "Schema", "fresh_schema", "shared_server"]
+__all__ = ["URL_VARIABLE", "NoServerError", "Place", "Schema", "fresh_schema", "shared_server"]
 
 URL_VARIABLE = "STRUCTABLE_TEST_POSTGRESQL_URL"
 """Names a database to test on, `postgresql://user:password@host:port/database`. The role may make schemas in it."""
@@ -52,9 +53,39 @@ class Schema:
         return f"{self.conninfo}{'&' if urlsplit(self.conninfo).query else '?'}schema={self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tests of a process have their PostgreSQL.
+
+    Parameters
+    ----------
+    conninfo : str
+        The database, as libpq's URL.
+    server : Server, optional
+        Where it is one from local binaries.
+    """
+
+    conninfo: str = field(repr=False)
+    server: Server | None = None
+
+    def require_alive(self) -> None:
+        """Return if the server is there; else fail, at once where it is known to be gone. Our own is started first.
+
+        Raises
+        ------
+        ServerDiedError
+            If it had died.
+        """
+        parts = urlsplit(self.conninfo)
+        if self.server is not None:
+            require_alive(self.server, "the PostgreSQL of this test run")
+        elif parts.hostname:
+            require_reachable(parts.hostname, parts.port or 5432, f"the PostgreSQL of {URL_VARIABLE}")
+
+
 @contextmanager
-def shared_server(folder: Path) -> Iterator[str]:
-    """Give libpq's URL of a database; a server that was started for it is stopped by the last that leaves.
+def shared_server(folder: Path) -> Iterator[Place]:
+    """Give a place for tests; a server that was started for it is stopped by the last that leaves.
 
     Parameters
     ----------
@@ -68,13 +99,13 @@ def shared_server(folder: Path) -> Iterator[str]:
     """
     given = os.environ.get(URL_VARIABLE)
     if given:
-        yield given
+        yield Place(given)
     elif containers_run():
         with _container() as conninfo:
-            yield conninfo
+            yield Place(conninfo)
     elif find_binaries() is not None:
         with joined_or_created(folder, "postgresql", Server, Server.create) as server:
-            yield server.conninfo
+            yield Place(server.conninfo, server)
     else:
         raise NoServerError(
             f"no PostgreSQL server: set {URL_VARIABLE}=postgresql://user:password@host:port/database, or install "

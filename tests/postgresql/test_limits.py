@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from structable.backends.postgresql import session
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -19,6 +20,7 @@ from structable.spi import (
     TableSpecification,
     UnsupportedOperationError,
     Value,
+    col,
     connect,
 )
 from structable.spi.values import MAX_ROW_SIZE
@@ -101,6 +103,31 @@ def test_more_values_than_a_statement_takes(storage: Storage) -> None:
         with pytest.raises(UnsupportedOperationError, match="65,535"):
             table.count(ranges)
     assert storage.table("t").count(ranges[:1_000]) == 1
+
+
+def test_more_bytes_than_a_statement_takes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is refused before anything is sent, and the transaction goes on."""
+    monkeypatch.setattr(session, "_MOST_BYTES", 20_000)
+    large = bytes(30_000)
+    with storage.transaction() as tx:
+        table = tx.table("t")
+        table.upsert({"k": 1, "p": b"small"})
+        for use in (
+            lambda: table.multi_read([(key,) for key in range(5_000)]),
+            lambda: table.count(where=col("p") == large),
+            lambda: table.count(where=col("k").isin(range(5_000))),
+            lambda: list(table.scan(where=col("p").isin([large]))),
+            lambda: table.explain(where=col("p") == large),
+            lambda: table.delete_all(Range.all(), where=col("p") == large),
+            lambda: table.update_all(Range.all(), {"p": large}),
+        ):
+            with pytest.raises(UnsupportedOperationError, match="20,000 bytes at most"):
+                use()
+    with pytest.raises(UnsupportedOperationError, match="20,000 bytes at most"):
+        storage.plan_scan("t", where=col("p") == large)
+    assert storage.table("t").read((1,)) == {"k": 1, "n": None, "p": b"small", "s": None}
+    with storage.plan_scan("t", where=col("p") == b"small") as plan:
+        assert sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split)) == 1
 
 
 def memory(process: int | str) -> int:

@@ -17,11 +17,13 @@ from tests.postgresql.server import ROLE, Server, ServerFailedError
 from tests.postgresql.shared import (
     URL_VARIABLE,
     LeakedTransactionError,
+    Place,
     Schema,
     fresh_schema,
     shared_server,
 )
 from tests.servers.availability import NoServerError, unavailable
+from tests.servers.revival import ServerDiedError
 
 ROOT = Path(__file__).parent.parent.parent
 SHARED = "tests.postgresql.shared"
@@ -51,15 +53,16 @@ class TestSharing:
         monkeypatch.setattr(f"{SHARED}.containers_run", lambda: False)
 
     def test_all_that_name_one_folder_share_a_server_until_the_last_leaves(self, tmp_path: Path) -> None:
-        with shared_server(tmp_path) as conninfo:
+        with shared_server(tmp_path) as place:
+            conninfo = place.conninfo
             pid = int(str(fetch(conninfo, "SELECT pg_backend_pid()")))
             with shared_server(tmp_path) as same:
-                assert same == conninfo
+                assert same.conninfo == conninfo
             assert int(str(fetch(conninfo, "SELECT pg_backend_pid()"))) != pid
         with pytest.raises(psycopg.OperationalError, match="refused"):
             fetch(conninfo, "SELECT 1")
         with shared_server(tmp_path) as another:
-            assert fetch(another, "SELECT 1") == 1
+            assert fetch(another.conninfo, "SELECT 1") == 1
 
     def test_killed_test_run_leaves_no_server(self, tmp_path: Path) -> None:
         program = f"""
@@ -78,14 +81,32 @@ signal.pause()
         wait_for_end(int(pid))
         run.communicate()
         # The folder goes after the server; who joins it meanwhile starts another.
-        with shared_server(tmp_path) as conninfo:
-            assert fetch(conninfo, "SELECT 1") == 1
+        with shared_server(tmp_path) as place:
+            assert fetch(place.conninfo, "SELECT 1") == 1
         assert folder not in (tmp_path / "postgresql.place").read_text()
+
+    def test_dead_server_is_named_once_and_started_again(self, tmp_path: Path) -> None:
+        with shared_server(tmp_path) as place, shared_server(tmp_path) as same:
+            place.require_alive()
+            assert place.server is not None
+            place.server.kill()
+            with pytest.raises(ServerDiedError, match=r"(?s)its process has ended.*runs again.*ready to accept"):
+                same.require_alive()
+            place.require_alive()
+            assert fetch(place.conninfo, "SELECT 1") == 1
+            place.server.kill()
+            version = place.server.folder / "data" / "PG_VERSION"
+            version.rename(version.with_name("hidden"))
+            with pytest.raises(ServerDiedError, match="does not start again"):
+                place.require_alive()
+            with pytest.raises(ServerDiedError, match="died before"):
+                same.require_alive()
+            version.with_name("hidden").rename(version)
 
     def test_given_url_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(URL_VARIABLE, "postgresql://me@example/test")
-        with shared_server(tmp_path) as conninfo:
-            assert conninfo == "postgresql://me@example/test"
+        with shared_server(tmp_path) as place:
+            assert place == Place("postgresql://me@example/test")
 
     def test_no_server_at_all_says_what_to_install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{SHARED}.find_binaries", lambda: None)

@@ -1,10 +1,11 @@
-"""Splits of a plan: literals that the server renders, the way without ADBC, and snapshots that are gone."""
+"""Splits of a plan: literals that the server renders, both ways of reading, and snapshots that are gone."""
 
 import datetime as dt
 import math
 import pickle
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -14,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from structable.backends.postgresql import split_reading
 from structable.backends.postgresql.split_state import SplitState
 from structable.spi import (
     Field,
     Filter,
     Range,
+    ScanPlan,
     ScanSplit,
     Storage,
     StorageUnavailableError,
@@ -32,6 +33,7 @@ from structable.spi import (
 from structable.spi.arrow import arrow_schema
 from structable.spi.conformance.samples import Record
 from tests.postgresql.shared import Schema
+from tests.waiting import until
 
 SPEC = TableSpecification(
     "values",
@@ -125,13 +127,11 @@ def store_out_of_line(storage: Storage) -> None:
     storage.table("values").delete(key)
 
 
-@pytest.fixture(params=["columns", "adbc", "cursor"])
-def way(request: pytest.FixtureRequest, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=["columns", "rows"])
+def way(request: pytest.FixtureRequest, storage: Storage) -> str:
     """Read splits of pages in one of the ways; those of an index never come in columns."""
     if request.param != "columns":
         store_out_of_line(storage)
-    if request.param == "cursor":
-        monkeypatch.setattr(split_reading, "has_adbc", lambda: False)
     return str(request.param)
 
 
@@ -178,7 +178,7 @@ def test_special_numbers_in_filters(storage: Storage, way: str) -> None:
             assert shown(read(storage, where=where)) == shown(storage.table("values").scan(where=where))
 
 
-def test_batches_are_the_same_whichever_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_the_same_whichever_way(storage: Storage) -> None:
     row: Record = {
         "k1": "a", "k2": b"\0\xff", "flag": True, "tiny": -128, "short": 1, "int": 2, "long": 3, "real": 0.1,
         "double": -0.0, "decimal": Decimal("-1.5"), "date": dt.date(1, 1, 1),
@@ -196,9 +196,6 @@ def test_batches_are_the_same_whichever_way(storage: Storage, monkeypatch: pytes
 
     by_columns = read_batch()
     store_out_of_line(storage)
-    by_adbc = read_batch()
-    monkeypatch.setattr(split_reading, "has_adbc", lambda: False)
-    assert by_columns.equals(by_adbc)
     assert by_columns.equals(read_batch())
 
 
@@ -206,6 +203,19 @@ def test_batches_are_the_same_whichever_way(storage: Storage, monkeypatch: pytes
 @given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: (row["k1"], row["k2"])), data=st.data())
 def test_any_values_come_in_columns(storage: Storage, rows: list[dict[str, Any]], data: st.DataObject) -> None:
     """Nulls are skipped by the server, and separators between texts may be in a text."""
+    table = storage.table("values")
+    table.delete_all(Range.all())
+    table.upsert_many(rows)
+    columns = data.draw(st.none() | st.lists(st.sampled_from(list(VALUES)), min_size=1, unique=True))
+    wanted = [{name: row[name] for name in columns or VALUES} for row in table.scan()]
+    assert shown(read(storage, columns=columns)) == shown(wanted)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: (row["k1"], row["k2"])), data=st.data())
+def test_any_values_come_in_rows(storage: Storage, rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Where values begin depends on the lengths, and the nulls, of all before them."""
+    store_out_of_line(storage)
     table = storage.table("values")
     table.delete_all(Range.all())
     table.upsert_many(rows)
@@ -292,8 +302,7 @@ def test_batches_are_bounded_where_pages_hold_more_than_their_bytes(
             assert max(batch.nbytes for batch in storage.read_split(plan.splits[0])) < 48 << 20
 
 
-def test_batches_of_long_rows_are_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_reading, "has_adbc", lambda: False)
+def test_batches_of_long_rows_are_bounded(storage: Storage) -> None:
     digits = random.Random(1)
     storage.table("values").upsert_many(
         {"k1": f"{number}", "k2": b"", "ctid": digits.randbytes(100_000).hex()} for number in range(200)
@@ -384,9 +393,32 @@ def test_lost_plan_is_closed_and_lost_readers_are_replaced(
             assert terminate(postgresql_schema, "query = 'rollback'")  # the reader's, which is kept for the next split
             assert len(list(named.read_split(plan.splits[0]))) == 1
             assert terminate(postgresql_schema, "state = 'idle in transaction'")
-            with pytest.raises(TransactionClosedError):
+            with pytest.raises(TransactionClosedError, match="due to administrator command; plan the scan again"):
                 list(named.read_split(plan.splits[0]))
+            with pytest.raises(TransactionClosedError, match="the connection that held it ended"):
+                list(read_split(postgresql_schema.url, plan.splits[0]))
         assert len(read(named)) == 10
+
+
+def test_limits_of_a_role_do_not_end_plans(storage: Storage, postgresql_schema: Schema, way: str) -> None:
+    """What ends a transaction that idles spares plans and their readers, and is named where it ends a transaction."""
+    fill(storage, 60_000)
+    name = postgresql_schema.name
+    # As `ALTER ROLE ... SET` would, for the connections of this test alone.
+    limited = f"{postgresql_schema.url}&options=-c%20idle_in_transaction_session_timeout%3D100"
+    with connect(limited, application_name=name) as storage, storage.plan_scan("values") as plan:
+        batches = storage.read_split(plan.splits[0])
+        count = next(batches).num_rows
+        transaction = storage.transaction()
+        assert transaction.table("values").count() == 60_000
+        with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
+            open_now = "select count(*) from pg_stat_activity where application_name = %s and xact_start is not null"
+            until(lambda: connection.execute(open_now, [name]).fetchone() == (2,))
+        with pytest.raises(StorageUnavailableError, match="idle-in-transaction timeout"):
+            transaction.table("values").count()
+        transaction.rollback()
+        assert count + sum(batch.num_rows for batch in batches) == 60_000
+        assert sum(batch.num_rows for batch in storage.read_split(plan.splits[0])) == 60_000
 
 
 def test_reader_lost_between_batches(storage: Storage, postgresql_schema: Schema, way: str) -> None:
@@ -400,6 +432,30 @@ def test_reader_lost_between_batches(storage: Storage, postgresql_schema: Schema
         with pytest.raises(StorageUnavailableError):
             list(batches)
         assert sum(batch.num_rows for batch in reader.read_split(plan.splits[0])) == 60_000
+
+
+def test_closed_plans_hold_nothing(storage: Storage, postgresql_schema: Schema) -> None:
+    """A plan that was closed, by whichever thread, or forgotten has ended its transaction when that returns."""
+    fill(storage, 10)
+    with (
+        connect(postgresql_schema.url, application_name=postgresql_schema.name) as named,
+        psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection,
+    ):
+
+        def snapshots() -> int:
+            query = "select count(*) from pg_stat_activity where application_name = %s and xact_start is not null"
+            row = connection.execute(query, [postgresql_schema.name]).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        plans = [named.plan_scan("values") for _ in range(6)]
+        assert snapshots() == 6
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(ScanPlan.close, plans[:3]))
+        assert snapshots() == 3
+        del plans
+        assert snapshots() == 0
+        named.admin.drop("values")  # which an open plan would keep waiting
 
 
 def test_plan_keeps_its_table(storage: Storage, way: str) -> None:
@@ -432,7 +488,6 @@ def test_split_read_by_the_url_takes_one_connection(storage: Storage, postgresql
     fill(storage)
     named = {"application_name": f"{postgresql_schema.name[:40]} reader"}
     with storage.plan_scan("values") as plan:
-        # The first reader of a process also asks the server for its types, over a connection that it closes again.
         assert sum(batch.num_rows for batch in read_split(postgresql_schema.url, plan.splits[0], **named)) == 20_000
         with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
             own = "from pg_stat_activity where application_name = %s"

@@ -19,10 +19,10 @@ from structable.spi import (
     FieldSizeLimitError,
     FieldType,
     InvalidFieldError,
-    SchemaIncompatibleError,
     StagedWrite,
     Storage,
     StorageUnavailableError,
+    TableNotFoundError,
     TableSpecification,
     TransactionClosedError,
     WriteJob,
@@ -186,9 +186,37 @@ def test_table_made_anew_is_another(storage: Storage) -> None:
     staged = stage(storage, job, [{"id": 1}])
     storage.admin.drop("items")
     storage.admin.create(ITEMS)
-    with pytest.raises(SchemaIncompatibleError):
+    with pytest.raises(TableNotFoundError) as refusal:
         storage.commit_write(job, [staged])
+    assert "dropped since" in refusal.value.__notes__[0]
     assert storage.table("items").count() == 0
+
+
+def test_records_of_an_earlier_version(storage: Storage, postgresql_url: str, postgresql_schema: Schema) -> None:
+    """Records without the id of a table are those of the table that has the name; of one that is gone, of none."""
+    for name in ("other", "gone"):
+        storage.admin.create(TableSpecification(name, ITEMS.fields, ["id"]))
+    for job_id, table in (("done", "items"), ("open", "items"), ("aborted", "other"), ("gone", "gone")):
+        job = storage.begin_write(table, mode="upsert", job_id=job_id)
+        if job_id == "aborted":
+            storage.abort_write(job)
+        elif job_id != "open":
+            storage.commit_write(job, [])
+    opened = begin(storage, job_id="open")
+    storage.admin.drop("gone")
+    with psycopg.connect(postgresql_schema.conninfo) as connection:
+        connection.execute(f"alter table {postgresql_schema.name}._structable_jobs drop column table_id".encode())
+    storage.commit_write(opened, [stage(storage, opened, [{"id": 1}])])
+    storage.admin.create(TableSpecification("gone", ITEMS.fields, ["id"]))
+    with connect(postgresql_url) as second:
+        assert begin(second, job_id="done").committed
+        assert begin(second, job_id="open").committed
+        with pytest.raises(ValueError, match="aborted"):
+            begin(second, job_id="aborted")
+        assert not second.begin_write("gone", mode="upsert", job_id="gone").committed
+        second.admin.drop("items")
+        second.admin.create(ITEMS)
+        assert not begin(second, job_id="done").committed
 
 
 def test_dropped_staging_is_never_an_empty_job(storage: Storage, postgresql_schema: Schema) -> None:
@@ -243,9 +271,9 @@ def test_commit_whose_answer_was_lost(postgresql_schema: Schema, cut: Cut) -> No
                 storage.commit_write(job, [staged])
             assert storage.table("items").count() == 0
         else:
-            storage.commit_write(job, [staged])
+            assert storage.commit_write(job, [staged])
         trap.wait()
-        storage.commit_write(job, [staged])
+        assert storage.commit_write(job, [staged]).applied is (cut is Cut.BEFORE)
         assert [row["n"] for row in storage.table("items").scan()] == [1]
         storage.table("items").delete((1,))
         storage.commit_write(job, [staged])

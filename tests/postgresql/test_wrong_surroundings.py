@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import os
 import socket
 import threading
 import time
@@ -25,6 +26,7 @@ from structable.spi import (
     StorageUnavailableError,
     TableNotFoundError,
     TableSpecification,
+    UnsupportedOperationError,
     Value,
     col,
     connect,
@@ -126,11 +128,78 @@ def test_catalog_row_deleted_by_hand(storage: Storage, postgresql_schema: Schema
                 make(TABLE)
 
 
-def test_catalog_row_spoiled_by_hand(storage: Storage, postgresql_schema: Schema) -> None:
-    """A specification that cannot be read names the catalog."""
-    by_hand(postgresql_schema, "update _structable_tables set specification = '{}'")
-    with connect(postgresql_schema.url) as other, pytest.raises(DataCorruptionError, match="_structable_tables"):
-        other.table("t").count()
+@pytest.mark.parametrize(
+    "change",
+    [
+        "specification = '{}'",
+        "specification = 'no JSON'",
+        "specification = repeat('[', 100000)",
+        "specification = repeat('{\"name\":', 100000) || repeat('}', 100000)",
+        "specification = replace(specification, '\"int\"', repeat('[', 900) || repeat(']', 900))",
+        "specification = replace(specification, '\"k\"', '5')",
+        "building = '5'",
+        "building = repeat('[', 100000)",
+    ],
+)
+def test_catalog_row_spoiled_by_hand(storage: Storage, postgresql_schema: Schema, change: str) -> None:
+    """A specification that cannot be read names the catalog, briefly, wherever it is met."""
+    by_hand(postgresql_schema, f"update _structable_tables set {change}")
+    with connect(postgresql_schema.url) as other:
+        for use in (
+            lambda: other.table("t").count(),
+            lambda: other.admin.get_specification("t"),
+            lambda: other.admin.create_or_update(WIDER),
+            lambda: other.plan_scan("t"),
+            lambda: other.begin_write("t", mode="upsert", job_id="j"),
+        ):
+            with pytest.raises(DataCorruptionError, match="_structable_tables") as refusal:
+                use()
+            assert len(str(refusal.value)) < 5_000
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["columns", "rows"])
+@pytest.mark.parametrize(
+    ("column", "value", "in_rows"),
+    [
+        ("at", "infinity", True),
+        ("at", "-infinity", True),
+        ("at", "10000-01-01 00:00:00+00", True),
+        ("ntz", "infinity", True),
+        ("ntz", "0001-12-31 23:59:59 BC", True),
+        ("day", "infinity", True),
+        ("day", "10000-01-01", True),
+        ("decimal", "NaN", False),
+        ("byte", "128", False),
+    ],
+)
+def test_value_written_by_hand(
+    postgresql_url: str, postgresql_schema: Schema, column: str, value: str, in_rows: bool, large: bool
+) -> None:
+    """A value that the contract does not have is `DataCorruptionError`, and never another value."""
+    spec = TableSpecification(
+        "values",
+        [Field.int("k"), Field.timestamp("at"), Field.timestamp_ntz("ntz"), Field.date("day"),
+         Field.decimal("decimal", 9, 2), Field.byte("byte"), Field.bytes("b")],
+        ["k"],
+    )  # fmt: skip
+    with connect(postgresql_url) as storage:
+        storage.admin.create(spec)
+        storage.table("values").upsert({"k": 0, "b": os.urandom(9_000) if large else b""})
+        by_hand(postgresql_schema, f"insert into \"values\" (k, {column}) values (1, '{value}')")
+        with (
+            storage.plan_scan("values") as plan,
+            pytest.raises(DataCorruptionError, match="not written by structable"),
+        ):
+            list(storage.read_split(plan.splits[0]))
+        reads: list[Callable[[], object]] = [
+            lambda: storage.table("values").read((1,)),
+            lambda: storage.table("values").multi_read([(1,)]),
+            lambda: list(storage.table("values").scan()),
+            lambda: storage.run(lambda tx: tx.table("values").read((1,))),
+        ]
+        for read in reads if in_rows else []:
+            with pytest.raises(DataCorruptionError, match="not written by structable"):
+                read()
 
 
 def test_number_of_another_server(storage: Storage, postgresql_schema: Schema) -> None:
@@ -163,6 +232,44 @@ def refusal(url: str) -> str:
         error = error.__cause__ or error.__context__
     assert "sEcReT" not in "".join(said)
     return said[0]
+
+
+def test_standby_reads_and_refuses_to_write(postgresql_server: Server) -> None:
+    """What a standby cannot do is one clear error, and works when it has become the primary."""
+    server = postgresql_server
+    url = server.url("structable")
+    with connect(url) as storage:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert({"k": 1, "n": 1, "s": "a"})
+        server.become_standby()
+        storage.close()
+    with connect(url) as storage, connect(url, read_only=True) as reading:
+        for one in (storage, reading):
+            assert one.table("t").read((1,)) is not None
+            assert len(list(one.table("t").scan_index("s", "a"))) == 1
+            assert one.run(lambda tx: tx.table("t").count(), read_only=True) == 1
+            assert one.admin.list() == ["t"]
+            with one.plan_scan("t") as plan:
+                assert sum(batch.num_rows for split in plan.splits for batch in one.read_split(split)) == 1
+        transaction = storage.transaction()
+        writes: list[Callable[[], object]] = [
+            lambda: transaction.table("t").upsert({"k": 2}),
+            lambda: storage.admin.create(TableSpecification("u", TABLE.fields, ["k"])),
+            lambda: storage.admin.create_or_update(WIDER),
+            lambda: storage.admin.drop("t"),
+            lambda: storage.begin_write("t", mode="upsert", job_id="j"),
+            lambda: connect(server.url("another")),
+        ]
+        for write in writes:
+            with pytest.raises(StorageUnavailableError, match="takes no writes now"):
+                write()
+        transaction.rollback()
+        with pytest.raises(UnsupportedOperationError):
+            storage.transaction(Isolation.SERIALIZABLE, read_only=True).table("t").count()
+        with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:
+            connection.execute("select pg_promote()")
+        storage.table("t").upsert({"k": 2})
+        assert reading.table("t").count() == 2
 
 
 def test_server_that_refuses(postgresql_server: Server) -> None:

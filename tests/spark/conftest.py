@@ -3,6 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,7 +65,7 @@ def give_up_snapshots(session: SparkSession) -> None:
     deadline = time.monotonic() + 20
     while keeper.plans() and time.monotonic() < deadline:
         for held in list(keeper._plans.values()):
-            held.lease = 0.0
+            held.options = replace(held.options, lease=0.0)
         keeper._expire()
         time.sleep(0.01)  # a reader that has finished may not have said so
     assert keeper.plans() == 0

@@ -1,20 +1,23 @@
 import contextlib
 import gc
+import os
 import pickle
 import secrets
 import socket
+import struct
 import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from structable.spark_bridge import channel as channel_module
 from structable.spark_bridge import keeper as keeper_module
-from structable.spark_bridge.channel import Door, open_channel
+from structable.spark_bridge.held_plans import Reader
 from structable.spark_bridge.keeper import Keeper
 from structable.spark_bridge.keeper_client import KeeperClient
 from structable.spark_bridge.options import ReadOptions, StoreAddress, WriteOptions
@@ -23,21 +26,34 @@ from structable.spi import (
     StorageUnavailableError,
     TableNotFoundError,
     TransactionClosedError,
+    UnsupportedOperationError,
     WriteMode,
     col,
     connect,
 )
 from structable.spi.arrow import arrow_schema
 from tests.spark.samples import RUNS, runs
+from tests.waiting import until
 
 COLUMNS = RUNS.field_names
 
 
 class Application:
-    """An application that the keeper belongs to."""
+    """An application that the keeper belongs to, with executions 1 to 9 and stages 1 to 9 running."""
 
     def __init__(self) -> None:
         self.running = True
+        self.executions = set(range(1, 10))
+        self.stages = set(range(1, 10))
+
+    def runs(self, execution: int) -> bool:
+        return execution in self.executions
+
+    def runs_stage(self, stage: int) -> bool:
+        return stage in self.stages
+
+    def runs_any_job(self) -> bool:
+        return bool(self.stages)
 
 
 @pytest.fixture
@@ -46,8 +62,9 @@ def application() -> Application:
 
 
 @pytest.fixture
-def keeper(application: Application) -> Iterator[Keeper]:
-    keeper = Keeper(parallelism=lambda: 3, running=lambda: application.running)
+def keeper(application: Application, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+    monkeypatch.setattr(keeper_module, "_WATCH_SECONDS", 0.02)
+    keeper = Keeper(lambda: 3, lambda: application.running, application)
     yield keeper
     keeper.close()
 
@@ -56,23 +73,18 @@ def keeper(application: Application) -> Iterator[Keeper]:
 def store() -> Iterator[StoreAddress]:
     """Give a store of this process, which is the keeper's too."""
     address = StoreAddress(f"memory://{uuid.uuid4().hex}")
-    with address.connect() as storage:
+    with connect(address.url) as storage:
         storage.admin.create(RUNS)
         storage.table("runs").upsert_many(runs(20))
         yield address
 
 
-def options(store: StoreAddress, *, splits: int | None = None, lease: float = 60.0) -> ReadOptions:
-    return ReadOptions(store, "runs", None, splits, lease)
+def options(store: StoreAddress, *, splits: int | None = None, lease: float = 60.0, grace: float = 30.0) -> ReadOptions:
+    return ReadOptions(store, "runs", None, splits, lease, grace)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+def reader(split: int = 0, execution: int | None = 1, stage: int = 1) -> Reader:
+    return Reader(split, execution, stage)
 
 
 def test_it_describes_tables(keeper: Keeper, store: StoreAddress) -> None:
@@ -108,39 +120,139 @@ def test_the_default_number_of_splits_is_the_parallelism(
 
 
 def test_a_snapshot_is_held_while_it_is_read_and_given_up_a_lease_later(keeper: Keeper, store: StoreAddress) -> None:
-    planned = keeper.client.plan(options(store, lease=0.2), COLUMNS, None)
-    with keeper.client.holding(planned.plan_id, "runs", 0.2), keeper.client.holding(planned.plan_id, "runs", 0.2):
-        time.sleep(1.5)
+    asked = options(store, lease=0.2)
+    planned = keeper.client.plan(asked, COLUMNS, None)
+    with (
+        keeper.client.holding(planned.plan_id, asked, reader()),
+        keeper.client.holding(planned.plan_id, asked, reader()),
+    ):
+        time.sleep(0.6)
         assert keeper.plans() == 1
-    assert eventually(lambda: keeper.plans() == 0)
+    until(lambda: keeper.plans() == 0)
 
 
 def test_an_expired_snapshot_is_a_clear_error(keeper: Keeper, store: StoreAddress) -> None:
-    planned = keeper.client.plan(options(store, lease=0.05), COLUMNS, None)
+    asked = options(store, lease=0.05)
+    planned = keeper.client.plan(asked, COLUMNS, None)
     time.sleep(0.1)
     with (
         pytest.raises(TransactionClosedError, match=r"table 'runs': the snapshot .* for 0.05 seconds"),
-        keeper.client.holding(planned.plan_id, "runs", 0.05),
+        keeper.client.holding(planned.plan_id, asked, reader()),
     ):
         pass
 
 
 def test_a_reader_that_dies_holds_nothing(keeper: Keeper, store: StoreAddress) -> None:
     planned = keeper.client.plan(options(store, lease=0.1), COLUMNS, None)
-    channel = open_channel(keeper.client.readers, keeper.client.secret)
-    channel.send_bytes(planned.plan_id.encode())
+    channel = channel_module.open_channel(keeper.client.readers, keeper.client.secret)
+    channel.send_bytes(f"{planned.plan_id} 0 1 1".encode())
     assert channel.recv_bytes() == b"held"
     channel.close()
-    assert eventually(lambda: keeper.plans() == 0)
+    until(lambda: keeper.plans() == 0)
+
+
+def read(keeper: Keeper, plan_id: str, asked: ReadOptions, *readers: Reader) -> None:
+    for each in readers:
+        with keeper.client.holding(plan_id, asked, each):
+            pass
+    until(lambda: keeper._plans[plan_id].readers == 0)
+
+
+def kept(keeper: Keeper, *, seconds: float = 0.5) -> bool:
+    """Tell whether all snapshots outlast some of the keeper's rounds."""
+    before = keeper.plans()
+    time.sleep(seconds)
+    return keeper.plans() == before
+
+
+def test_a_snapshot_ends_soon_after_its_query(keeper: Keeper, store: StoreAddress, application: Application) -> None:
+    asked = options(store, grace=0.2)
+    planned = keeper.client.plan(asked, COLUMNS, None, 1)
+    read(keeper, planned.plan_id, asked, reader(0))
+    assert kept(keeper)
+    application.executions.clear()
+    until(lambda: keeper.plans() == 0)
+
+
+def test_a_snapshot_of_a_query_that_never_read_it_ends_too(
+    keeper: Keeper, store: StoreAddress, application: Application
+) -> None:
+    keeper.client.plan(options(store, grace=0.2), COLUMNS, None, 1)
+    assert kept(keeper)
+    application.executions.clear()
+    assert kept(keeper)  # a job that waits for its turn may be about to read it
+    application.stages.clear()
+    until(lambda: keeper.plans() == 0)
+
+
+def test_the_end_of_a_query_never_lengthens_a_lease(
+    keeper: Keeper, store: StoreAddress, application: Application
+) -> None:
+    keeper.client.plan(options(store, lease=0.2, grace=60), COLUMNS, None, 1)
+    application.executions.clear()
+    until(lambda: keeper.plans() == 0)
+
+
+def test_reading_renews_what_is_left_after_a_query(
+    keeper: Keeper, store: StoreAddress, application: Application
+) -> None:
+    asked = options(store, grace=0.6)
+    planned = keeper.client.plan(asked, COLUMNS, None, 1)
+    application.executions.remove(1)
+    for _ in range(4):
+        time.sleep(0.3)
+        read(keeper, planned.plan_id, asked, reader(0, execution=2))
+    application.executions.clear()
+    until(lambda: keeper.plans() == 0)
+
+
+def test_every_execution_that_reads_a_snapshot_keeps_it(
+    keeper: Keeper, store: StoreAddress, application: Application
+) -> None:
+    asked = options(store, grace=0.2)
+    planned = keeper.client.plan(asked, COLUMNS, None, 1)
+    read(keeper, planned.plan_id, asked, reader(0, execution=1), reader(0, execution=2))
+    application.executions.remove(1)
+    assert kept(keeper)
+    application.executions.remove(2)
+    until(lambda: keeper.plans() == 0)
+
+
+def test_a_snapshot_that_is_read_after_its_query_lasts_until_all_was_read(
+    keeper: Keeper, store: StoreAddress, application: Application
+) -> None:
+    # As toLocalIterator does, whose execution ends before its first task begins.
+    asked = options(store, splits=2, grace=0.2)
+    planned = keeper.client.plan(asked, COLUMNS, None, 1)
+    assert len(planned.splits) == 2
+    application.executions.clear()
+    application.stages.clear()
+    read(keeper, planned.plan_id, asked, reader(0))
+    assert kept(keeper)
+    read(keeper, planned.plan_id, asked, reader(1))
+    until(lambda: keeper.plans() == 0)
+
+
+def test_a_snapshot_of_an_rdd_lasts_until_all_was_read_and_its_jobs_have_ended(
+    keeper: Keeper, store: StoreAddress, application: Application
+) -> None:
+    asked = options(store, splits=2, grace=0.2)
+    planned = keeper.client.plan(asked, COLUMNS, None)
+    assert kept(keeper)
+    read(keeper, planned.plan_id, asked, reader(0, execution=None), reader(1, execution=None, stage=2))
+    application.stages.remove(1)
+    assert kept(keeper)
+    application.stages.remove(2)
+    until(lambda: keeper.plans() == 0)
 
 
 def test_of_many_snapshots_the_longest_idle_is_given_up(keeper: Keeper, store: StoreAddress) -> None:
     plans = []
     for _ in range(40):
         planned = keeper.client.plan(options(store), COLUMNS, None)
-        with keeper.client.holding(planned.plan_id, "runs", 60):
+        with keeper.client.holding(planned.plan_id, options(store), reader()):
             plans.append(planned.plan_id)
-        assert eventually(lambda: all(held.readers == 0 for held in list(keeper._plans.values())))
+        until(lambda: all(held.readers == 0 for held in list(keeper._plans.values())))
     assert keeper.plans() == keeper_module._PLANS_PER_LANE
     assert set(keeper._plans) == set(plans[-keeper.plans() :])
 
@@ -151,12 +263,25 @@ def test_a_query_may_have_more_scans_than_a_connection_has_places(keeper: Keeper
     assert max(held.lane for held in keeper._plans.values()) == 2
 
 
+def test_of_many_snapshots_those_of_ended_queries_are_given_up_first(
+    keeper: Keeper, store: StoreAddress, application: Application
+) -> None:
+    plans = []
+    for number in range(keeper_module._PLANS_PER_LANE):
+        plans.append(keeper.client.plan(options(store), COLUMNS, None, 1 + number % 2).plan_id)
+        read(keeper, plans[-1], options(store), reader(execution=1 + number % 2))
+    application.executions.remove(2)
+    until(lambda: not any(held.need()[0] for held in [keeper._plans[plan] for plan in plans[1::2]]))
+    keeper.client.plan(options(store), COLUMNS, None, 1)
+    assert set(plans) - set(keeper._plans) == {plans[1]}
+
+
 def test_a_snapshot_in_use_is_never_given_up(keeper: Keeper, store: StoreAddress) -> None:
     first = keeper.client.plan(options(store), COLUMNS, None).plan_id
-    with keeper.client.holding(first, "runs", 60):
+    with keeper.client.holding(first, options(store), reader()):
         for _ in range(keeper_module._PLANS_PER_LANE + 5):
             planned = keeper.client.plan(options(store), COLUMNS, None)
-            with keeper.client.holding(planned.plan_id, "runs", 60):
+            with keeper.client.holding(planned.plan_id, options(store), reader()):
                 pass
         assert first in keeper._plans
 
@@ -173,6 +298,61 @@ def test_a_write_job_is_committed_once(keeper: Keeper, store: StoreAddress) -> N
         assert storage.table("runs").count() == 22
 
 
+def test_a_job_that_was_committed_before_is_told_of(
+    keeper: Keeper, store: StoreAddress, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = WriteOptions(store, "runs", WriteMode.INSERT, "job")
+    assert keeper.client.commit_write(store, keeper.client.begin_write(wanted, "job"), [])
+    assert "committed before" not in caplog.text
+    again = keeper.client.begin_write(wanted, "job")
+    assert again.committed
+    assert not keeper.client.commit_write(store, again, [])
+    assert "the job 'job' (option jobId) had been committed before; nothing was written" in caplog.text
+    keeper.client.leave_write(store, keeper.client.begin_write(wanted, "job"))
+    assert "was committed and its rows are visible" not in caplog.text
+
+
+@pytest.mark.parametrize("end", ["abort_write", "leave_write"])
+def test_a_job_that_spark_takes_for_failed_though_committed_is_told_of(
+    keeper: Keeper, store: StoreAddress, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    job = keeper.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, "job"), "job")
+    with store.connect() as storage:
+        storage.commit_write(job, [])
+    getattr(keeper.client, end)(store, job)
+    assert "the job 'job' was committed and its rows are visible, although Spark reports a failure" in caplog.text
+
+
+def test_a_message_of_two_gigabytes_is_refused_before_it_is_sent(
+    keeper: Keeper, store: StoreAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert channel_module._MOST_BYTES == 2**31 - 1
+    monkeypatch.setattr(channel_module, "_MOST_BYTES", 5000)
+    many = col("started").isin(range(5000))
+    with pytest.raises(UnsupportedOperationError, match=r"a message of [0-9,]+ bytes .* at most 5,000 can be sent"):
+        keeper.client.plan(options(store), COLUMNS, many)
+    assert keeper.client.describe(store, "runs") == RUNS
+
+
+def test_an_answer_of_two_gigabytes_is_an_error(
+    keeper: Keeper, store: StoreAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "_MOST_BYTES", 5000)
+    monkeypatch.setitem(keeper._operations, "describe", lambda *asked: "x" * 6000)
+    with pytest.raises(UnsupportedOperationError, match="bytes between Spark's processes"):
+        keeper.client.describe(store, "runs")
+
+
+@pytest.mark.parametrize("cut", [2, 6, -1])
+def test_a_message_that_is_cut_short_is_not_acted_upon(keeper: Keeper, store: StoreAddress, cut: int) -> None:
+    message = pickle.dumps(("begin_write", (WriteOptions(store, "runs", WriteMode.OVERWRITE, None), "cut")))
+    whole = struct.pack("!i", len(message)) + message
+    with channel_module.open_channel(keeper.client.planners, keeper.client.secret) as opened:
+        os.write(opened.fileno(), whole[:cut])
+    assert keeper.client.describe(store, "runs") == RUNS
+    assert not keeper.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, None), "cut").committed
+
+
 def test_an_aborted_write_job_cannot_be_committed(keeper: Keeper, store: StoreAddress) -> None:
     job = keeper.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, None), "job")
     keeper.client.abort_write(store, job)
@@ -183,7 +363,7 @@ def test_an_aborted_write_job_cannot_be_committed(keeper: Keeper, store: StoreAd
 def test_it_ends_with_the_application(keeper: Keeper, store: StoreAddress, application: Application) -> None:
     keeper.client.plan(options(store), COLUMNS, None)
     application.running = False
-    assert eventually(lambda: keeper.closed)
+    until(lambda: keeper.closed)
     assert keeper.plans() == 0
     with pytest.raises(StorageUnavailableError, match=r"register\(spark\) starts it anew"):
         keeper.client.describe(store, "runs")
@@ -203,7 +383,7 @@ def test_a_silent_stranger_stops_nobody(keeper: Keeper, store: StoreAddress) -> 
 
 
 def test_nothing_is_unpickled_for_readers(keeper: Keeper, store: StoreAddress) -> None:
-    with open_channel(keeper.client.readers, keeper.client.secret) as channel:
+    with channel_module.open_channel(keeper.client.readers, keeper.client.secret) as channel:
         channel.send(("describe", (store, "runs")))
         with contextlib.suppress(EOFError, OSError):
             assert channel.recv_bytes() == b"ended"
@@ -214,7 +394,7 @@ def test_a_keeper_out_of_reach_does_not_stop_a_reader(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with replace(keeper.client, readers=("127.0.0.1", port)).holding("x", "runs", 60):
+    with replace(keeper.client, readers=("127.0.0.1", port)).holding("x", options(store), reader()):
         pass
     assert "table 'runs': the lease of a snapshot cannot be renewed" in caplog.text
 
@@ -227,12 +407,12 @@ def test_the_client_travels_and_hides_the_secret(keeper: Keeper) -> None:
 
 def test_unused_connections_are_closed(store: StoreAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper_module, "_IDLE_STORE_SECONDS", 0.2)
-    keeper = Keeper(parallelism=lambda: 1, running=lambda: True)
+    keeper = Keeper(lambda: 1, lambda: True, Application())
     try:
         keeper.client.describe(store, "runs")
         entry = keeper._stores._entries[store, 0]
         assert entry.storage is not None
-        assert eventually(lambda: entry.storage is None)
+        until(lambda: entry.storage is None)
         assert keeper.client.describe(store, "runs") == RUNS
     finally:
         keeper.close()
@@ -240,11 +420,11 @@ def test_unused_connections_are_closed(store: StoreAddress, monkeypatch: pytest.
 
 def test_a_closed_keeper_leaves_nothing_behind(store: StoreAddress) -> None:
     before = set(threading.enumerate())
-    keeper = Keeper(parallelism=lambda: 1, running=lambda: True)
+    keeper = Keeper(lambda: 1, lambda: True, Application())
     keeper.client.plan(options(store), COLUMNS, None)
     keeper.close()
     keeper.close()
-    assert eventually(lambda: not set(threading.enumerate()) - before)
+    until(lambda: not set(threading.enumerate()) - before)
     gone = weakref.ref(keeper)
     del keeper
     gc.collect()
@@ -253,10 +433,10 @@ def test_a_closed_keeper_leaves_nothing_behind(store: StoreAddress) -> None:
 
 def test_a_door_stays_open_when_a_guest_breaks_off() -> None:
     served = threading.Event()
-    door = Door("127.0.0.1", b"secret", lambda channel: served.set())
+    door = channel_module.Door("127.0.0.1", b"secret", lambda channel: served.set())
     try:
         socket.create_connection(("127.0.0.1", door.port)).close()
-        open_channel(("127.0.0.1", door.port), b"secret").close()
+        channel_module.open_channel(("127.0.0.1", door.port), b"secret").close()
         assert served.wait(10)
     finally:
         door.close()

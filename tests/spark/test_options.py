@@ -1,23 +1,31 @@
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from structable.spark_bridge.options import ReadOptions, StoreAddress, WriteOptions
-from structable.spi import WriteMode
+from structable.spi import StoreNotFoundError, WriteMode
 
 PLACE = {"url": "leveldb:///tables", "table": "runs"}
 
 
 def test_reading_takes_everything_from_its_options() -> None:
     options = ReadOptions.parse(
-        {**PLACE, "columns": "app, cost", "splits": "7", "leaseseconds": "2.5", "durability": "process"}
+        {
+            **PLACE,
+            "columns": "app, cost",
+            "splits": "7",
+            "leaseseconds": "2.5",
+            "graceseconds": "1",
+            "durability": "process",
+        }
     )
     store = StoreAddress("leveldb:///tables", (("durability", "process"),))
-    assert options == ReadOptions(store, "runs", ("app", "cost"), 7, 2.5)
+    assert options == ReadOptions(store, "runs", ("app", "cost"), 7, 2.5, 1.0)
 
 
 def test_reading_has_defaults() -> None:
-    assert ReadOptions.parse(PLACE) == ReadOptions(StoreAddress("leveldb:///tables"), "runs", None, None, 600.0)
+    assert ReadOptions.parse(PLACE) == ReadOptions(StoreAddress("leveldb:///tables"), "runs", None, None, 600.0, 15.0)
 
 
 def test_writing_takes_everything_from_its_options() -> None:
@@ -54,6 +62,7 @@ def test_the_write_mode_follows_option_and_save_mode(mode: str | None, overwrite
         ({**PLACE, "leaseseconds": "-1"}, "the option leaseSeconds is '-1'"),
         ({**PLACE, "leaseseconds": "nan"}, "the option leaseSeconds is 'nan'"),
         ({**PLACE, "leaseseconds": "soon"}, "the option leaseSeconds is 'soon'"),
+        ({**PLACE, "graceseconds": "0"}, "the option graceSeconds is '0'"),
         ({**PLACE, "mode": "upsert"}, "the option mode is not for reading"),
         ({**PLACE, "jobid": "x"}, "the option jobId is not for reading"),
     ],
@@ -80,6 +89,15 @@ def test_a_wrong_option_of_a_write_is_named(options: Mapping[str, str], overwrit
 def test_an_option_that_nobody_knows_is_refused_with_all_that_are_known() -> None:
     with pytest.raises(ValueError, match=r"no option 'colour'; it knows .*pool_timeout.*; the format itself takes url"):
         StoreAddress("memory://", (("colour", "red"),)).connect()
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    url = f"leveldb://{tmp_path}/mistyped"
+    with pytest.raises(StoreNotFoundError, match="mistyped does not exist; Spark makes no store"):
+        StoreAddress(url).connect()
+    assert not (tmp_path / "mistyped").exists()
+    StoreAddress(f"{url}?create=true").connect().close()
+    StoreAddress(url).connect().close()
 
 
 def test_an_address_shows_no_password() -> None:

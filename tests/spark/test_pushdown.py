@@ -184,9 +184,9 @@ def planned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     plan = keeper._operations["plan"]
     seen: list[tuple[str, ...]] = []
 
-    def observed(options: ReadOptions, columns: tuple[str, ...], where: Filter | None) -> object:
+    def observed(options: ReadOptions, columns: tuple[str, ...], where: Filter | None, execution: int | None) -> object:
         seen.append(columns)
-        return plan(options, columns, where)
+        return plan(options, columns, where, execution)
 
     monkeypatch.setitem(keeper._operations, "plan", observed)
     return seen

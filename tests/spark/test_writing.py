@@ -149,6 +149,17 @@ def test_a_job_whose_task_fails_for_good_leaves_nothing(tables: Tables, storage:
 
 
 @every_store
+def test_rows_that_end_early_leave_nothing(tables: Tables, storage: Storage) -> None:
+    # The task's Python process gets the first rows, and then the end of its input.
+    rows = tables.session.range(0, 50_000, 1, 2).selectExpr(
+        "'etl' AS app", "id AS started", "if(id = 49999, raise_error('no more rows'), 'OK') AS status"
+    )
+    with pytest.raises(Exception, match="no more rows"):
+        tables.write(rows, "runs")
+    assert stored(storage) == OLD_STORED
+
+
+@every_store
 def test_bad_rows_leave_nothing(tables: Tables, storage: Storage) -> None:
     bad = tables.session.createDataFrame(
         [("etl", 77, "OK"), ("et\0l", 78, "OK")], "app string, started bigint, status string"
@@ -162,11 +173,15 @@ def test_bad_rows_leave_nothing(tables: Tables, storage: Storage) -> None:
 
 
 @every_store
-def test_a_job_submitted_again_under_its_id_does_nothing(tables: Tables, storage: Storage) -> None:
+def test_a_job_submitted_again_under_its_id_does_nothing_and_says_so(
+    tables: Tables, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
     job = f"nightly-{uuid.uuid4()}"
     tables.write(tables.frame(RUNS, runs(2, first=10)), "runs", mode="insert", jobId=job)
     storage.table("runs").delete(("etl", 10))
+    assert job not in caplog.text
     tables.write(tables.frame(RUNS, runs(2, first=10)), "runs", mode="insert", jobId=job)
+    assert f"the job '{job}' (option jobId) had been committed before; nothing was written" in caplog.text
     assert sorted(stored(storage)) == [0, 1, 2, 3, 11]
 
 

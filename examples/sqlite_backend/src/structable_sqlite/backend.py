@@ -31,4 +31,6 @@ class SQLiteBackend(Backend):
         if url.user is not None or url.hosts or url.path in ("", "/") or url.path.endswith("/"):
             raise ValueError(f"{url} is not an SQLite URL, which is sqlite:///absolute/file.db")
         engine = SQLiteEngine(Database(Path(url.path), options))
-        return OrderedStorage(engine, str(url), ddl_timeout=float(options["ddl_timeout"]))
+        return OrderedStorage(
+            engine, str(url), ddl_timeout=float(options["ddl_timeout"]), read_only=bool(options["read_only"])
+        )

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from structable.spi import DataCorruptionError, OptionValue, StorageUnavailableError
+from structable.spi import DataCorruptionError, OptionValue, StorageUnavailableError, StoreNotFoundError, may_create
 
 from .errors import translated
 
@@ -53,6 +53,10 @@ class Database:
             self._places.put(None)
         with translated(path):
             if not path.exists():
+                if not may_create(options):
+                    raise StoreNotFoundError(
+                        f"no file {path}; connect without create=False or read_only=True to make it"
+                    )
                 self._create()
             self.writer = self._open()
             try:
@@ -83,7 +87,7 @@ class Database:
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode=rw",
+            f"file:{quote(str(self.path))}?mode={'ro' if self._options['read_only'] else 'rw'}",
             uri=True,
             timeout=float(self._options["lock_timeout"]),
             isolation_level=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -100,11 +100,14 @@ class SQLiteEngine(Engine):
         with closing(self.begin(True)) as snapshot, translated(self._files):
             return make_plan(self._files / "plans", snapshot.scan(begin, end), count, snapshot.epoch)
 
-    def read_split(self, state: bytes) -> Iterator[Pair]:
+    def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         first, after, path = state.decode().split(":", 2)
         if not Path(path).exists():
             raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
-        return read_pairs(Path(path), int(first), int(after))
+        pairs = read_pairs(Path(path), int(first), int(after))
+        if intervals is None:
+            return pairs
+        return (pair for pair in pairs if any(begin <= pair[0] < end for begin, end in intervals))
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
         with translated(self._files):

@@ -1,0 +1,336 @@
+"""`ObservingEngine`: the `Engine` of a storage that only reads, as a client of the owner, or on a copy of its own.
+
+It never owns the database, even when its owner ends, and leaves no trace in the folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from structable.backends.ordered.engine import Increment, Pair, RunLostError, SplitPlan
+from structable.backends.ordered.storage import OrderedStorage
+from structable.backends.ordered.uninterrupted import uninterrupted
+from structable.spi.errors import (
+    StorageUnavailableError,
+    StructableError,
+    UnsupportedOperationError,
+)
+
+from .checkpoint import copy_checkpoint
+from .client import Client
+from .database import CLOSED
+from .engine import LevelDBEngine
+from .folder import Folder
+from .place import INHERITED
+from .private import PrivateCopy, private_folder
+from .route import LocalRoute, NoRoute, Route
+from .settings import Settings
+from .shared import no_shared, open_shared
+from .splits import elsewhere, plan_splits, read_planned, read_split
+from .store import LocalStore
+from .wire import ConnectionLostError, TimedOutError
+
+__all__ = ["ObservingEngine"]
+
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.02
+_ATTEMPTS = 5
+
+
+class Observer:
+    """What one read-only engine has of a database folder: a connection to the owner, or a private copy.
+
+    Parameters
+    ----------
+    engine : ObservingEngine
+        The engine.
+    folder : Folder
+        The database folder.
+    settings : Settings
+        How to use it.
+    """
+
+    def __init__(self, engine: ObservingEngine, folder: Folder, settings: Settings) -> None:
+        self.shared = no_shared()
+        self._engine = engine
+        self.folder = folder
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._route: Route = NoRoute("the database was not opened yet")
+        self._copy: PrivateCopy | None = None
+        self._closed = False
+        self._accepts_losses = False
+        _OPEN.add(self)
+
+    def open(self) -> None:
+        """Connect to the owner, or make a copy where there is none.
+
+        Raises
+        ------
+        StorageUnavailableError, DataCorruptionError
+            If neither can be done.
+        """
+        with self._lock:
+            self._choose()
+
+    def failover(self, lost: Route) -> Route:
+        """Return the new way after the owner was lost: to the next one, or to a copy."""
+        return uninterrupted(lambda: self._next_route(lost))
+
+    def _next_route(self, lost: Route) -> Route:
+        with self._lock:
+            if self._closed:
+                raise StorageUnavailableError(CLOSED)
+            if self._route is lost:
+                if isinstance(lost, Client):
+                    lost.drop()
+                self._choose()
+            return self._route
+
+    def _choose(self) -> None:
+        deadline = time.monotonic() + self._settings.request_timeout
+        pause = _FIRST_PAUSE
+        while True:
+            problem = "which has not published its address"
+            owner = self.folder.read_owner()
+            if owner is not None:
+                try:
+                    self._connect(*owner)
+                except TimedOutError:
+                    problem = f"namely process {owner[1]}, and does not answer"
+                except ConnectionLostError as error:
+                    problem = f"namely process {owner[1]}, and cannot be reached: {error}"
+                except StorageUnavailableError as error:
+                    problem = f"namely process {owner[1]}, and cannot be used: {error}"
+                else:
+                    return
+            if not self.folder.is_owned():
+                self._open_copy()
+                return
+            if time.monotonic() > deadline:
+                raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {problem}")
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def _connect(self, socket: str, process: int) -> None:
+        try:
+            shared = open_shared(self.folder.epoch, writable=False)
+        except (OSError, ValueError) as error:
+            raise ConnectionLostError(str(error)) from error
+        self._go(Client(self, shared, socket, process, self._settings.request_timeout), shared)
+
+    def _open_copy(self) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            copy: PrivateCopy | None = None
+            self._accepts_losses = attempt == _ATTEMPTS
+            try:
+                self._check_clean()
+                copy = PrivateCopy(self.folder.database)
+                self.open_store(copy.path, copy.folder)
+            except StructableError as error:
+                if copy is not None:
+                    copy.remove()
+                # A process that has opened the database meanwhile may have removed what was to be copied, or the
+                # staged rows that a decided job was to be completed with; it may have closed it again, too.
+                if attempt == _ATTEMPTS or not (isinstance(error, RunLostError) or self.folder.is_owned()):
+                    raise
+            else:
+                self._copy = copy
+                return
+
+    def _check_clean(self) -> None:
+        try:
+            self.folder.check_clean(keep=True)
+        except OSError as error:
+            raise StorageUnavailableError(f"the folder {self.folder.path} cannot be used: {error}") from error
+
+    def open_store(self, path: Path, private: Folder) -> None:
+        """Go by a copy, and complete in it what was decided.
+
+        Parameters
+        ----------
+        path : pathlib.Path
+            The copy.
+        private : Folder
+            Where checkpoints of it go.
+        """
+        before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
+        store = LocalStore(path, self._settings.database, self)
+        try:
+            with store.exclusive():
+                self._go(LocalRoute(store, private), shared)
+                store.open(create=False)
+        except BaseException:
+            self._go(before, self.shared)
+            store.close()
+            raise
+
+    def _go(self, route: Route, shared: memoryview[int]) -> None:
+        self._route = route
+        self.shared = shared
+        self._engine.bind(route, shared)
+
+    def checkpoint(self, plan: str, private: Folder) -> None:
+        """Make a copy of the newest state for a plan."""
+        with self._lock:
+            route = self._route
+        if isinstance(route, LocalRoute):
+            with route.store.commits_held():
+                copy_checkpoint(route.store.path, private.checkpoint(plan))
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            copy_checkpoint(self.folder.database, private.checkpoint(plan))
+            copied = _CopiedEngine(self.folder, self._settings, private.checkpoint(plan), private)
+            try:
+                OrderedStorage(copied, str(self.folder.path), read_only=True).close()
+            except StructableError:
+                # The owner has completed a job in between, and removed its rows.
+                shutil.rmtree(private.checkpoint(plan), ignore_errors=True)
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    # What the store needs from above
+
+    def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
+        """Apply increments to a row."""
+        return self._engine.merge(value, increments)
+
+    def recover(self) -> None:
+        """Complete, in the copy, the bulk commits that were decided and not completed.
+
+        Raises
+        ------
+        RunLostError
+            If the rows of one are gone, most likely because another process has completed it meanwhile.
+        """
+        lost: list[str] = json.loads(self._engine.procedures["recover"](b""))
+        if lost and not self._accepts_losses:
+            raise RunLostError(lost[0])
+
+    def epoch_changed(self, epoch: int) -> None:
+        """Take note of the epoch that the copy has."""
+        self.shared[0] = epoch
+
+    # The end
+
+    def close(self) -> None:
+        """Leave the owner, or remove the copy; idempotent."""
+        with self._lock:
+            self._closed = True
+            route, self._route = self._route, NoRoute(CLOSED)
+            copy, self._copy = self._copy, None
+            if isinstance(route, Client):
+                route.close()
+            elif isinstance(route, LocalRoute):
+                route.store.close()
+            if copy is not None:
+                copy.remove()
+
+    def end(self) -> None:
+        """Close, and let the engine be closed, as the interpreter ends."""
+        try:
+            self.close()
+        finally:
+            self._engine.abandon(CLOSED)
+
+    def abandon(self) -> None:
+        """Let go of everything in a forked process, without touching what is the parent's."""
+        self._lock = threading.RLock()
+        self._closed = True
+        route, self._route = self._route, NoRoute(INHERITED)
+        if isinstance(route, LocalRoute):
+            route.store.abandon()
+        elif isinstance(route, Client):
+            route.abandon()
+        self._engine.abandon(INHERITED)
+
+
+class ObservingEngine(LevelDBEngine):
+    """A database folder that is only read, and must be there.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The folder, absolute.
+    settings : Settings
+        How to use it.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        super().__init__(folder, settings)
+        self._observer: Observer | None = None
+
+    def _start(self) -> None:
+        self._folder.require_database()
+        self._observer = Observer(self, self._folder, self._settings)
+        self._observer.open()
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        observer, private = self._observer, private_folder()
+        if observer is None:
+            raise StorageUnavailableError(CLOSED)
+
+        def checkpoint(name: str) -> None:
+            uninterrupted(lambda: observer.checkpoint(name, private))
+
+        plan = plan_splits(private, checkpoint, lambda: self.epoch, begin, end, count)
+        return SplitPlan(elsewhere(plan.states, private), plan.release, plan.epoch)
+
+    def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
+        return read_split(self._folder, state, intervals, aside=private_folder())
+
+    def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
+        return read_planned(self._folder, state, keys, aside=private_folder())
+
+    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+        raise UnsupportedOperationError("a read-only storage stages nothing")
+
+    def drop_runs(self, job_id: str) -> None:
+        """Leave them: they belong to writers."""
+
+    def _close(self) -> None:
+        if not self._closed:
+            super()._close()
+            observer, self._observer = self._observer, None
+            if observer is not None:
+                observer.close()
+
+
+class _CopiedEngine(ObservingEngine):
+    """Opens a copy that a plan is made of, to complete in it what was decided."""
+
+    def __init__(self, folder: Folder, settings: Settings, copy: Path, private: Folder) -> None:
+        super().__init__(folder.path, settings)
+        self._copied = copy
+        self._private = private
+
+    def _start(self) -> None:
+        self._observer = Observer(self, self._folder, self._settings)
+        self._observer.open_store(self._copied, self._private)
+
+
+_OPEN: weakref.WeakSet[Observer] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for observer in list(_OPEN):
+        observer.abandon()
+
+
+def _at_exit() -> None:
+    for observer in list(_OPEN):
+        observer.end()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

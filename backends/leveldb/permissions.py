@@ -1,0 +1,133 @@
+"""Files that belong to one user: opened without following links, and refused where other users may have made them.
+
+A user who may write in a database folder can replace its files by links to others' files, so that structable would
+write there. So the folder and its parts are closed to other users before they are used, and each of their entries must
+be of the right kind and of the right user.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["UntrustedFileError", "check_entries", "close_to_others", "open_private"]
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UntrustedFileError(PermissionError):
+    """A file or folder may be another user's work. The message names it, and what would be right."""
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a regular file that this user, or the user of its folder, has made; a new one is open to this user alone.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file.
+    flags : int
+        Those of `os.open`.
+
+    Raises
+    ------
+    UntrustedFileError
+        If it is a link, no regular file, another user's, or has other names.
+    OSError
+        If it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if path.is_symlink():
+            raise UntrustedFileError(_link(path)) from error
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UntrustedFileError(f"{path} is not a regular file; remove it")
+        if status.st_nlink > 1:
+            raise UntrustedFileError(f"{path} is a hard link to a file with other names; remove it")
+        if not _trusted(status.st_uid, path.parent):
+            raise UntrustedFileError(f"{path} belongs to user {status.st_uid}; remove it")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def close_to_others(folder: Path) -> bool:
+    """Take from other users the right to write in a folder of this user.
+
+    Returns
+    -------
+    bool
+        Whether they had it, so that what lies there may be theirs.
+
+    Raises
+    ------
+    UntrustedFileError
+        If it is a link, another user's, or meant for all users.
+    OSError
+        If it is no folder, or cannot be closed.
+    """
+    status = os.lstat(folder)
+    if stat.S_ISLNK(status.st_mode):
+        raise UntrustedFileError(_link(folder))
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(f"{folder} is not a folder")
+    me = os.geteuid()
+    if me not in (0, status.st_uid):
+        raise UntrustedFileError(
+            f"{folder} belongs to user {status.st_uid}, this process to user {me}; use a folder of user {me}, "
+            "such as a new one inside of it"
+        )
+    if not status.st_mode & _OTHERS_WRITE:
+        return False
+    if status.st_mode & stat.S_ISVTX:
+        raise UntrustedFileError(f"{folder} is a folder for all users, like /tmp; use a new one inside of it")
+    os.chmod(folder, stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE)
+    return True
+
+
+def check_entries(folder: Path, *, owners: bool) -> None:
+    """Make sure that no entry of a folder is a link.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The folder.
+    owners : bool
+        Whether to check as well that no entry, at any depth, is another user's or open to others; this takes longer.
+
+    Raises
+    ------
+    UntrustedFileError
+        If one is.
+    OSError
+        If the folder cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise UntrustedFileError(_link(entry.path))
+            if owners:
+                path = Path(entry.path)
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # another process has removed it
+                if not _trusted(status.st_uid, folder):
+                    raise UntrustedFileError(f"{path} belongs to user {status.st_uid}; remove it")
+                if stat.S_ISDIR(status.st_mode):
+                    close_to_others(path)
+                    check_entries(path, owners=True)
+
+
+def _trusted(user: int, folder: Path) -> bool:
+    return user in (os.geteuid(), 0) or user == os.stat(folder).st_uid
+
+
+def _link(path: Path | str) -> str:
+    return f"{path} is a symbolic link, which structable does not follow; remove it, or put its target here"

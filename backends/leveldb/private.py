@@ -1,0 +1,109 @@
+"""Where a process keeps what it must not put into a database folder that it only reads: copies of databases.
+
+    <temporary folder>/structable-<user id>/checkpoints/<name>/hold    locked with flock, as long as the copy is used
+    <temporary folder>/structable-<user id>/checkpoints/<name>/state   the copy
+
+A copy shares the immutable table files of its original where the file system can link them. What a killed process has
+left is removed when the next copy is made.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from pathlib import Path
+
+from structable.spi.errors import StorageUnavailableError
+
+from .checkpoint import copy_checkpoint
+from .folder import Folder
+from .splits import Release, hold_plan, sweep_plans
+
+__all__ = ["PrivateCopy", "private_folder"]
+
+
+def private_folder() -> Folder:
+    """Return the folder of this user's copies, closed to other users.
+
+    Raises
+    ------
+    StorageUnavailableError
+        If it cannot be made.
+    """
+    path = Path(tempfile.gettempdir(), f"structable-{os.getuid()}")
+    try:
+        if not _is_ours(path):
+            path = _of_this_process()
+        folder = Folder(path)
+        folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StorageUnavailableError(f"a private copy needs a temporary folder (TMPDIR): {error}") from error
+    return folder
+
+
+def _is_ours(path: Path) -> bool:
+    """Make a folder where it is missing; false if another user has been there first, or may look into it."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        found = path.lstat()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return True
+
+
+_lock = threading.Lock()
+_made: dict[int, Path] = {}
+
+
+def _of_this_process() -> Path:
+    with _lock:
+        process = os.getpid()
+        path = _made.get(process)
+        if path is None:
+            path = _made[process] = Path(tempfile.mkdtemp(prefix="structable-"))
+            atexit.register(_remove, path, process)
+        return path
+
+
+def _remove(path: Path, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class PrivateCopy:
+    """A copy of a database's files, removed by `remove`, by the end of the process, or by the next process.
+
+    Parameters
+    ----------
+    database : pathlib.Path
+        The original; it may be open in another process.
+
+    Raises
+    ------
+    StorageUnavailableError
+        If it cannot be made.
+    DataCorruptionError
+        If the original cannot be read.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self.folder = private_folder()
+        sweep_plans(self.folder)
+        name, hold = hold_plan(self.folder)
+        self._release = Release(self.folder.checkpoints / name, hold)
+        self.path = self.folder.checkpoint(name)
+        try:
+            copy_checkpoint(database, self.path)
+        except BaseException:
+            self._release()
+            raise
+
+    def remove(self) -> None:
+        """Remove the copy; idempotent. A forked process leaves it to its parent."""
+        self._release()
+
+    __del__ = remove

@@ -1,0 +1,144 @@
+"""What a crash may leave in a database's files that LevelDB does not open, or opens with a gap, and its repair.
+
+A record that was never acknowledged may have reached the disk in part: cut off, or with holes in it. It is cut off the
+log, or the manifest, as a torn tail. What proves that a record was acknowledged is a later one, since a log is synced
+before the next record is written to it. Where that is not so, `note_unsynced` keeps a file `unsynced` beside the logs:
+it says from which place on a machine's crash may leave gaps, and what follows the first of them is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from structable.spi.errors import DataCorruptionError
+
+from .log import log_files
+from .log_format import begins_intact_record, first_tear, manifest_state, records, sequence
+
+__all__ = ["UNSYNCED", "all_synced", "note_unsynced", "repair_after_crash"]
+
+UNSYNCED = "unsynced"
+
+
+def note_unsynced(folder: Path) -> None:
+    """Record, durably, that records are written to the logs from here on that are not synced one by one.
+
+    Raises
+    ------
+    OSError
+        If it cannot be recorded.
+    """
+    newest = log_files(folder)[-1]
+    new = folder / f"{UNSYNCED}.new"
+    with open(new, "wb") as file:
+        file.write(json.dumps([int(newest.stem), newest.stat().st_size]).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, folder / UNSYNCED)
+    _sync(folder)
+
+
+def all_synced(folder: Path) -> None:
+    """Forget where records began that were not synced one by one: everything in the logs is durable.
+
+    Raises
+    ------
+    OSError
+        If that cannot be recorded.
+    """
+    try:
+        (folder / UNSYNCED).unlink()
+    except FileNotFoundError:
+        return
+    _sync(folder)
+
+
+def repair_after_crash(folder: Path, *, verify: bool) -> bool:
+    """Cut off what was never acknowledged and cannot be read.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The database, which is not open.
+    verify : bool
+        Whether to look at checksums, too, since LevelDB refuses the database; it compares them itself.
+
+    Returns
+    -------
+    bool
+        Whether anything was cut off.
+
+    Raises
+    ------
+    DataCorruptionError
+        If acknowledged records are missing.
+    OSError
+        If a file cannot be read or cut.
+    """
+    try:
+        manifest = folder / (folder / "CURRENT").read_text().strip()
+        content = manifest.read_bytes()
+        tear = first_tear(content, verify=True) if verify else len(content)
+        repaired = 0 < tear < len(content) and not begins_intact_record(content, tear)
+        if repaired:
+            _cut(manifest, tear)
+        state = manifest_state(content[:tear])
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, IndexError):
+        return False  # LevelDB says what is wrong
+    logs = [log for log in log_files(folder) if int(log.stem) >= state.log]
+    unsynced = _unsynced_from(folder)
+    expected, exact = state.sequence + 1, False
+    for position, log in enumerate(logs):
+        content = log.read_bytes()
+        tear, gap = first_tear(content, verify=True) if verify else len(content), False
+        kept = 0
+        for start, end, record in records(content[:tear] if verify else content):
+            first, following = sequence(record)
+            if first != expected if exact else first > expected:
+                tear, gap = start, True
+                break
+            kept, expected, exact = end, following, True
+        if not (gap or verify) and any(content[kept:]):
+            tear = kept
+        if tear == len(content):
+            continue
+        acknowledged = gap or begins_intact_record(content, tear) or any(map(_holds_record, logs[position + 1 :]))
+        if acknowledged and (unsynced is None or (int(log.stem), tear) < unsynced):
+            raise DataCorruptionError(f"the log {log} is damaged at byte {tear:,}, and records follow that are not")
+        if gap or acknowledged or verify:
+            for later in reversed(logs[position + 1 :]):
+                _cut(later, 0)
+            _cut(log, tear)
+            return True
+    return repaired
+
+
+def _holds_record(log: Path) -> bool:
+    return next(records(log.read_bytes()), None) is not None
+
+
+def _unsynced_from(folder: Path) -> tuple[int, int] | None:
+    try:
+        number, size = json.loads((folder / UNSYNCED).read_bytes())
+        return int(number), int(size)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def _cut(path: Path, size: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

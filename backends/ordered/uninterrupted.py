@@ -1,0 +1,88 @@
+"""`uninterrupted`: work that the exception of a signal's handler must not cut in two.
+
+Python runs the handlers of signals in the main thread, between any two of its calls, and they may raise: Ctrl-C does,
+and so do the time limits of workers. Where locks are taken and given back in more than one step, or several things
+change together, the work is done in another thread, where no handler ever runs. That costs some 50 microseconds, and
+only in the main thread: what is called often is written so that an interruption does no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["stands_in_for_main", "uninterrupted"]
+
+Result = TypeVar("Result")
+
+_LOOK_SECONDS = 0.05
+_stand_ins: set[int] = set()
+os.register_at_fork(after_in_child=_stand_ins.clear)
+
+
+def uninterrupted(work: Callable[[], Result]) -> Result:
+    """Return what `work` returns, or raise what it raises. In the main thread it is done by a thread of its own.
+
+    An interruption comes out when the work is over; a second one at once, while the work goes on. One that comes before
+    the work was begun prevents it.
+    """
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+        return work()  # threads that are started as the interpreter ends never run
+    task = _Task(work)
+    try:
+        try:
+            threading.Thread(target=task.run, name="structable uninterrupted work", daemon=True).start()
+        except RuntimeError:
+            # No thread is to be had: too many of them, or the interpreter ends.
+            if task.claimed.acquire(False):
+                task.do()
+        task.wait()
+    except BaseException:
+        if not task.claimed.acquire(False):
+            task.wait()
+        raise
+    if task.error is not None:
+        raise task.error
+    return task.results[0]
+
+
+def stands_in_for_main() -> bool:
+    """Tell whether this thread works for the main thread, which waits for it."""
+    return threading.get_ident() in _stand_ins
+
+
+class _Task(Generic[Result]):
+    def __init__(self, work: Callable[[], Result]) -> None:
+        self._work = work
+        self.claimed = threading.Lock()
+        """Taken by who decides whether the work is begun: the thread that does it, or an interruption before."""
+        self._ended = threading.Event()
+        self.results: list[Result] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        if not self.claimed.acquire(False):
+            return
+        me = threading.get_ident()
+        _stand_ins.add(me)
+        try:
+            self.do()
+        finally:
+            _stand_ins.discard(me)
+
+    def do(self) -> None:
+        """Work, by who has claimed it."""
+        try:
+            self.results.append(self._work())
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._ended.set()
+
+    def wait(self) -> None:
+        # With a time limit: an interruption just after the event was seen must not wait for it in vain, nor be held up.
+        while not self._ended.wait(_LOOK_SECONDS):
+            continue

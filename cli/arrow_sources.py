@@ -1,0 +1,112 @@
+"""Arrow and Parquet files to import: columns that have types, cast where no value changes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from io import IOBase
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from structable.spi import InvalidFieldError
+
+from .sources import Source
+from .type_casts import cast_batch
+
+__all__ = ["ArrowSource", "ParquetSource"]
+
+_BATCH_ROWS = 4096
+_FILE_MAGIC = b"ARROW1"
+
+
+class _TypedSource(Source):
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return cast_batch(self._spec, batch)
+        except InvalidFieldError as error:
+            self._malformed(error)
+        except pa.ArrowInvalid as error:
+            self._malformed(f"rows {self._rows + 1:,} to {self._rows + batch.num_rows:,}: {error}")
+
+
+class _Unended(io.RawIOBase):
+    """A stream that remembers whether more was asked of it than it holds: Arrow takes a cut stream for a whole one."""
+
+    def __init__(self, stream: BinaryIO, begin: bytes) -> None:
+        self._stream = stream
+        self._begin = begin
+        self.exhausted = False
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        read, self._begin = self._begin[:size], self._begin[size:]
+        while len(read) < size:
+            more = self._stream.read(size - len(read))
+            if not more:
+                self.exhausted = True
+                break
+            read += more
+        return read
+
+
+class ArrowSource(_TypedSource):
+    """Arrow's IPC format, as a file or as a stream, whichever it is."""
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        begin = self._stream.read(len(_FILE_MAGIC))
+        try:
+            yield from self._file() if begin == _FILE_MAGIC else self._streamed(begin)
+        except (pa.ArrowException, OSError) as error:
+            self._malformed(f"is not Arrow's IPC format, or is cut or damaged: {error}")
+
+    def _file(self) -> Iterator[pa.RecordBatch]:
+        # Its directory stands at its end, so that a pipe has to be read to the end first.
+        with tempfile.TemporaryFile() as spooled:
+            source: BinaryIO = self._stream
+            if source.seekable():
+                source.seek(0)
+            else:
+                source = cast(BinaryIO, spooled)
+                source.write(_FILE_MAGIC)
+                shutil.copyfileobj(self._stream, source)
+                source.seek(0)
+            reader = pa.ipc.open_file(cast(IOBase, source))
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+
+    def _streamed(self, begin: bytes) -> Iterator[pa.RecordBatch]:
+        stream = _Unended(self._stream, begin)
+        yield from pa.ipc.open_stream(stream)
+        if stream.exhausted:
+            self._malformed("the Arrow stream is cut: its end marker is missing; what wrote it has not finished")
+        if stream.read(1):
+            self._malformed("more follows the end of the Arrow stream; import one stream at a time")
+
+
+class ParquetSource(_TypedSource):
+    """A Parquet file."""
+
+    _fraction = 0.0
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        try:
+            file = pq.ParquetFile(self._stream)
+            done = 0
+            for batch in file.iter_batches(_BATCH_ROWS):
+                done += batch.num_rows
+                self._fraction = done / file.metadata.num_rows
+                yield batch
+        except (pa.ArrowException, OSError) as error:
+            self._malformed(f"is not a Parquet file, or is cut or damaged: {error}")
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the rows that has been read."""
+        return self._fraction

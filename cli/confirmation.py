@@ -1,0 +1,67 @@
+"""The question before a command destroys rows: it names the store, the table and how many rows there are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from structable.spi import Storage, StructableError
+
+from .errors import CommandError, UsageProblem
+
+__all__ = ["DryRun", "Yes", "confirm", "table_in_words"]
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal to ask on.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+
+
+def table_in_words(storage: Storage, table: str) -> str:
+    """Return a table with the number of its rows and the store that it is in.
+
+    Parameters
+    ----------
+    storage : Storage
+        The store; its URL is shown masked.
+    table : str
+        A table that exists.
+    """
+    try:
+        number = storage.table(table).count()
+        rows = "1 row" if number == 1 else f"{number:,} rows"
+    except StructableError:  # a table that cannot be read may have to be dropped for that
+        rows = "rows that cannot be read"
+    return f"table {table} with {rows} in {storage.url}"
+
+
+def confirm(storage: Storage, table: str, action: str, *, yes: bool) -> None:
+    """Ask before rows are lost, unless the command line said yes.
+
+    Parameters
+    ----------
+    storage, table : Storage, str
+        Where the rows are.
+    action : str
+        What is done to the table, as a verb: "drop".
+    yes : bool
+        Whether not to ask.
+
+    Raises
+    ------
+    UsageProblem
+        If there is no terminal to ask on.
+    CommandError
+        If the answer is no.
+    """
+    if yes:
+        return
+    named = table_in_words(storage, table)
+    if not sys.stdin.isatty():
+        raise UsageProblem(f"{action} {named}? There is no terminal to ask on: give --yes")
+    typer.echo(f"{action.capitalize()} {named}? [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        typer.echo(err=True)
+    if answer.strip().lower() not in ("y", "yes"):
+        raise CommandError(f"{table_in_words(storage, table)} is kept")

@@ -1,0 +1,183 @@
+"""The command that copies tables from one store to another, of any kind."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    SchemaIncompatibleError,
+    Storage,
+    StoreNotFoundError,
+    TableNotFoundError,
+    TableSpecification,
+    WriteMode,
+)
+
+from .arguments import URL_VARIABLE, Access, open_store
+from .confirmation import confirm
+from .errors import CommandError, UsageProblem
+from .jobs import commit, write_job
+from .progress import Advance, progress
+from .snapshots import snapshot_batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CopyMode", "copy"]
+
+
+class CopyMode(enum.StrEnum):
+    """The modes of write jobs that can copy whole rows."""
+
+    UPSERT = WriteMode.UPSERT.value
+    INSERT = WriteMode.INSERT.value
+    REPLACE = WriteMode.REPLACE.value
+    OVERWRITE = WriteMode.OVERWRITE.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    spec: TableSpecification
+    exists: bool
+    job_id: str
+
+
+def copy(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="URL1", help=f"The store to read; - is that of {URL_VARIABLE}.", show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL2",
+            help=f"The store to write, made if missing; - is that of {URL_VARIABLE}.",
+            show_default=False,
+        ),
+    ],
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE", help="Which tables; all, if none is named.")
+    ] = None,
+    mode: Annotated[
+        CopyMode | None, typer.Option(help="What happens to each row; needed for a table that has rows in URL2.")
+    ] = None,
+    job_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Names the copy: run again under it, for 7 days, it leaves out what is done."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would be copied.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
+    ] = False,
+) -> None:
+    """Copy tables from one store to another, of any kind: specification, indexes and rows.
+
+    Each table is read from one snapshot and becomes visible in the other store as a whole or not at all. A table that
+    is missing there is created. The command stops at the first table that fails; those before it stay copied.
+    """
+    source, target = _url(source, "URL1"), _url(target, "URL2")
+    with open_store(source) as origin:
+        specs = [origin.admin.get_specification(name) for name in dict.fromkeys(tables or origin.admin.list())]
+        try:
+            with open_store(target, Access.READ if dry_run else Access.CREATE) as store:
+                if store.url == origin.url:
+                    raise UsageProblem(f"URL1 and URL2 are the same store, {origin.url}")
+                wanted = None if mode is None else WriteMode(mode)
+                tasks = [_task(store, spec, wanted, job_id) for spec in specs]
+                if wanted is WriteMode.OVERWRITE and not dry_run:
+                    for task in tasks:
+                        if task.exists:
+                            confirm(store, task.spec.name, "overwrite", yes=yes)
+                for number, task in enumerate(tasks, 1):
+                    if dry_run:
+                        _announce(origin, task.spec, "exists" if task.exists else "would be created")
+                    else:
+                        _copy(origin, store, task, wanted or WriteMode.INSERT, job_id, f"{number}/{len(tasks)}")
+        except StoreNotFoundError:
+            if not dry_run:
+                raise
+            for spec in specs:
+                _announce(origin, spec, "would be created, and so would its store")
+
+
+def _url(given: str, name: str) -> str:
+    url = os.environ.get(URL_VARIABLE, "") if given == "-" else given
+    if "://" not in url:
+        wanted = (
+            f"- is the URL of {URL_VARIABLE}, which is not set" if given == "-" and not url else "as scheme://place"
+        )
+        raise UsageProblem(f"{name} is {given!r}; a store is needed, {wanted}")
+    return url
+
+
+def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_id: str | None) -> _Task:
+    """Return what to do for a table, after all checks that are possible before the first one is copied."""
+    job = f"{job_id or f'structable-copy-{uuid.uuid4()}'}-{spec.name}"
+    try:
+        there = store.admin.get_specification(spec.name)
+    except TableNotFoundError:
+        return _Task(spec, False, job)
+    differences = []
+    for field in spec.fields:
+        if field.name not in there:
+            differences.append(f"field '{field.name}' is missing there")
+        elif there.field(field.name) != field:
+            differences.append(
+                f"field '{field.name}' is {there.field(field.name).type_text} there, not {field.type_text}"
+            )
+    if there.primary_key != spec.primary_key:
+        differences.append(f"the primary key is ({', '.join(there.primary_key)}) there")
+    if differences:
+        raise SchemaIncompatibleError(spec.name, differences)
+    # An empty table is what a copy leaves that was interrupted: it may be filled.
+    if mode is None and job_id is None and store.table(spec.name).count():
+        raise UsageProblem(
+            f"table '{spec.name}' has rows in {store.url}: give --mode upsert, insert, replace or overwrite"
+        )
+    return _Task(spec, True, job)
+
+
+def _announce(origin: Storage, spec: TableSpecification, there: str) -> None:
+    rows = origin.table(spec.name).count()
+    typer.echo(f"table {spec.name}: {rows:,} rows would be copied; it {there}", err=True)
+
+
+def _copy(origin: Storage, store: Storage, task: _Task, mode: WriteMode, job_id: str | None, place: str) -> None:
+    table = task.spec.name
+    if not task.exists:
+        store.admin.create(task.spec)
+    read = 0
+
+    def batches(advance: Advance) -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        with contextlib.closing(snapshot_batches(origin, table, task.spec.field_names, unordered=True)) as found:
+            for fraction, batch in found:
+                read += batch.num_rows
+                yield batch
+                advance(fraction, read)
+        advance(1.0, read)
+
+    with write_job(store, table, mode, task.job_id, keep=job_id is not None) as job:
+        done = not job.committed
+        if done:
+            try:
+                with progress(f"copy {table} ({place})") as advance:
+                    staged = store.stage(job, 0, 0, batches(advance))
+                    if staged.rows != read:
+                        raise CommandError(f"table '{table}': {read:,} rows were read and {staged.rows:,} staged")
+                    done = commit(store, job, [staged])
+            except CommitOutcomeUnknownError as error:
+                raise CommandError(f"table '{table}': {error}; check whether its rows are in {store.url}") from error
+    if done:
+        typer.echo(f"table {table}: {read:,} rows are copied", err=True)
+    else:
+        typer.echo(f"table {table}: already copied by job {task.job_id}; nothing was done", err=True)

@@ -1,0 +1,54 @@
+"""Write jobs of a command: begun, committed with retries, and aborted where the command fails."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from structable.spi import StagedWrite, Storage, StructableError, WriteJob, WriteMode, retry
+
+from .errors import CommandError, outcome_unknown
+
+__all__ = ["commit", "write_job"]
+
+
+@contextlib.contextmanager
+def write_job(storage: Storage, table: str, mode: WriteMode, job_id: str, *, keep: bool) -> Iterator[WriteJob]:
+    """Begin a write job, and abort it if the block raises.
+
+    Parameters
+    ----------
+    storage, table, mode, job_id : Storage, str, WriteMode, str
+        As `begin_write` takes them.
+    keep : bool
+        Whether the id is the user's: the job is not aborted then, and the next attempt goes on under the id.
+
+    Raises
+    ------
+    CommandError
+        If the id cannot be used.
+    """
+    try:
+        job = storage.begin_write(table, mode=mode, job_id=job_id)
+    except ValueError as error:
+        if isinstance(error, StructableError):
+            raise
+        raise CommandError(str(error)) from error
+    try:
+        yield job
+    except BaseException as error:
+        if not keep and not outcome_unknown(error):
+            with contextlib.suppress(StructableError):  # the first error counts; jobs of ended processes are swept
+                storage.abort_write(job)
+        raise
+
+
+def commit(storage: Storage, job: WriteJob, staged: Sequence[StagedWrite]) -> bool:
+    """Commit a job, again after conflicts, and tell whether this made its rows visible.
+
+    Parameters
+    ----------
+    storage, job, staged : Storage, WriteJob, sequence of StagedWrite
+        As `commit_write` takes them.
+    """
+    return bool(retry(storage, lambda: storage.commit_write(job, staged)))

@@ -1,0 +1,48 @@
+"""The progress bar of the commands that move rows, where standard error is a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+__all__ = ["Advance", "progress"]
+
+Advance: TypeAlias = Callable[[float | None, int], None]
+"""Takes the part that is done, 0 to 1 or None where it is not known, and the number of rows."""
+
+
+@contextlib.contextmanager
+def progress(description: str) -> Iterator[Advance]:
+    """Show a progress bar while the block runs; nothing is shown where standard error is not a terminal.
+
+    Parameters
+    ----------
+    description : str
+        What is going on.
+    """
+    if not sys.stderr.isatty():
+        yield lambda fraction, rows: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(description, total=None, rows=0)
+
+        def advance(fraction: float | None, rows: int) -> None:
+            if fraction is None:
+                bar.update(task, rows=rows)
+            else:
+                bar.update(task, total=1.0, completed=fraction, rows=rows)
+
+        yield advance

@@ -1,0 +1,67 @@
+"""The rows of one snapshot of a table as batches, by the store's parallel scan where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from structable.spi import Filter, Range, Storage, UnsupportedOperationError
+
+from .scans import chunks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["snapshot_batches"]
+
+_SPLITS = 32
+_ALL = Range.all()
+
+
+def snapshot_batches(
+    storage: Storage,
+    table: str,
+    columns: Sequence[str],
+    *,
+    range_: Range = _ALL,
+    where: Filter | None = None,
+    unordered: bool = False,
+) -> Generator[tuple[float | None, pa.RecordBatch], None, None]:
+    """Yield the rows of one snapshot, each batch with the part that is done before it, where that is known.
+
+    Close the generator: it holds the snapshot.
+
+    Parameters
+    ----------
+    storage, table : Storage, str
+        The table.
+    columns : sequence of str
+        The columns of the batches, in this order.
+    range_, where : Range, Filter
+        Which rows.
+    unordered : bool
+        Whether any order will do; key order otherwise.
+    """
+    try:
+        plan = storage.plan_scan(table, range=range_, where=where, columns=columns, splits=_SPLITS)
+    except UnsupportedOperationError:
+        plan = None  # a store of one process only; its scan is a snapshot just as well
+    if plan is not None:
+        with plan:
+            if plan.ordered or unordered:
+                for number, split in enumerate(plan.splits):
+                    for batch in storage.read_split(split):
+                        yield number / len(plan.splits), batch
+                return
+    yield from ((None, batch) for batch in _scanned(storage, table, columns, range_, where))
+
+
+def _scanned(
+    storage: Storage, table: str, columns: Sequence[str], range_: Range, where: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    from structable.spi.arrow import rows_to_batches
+
+    view = storage.table(table)
+    with view.scan(range_, where=where, columns=columns) as rows:
+        for chunk in chunks(rows):
+            yield from rows_to_batches(view.specification, chunk, columns)

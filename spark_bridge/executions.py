@@ -1,0 +1,91 @@
+"""Which of Spark's executions and jobs run, asked in the driver's process."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark import SparkContext
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaMember
+
+__all__ = ["SparkExecutions"]
+
+_log = logging.getLogger(__name__)
+
+
+class SparkExecutions:
+    """Asks Spark, which takes some 0.2 ms; safe to share between threads.
+
+    Each Python thread that asks the JVM gets a thread and a connection there, and leaves them behind. The keeper has a
+    thread for each reader, so that one thread of this class asks for all.
+
+    Parameters
+    ----------
+    context : SparkContext
+        The application, which this does not keep alive.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = weakref.ref(context)
+        self._find: JavaMember | None = None
+        self._questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQueue[bool]] | None]
+        self._questions = queue.SimpleQueue()
+        weakref.finalize(self, self._questions.put, None)
+        threading.Thread(
+            target=_answer, args=(self._questions,), name="structable-keeper-executions", daemon=True
+        ).start()
+
+    def runs(self, execution: int) -> bool:
+        """Tell whether an execution of a query runs; also true where that cannot be known."""
+        return self._asked(lambda: self._runs(execution))
+
+    def runs_stage(self, stage: int) -> bool:
+        """Tell whether a job with this stage runs; also true where that cannot be known."""
+        return self._asked(lambda: self._runs_stage(stage))
+
+    def runs_any_job(self) -> bool:
+        """Tell whether any job runs; also true where that cannot be known."""
+        return self._asked(self._runs_any_job)
+
+    def _asked(self, question: Callable[[], bool]) -> bool:
+        answer: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._questions.put((question, answer))
+        return answer.get()
+
+    def _runs(self, execution: int) -> bool:
+        if self._find is None:
+            context = self._context()
+            if context is None or context._jvm is None:
+                return True
+            self._find = context._jvm.org.apache.spark.sql.execution.SQLExecution.getQueryExecution
+        return self._find(execution) is not None
+
+    def _runs_stage(self, stage: int) -> bool:
+        context = self._context()
+        if context is None or context._jsc is None:
+            return True
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+        return any(job is not None and stage in job.stageIds for job in jobs)
+
+    def _runs_any_job(self) -> bool:
+        context = self._context()
+        return context is None or context._jsc is None or bool(context.statusTracker().getActiveJobsIds())
+
+
+def _answer(questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQueue[bool]] | None]) -> None:
+    while (asked := questions.get()) is not None:
+        question, answer = asked
+        try:
+            answer.put(question())
+        except Exception:
+            # The application ends, or its Spark knows no such class: then the lease alone decides. Readers wait for it.
+            _log.debug("Spark does not tell what runs", exc_info=True)
+            answer.put(True)
+        del asked, question, answer  # which would keep their owner, and this thread, until the next

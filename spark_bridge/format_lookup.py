@@ -1,0 +1,108 @@
+"""Where Spark looks for the format, and how it finds it in every thread of the driver.
+
+Spark looks for a data source in Python in the active session, and `df.write.save()` has none in a thread other than the
+one that built it. Then Spark looks for a class `structable.DefaultSource`, as it does for every format. The one that is
+put there takes the data source from the default session.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway, JavaObject
+
+__all__ = ["format_hidden", "let_threads_find_the_format", "session_active"]
+
+_log = logging.getLogger(__name__)
+
+_CLASS = "structable.DefaultSource"
+_JAVA = """
+package structable;
+
+public class DefaultSource extends org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2 {}
+"""
+
+
+@contextmanager
+def session_active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread, in which Spark looks for a format before another is registered."""
+    sessions = _gateway(spark).jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+@contextmanager
+def format_hidden(spark: SparkSession) -> Iterator[None]:
+    """Hide the class from this thread: Spark registers no data source whose name it finds otherwise."""
+    thread = _gateway(spark).jvm.java.lang.Thread.currentThread()
+    loader = thread.getContextClassLoader()
+    if not _is_known(loader):
+        yield
+        return
+    thread.setContextClassLoader(loader.getParent())
+    try:
+        yield
+    finally:
+        thread.setContextClassLoader(loader)
+
+
+def let_threads_find_the_format(spark: SparkSession) -> None:
+    """Add the class to the application's class loader, unless it is there.
+
+    Where Java does not allow it, writes with `save()` fail in other threads, as Spark has them fail for every format in
+    Python; the log says so.
+    """
+    gateway = _gateway(spark)
+    jvm = gateway.jvm
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        if _is_known(loader):
+            return
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.cook(_JAVA)
+        _define(gateway, loader, compiler.getBytecodes().get(_CLASS))
+    except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
+        reason = str(error).strip().splitlines()[0]
+        _log.warning("writes of the format structable will fail in threads without an active session: %s", reason)
+
+
+def _define(gateway: JavaGateway, loader: JavaObject, code: bytes) -> None:
+    # The method is protected, and Spark opens its package to itself.
+    lang = gateway.jvm.java.lang
+    kinds = gateway.new_array(lang.Class, 4)
+    kinds[0], kinds[1] = lang.Class.forName("java.lang.String"), lang.Class.forName("[B")
+    kinds[2] = kinds[3] = lang.Integer.TYPE
+    method = lang.Class.forName("java.lang.ClassLoader").getDeclaredMethod("defineClass", kinds)
+    method.setAccessible(True)
+    arguments = gateway.new_array(lang.Object, 4)
+    arguments[0], arguments[1], arguments[2], arguments[3] = _CLASS, code, 0, len(code)
+    method.invoke(loader, arguments)
+
+
+def _is_known(loader: JavaObject) -> bool:
+    try:
+        loader.loadClass(_CLASS)
+    except Py4JError:
+        return False
+    return True
+
+
+def _gateway(spark: SparkSession) -> JavaGateway:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    return gateway

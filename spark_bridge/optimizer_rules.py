@@ -1,0 +1,52 @@
+"""Adds rules of our own to the optimizer of a Spark session."""
+
+from __future__ import annotations
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+__all__ = ["ensure_rule"]
+
+
+def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
+    """Add a rule to a session's optimizer, unless it is there, for this session and those made from it.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    name : str
+        The rule's class, which has a nested class `Builder`, a function from a session to the rule.
+    java : str
+        Its source. Janino compiles it, which Spark brings for its code generation: it knows no generics.
+
+    Returns
+    -------
+    str or None
+        Why the optimizer does not have the rule, or None where it has.
+    """
+    try:
+        if not _has_rule(spark, name):
+            _add_rule(spark, name, java)
+        return None if _has_rule(spark, name) else "its optimizer takes no further rules"
+    except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
+        return str(error).strip().splitlines()[0]
+
+
+def _has_rule(spark: SparkSession, name: str) -> bool:
+    # Asked of the optimizer itself: a rule that it ignored would mean wrong results.
+    rules = spark._jsparkSession.sessionState().optimizer().batches().mkString()
+    return name in str(rules)
+
+
+def _add_rule(spark: SparkSession, name: str, java: str) -> None:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    jvm = gateway.jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
+    compiler.cook(java)
+    builder = compiler.getClassLoader().loadClass(f"{name}$Builder")
+    constructor = builder.getDeclaredConstructor(gateway.new_array(jvm.java.lang.Class, 0))
+    instance = constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+    spark._jsparkSession.extensions().injectOptimizerRule(instance)

@@ -1,0 +1,238 @@
+"""Rules of arguments that are nearly right: the same error, or the same plain value, on every store."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import Any, cast
+
+import pytest
+
+from structable.spi import (
+    DataCorruptionError,
+    Field,
+    InvalidFieldError,
+    InvalidSpecificationError,
+    Range,
+    Storage,
+    StructuredTable,
+    TableSpecification,
+    connect,
+    specification_from_document,
+)
+
+from .case import ConformanceCase, OpenTable
+from .samples import ITEMS, TYPES, item, keys
+
+__all__ = ["ArgumentRules"]
+
+
+class Name(enum.StrEnum):
+    """Names and texts of an enumeration."""
+
+    ITEMS = "items"
+    ID = "id"
+    TAG = "tag"
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    """Numbers of an enumeration."""
+
+    ONE = 1
+
+
+class Text(str):
+    """A text that shows another."""
+
+    def __str__(self) -> str:
+        return "another"
+
+
+class Real(float):
+    """A float of another class."""
+
+
+class Time(dt.datetime):
+    """A datetime of another class."""
+
+
+class Finer(dt.datetime):
+    """A datetime with nanoseconds, as data frames have."""
+
+    nanosecond = 7
+
+
+def shown(value: object) -> str:
+    """Return the part of a test's name that stands for a value: the same in every process."""
+    return "memoryview" if isinstance(value, memoryview) else repr(value)
+
+
+def generator() -> Iterator[int]:
+    """Yield nothing of use."""
+    yield from ()
+
+
+REFUSED: dict[str, Callable[[StructuredTable], object]] = {
+    "multi_scan(1)": lambda table: table.multi_scan(cast(Any, 1)),
+    "multi_scan(Range)": lambda table: table.multi_scan(cast(Any, Range.all())),
+    "multi_scan of ints": lambda table: table.multi_scan(cast(Any, [1])),
+    "multi_read(1)": lambda table: table.multi_read(cast(Any, 1)),
+    "multi_read('ab')": lambda table: table.multi_read(cast(Any, "ab")),
+    "upsert_many(1)": lambda table: table.upsert_many(cast(Any, 1)),
+    "upsert_many('ab')": lambda table: table.upsert_many(cast(Any, "ab")),
+    "count(1)": lambda table: table.count(cast(Any, 1)),
+    "columns as a text": lambda table: table.read((1,), cast(Any, "id")),
+    "columns as a number": lambda table: table.scan(columns=cast(Any, 1)),
+    "a generator as reverse": lambda table: table.scan(reverse=cast(Any, generator())),
+    "a number as reverse": lambda table: table.scan(reverse=cast(Any, 1)),
+    "a text as reverse": lambda table: table.scan_index("tag", "a", reverse=cast(Any, "no")),
+    "a generator as inclusive": lambda table: table.scan(Range((1,), None, cast(Any, generator()))),
+    "limit=True": lambda table: table.scan(limit=True),
+    "limit=1.0": lambda table: table.scan(limit=cast(Any, 1.0)),
+    "a list as key": lambda table: table.read(cast(Any, [1])),
+    "a number as key": lambda table: table.delete(cast(Any, 1)),
+    "a list as field of compare_and_swap": lambda table: table.compare_and_swap((1,), cast(Any, []), 1, 2),
+    "a list as field of increment": lambda table: table.increment((1,), cast(Any, [])),
+    "a list as field of scan_index": lambda table: table.scan_index(cast(Any, []), 1),
+    "a list as order": lambda table: table.scan(order_by=cast(Any, [])),
+    "a list as column": lambda table: table.read((1,), cast(Any, [[]])),
+    "a bool as amount": lambda table: table.increment((1,), "n", True),
+    "a list as row": lambda table: table.upsert(cast(Any, [1])),
+    "a number as row": lambda table: table.upsert(cast(Any, 1)),
+    "a list as changes": lambda table: table.update_all(Range.all(), cast(Any, [])),
+    "a list as range": lambda table: table.delete_all(cast(Any, [])),
+    "a bound that is a list": lambda table: table.scan(Range(cast(Any, [1]))),
+    "a text as filter": lambda table: table.scan(where=cast(Any, "id = 1")),
+}
+
+
+class ArgumentRules(ConformanceCase):
+    """What is accepted in the place of what."""
+
+    @pytest.mark.parametrize("name", REFUSED)
+    def test_argument_of_another_kind(self, open_table: OpenTable, name: str) -> None:
+        """An argument of another kind is `InvalidFieldError` when the method is called, and nothing is done."""
+        table = open_table(ITEMS)
+        table.upsert({"id": 1, "n": 1})
+        with pytest.raises(InvalidFieldError):
+            REFUSED[name](table)
+        assert table.read((1,)) == item(1, n=1)
+
+    def test_subclasses_are_kept_as_plain_values(self, open_table: OpenTable) -> None:
+        """A subclass of str, int, float or datetime is accepted where its base is, and kept as a plain value."""
+        table = open_table(TYPES)
+        zone = dt.timezone(dt.timedelta(hours=2))
+        table.upsert(
+            MappingProxyType(
+                {
+                    "id": Number.ONE,
+                    "int": Number.ONE,
+                    "double": Real(0.5),
+                    "string": Text("text"),
+                    "timestamp": Time(2020, 1, 1, 2, tzinfo=zone),
+                    "timestamp_ntz": Time(2020, 1, 1, fold=1),
+                }
+            )
+        )
+        row = table.read((Number.ONE,))
+        assert row is not None
+        found = {name: row[name] for name in ("id", "int", "double", "string", "timestamp", "timestamp_ntz")}
+        assert found == {
+            "id": 1,
+            "int": 1,
+            "double": 0.5,
+            "string": "text",
+            "timestamp": dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+            "timestamp_ntz": dt.datetime(2020, 1, 1),
+        }
+        kinds = [type(value) for value in (*row.key, *found.values())]
+        assert kinds == [int, int, int, float, str, dt.datetime, dt.datetime]
+        for column in ("timestamp", "timestamp_ntz"):
+            value = row[column]
+            assert isinstance(value, dt.datetime)
+            assert value.fold == 0
+
+    def test_fold_counts_for_the_instant_alone(self, open_table: OpenTable) -> None:
+        """A key with `fold=1` is the key without it, in what is read too."""
+        spec = TableSpecification("times", [Field.timestamp_ntz("at"), Field.int("n")], ["at"])
+        table = open_table(spec)
+        folded = dt.datetime(2024, 10, 27, 2, 30, fold=1)
+        table.upsert({"at": folded, "n": 1})
+        table.upsert({"at": folded.replace(fold=0), "n": 2})
+        row = table.read((folded,))
+        assert row is not None
+        assert row["n"] == 2
+        [at] = row.key
+        assert isinstance(at, dt.datetime)
+        assert at.fold == 0
+        assert table.count() == 1
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("bytes", bytearray(b"a")),
+            ("bytes", memoryview(b"a")),
+            ("bytes", "a"),
+            ("string", b"a"),
+            ("int", 1.0),
+            ("int", True),
+            ("boolean", 1),
+            ("double", True),
+            ("double", "1"),
+            ("decimal", 1),
+            ("date", dt.datetime(2020, 1, 1)),
+            ("timestamp", dt.datetime(2020, 1, 1)),
+            ("timestamp_ntz", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+            ("timestamp", Finer(2020, 1, 1, tzinfo=dt.UTC)),
+            ("timestamp_ntz", Finer(2020, 1, 1)),
+        ],
+        ids=shown,
+    )
+    def test_nothing_else_is_coerced(self, open_table: OpenTable, field: str, value: object) -> None:
+        """What is no instance of the field's type is refused, and so is a datetime that is finer than microseconds."""
+        table = open_table(TYPES)
+        with pytest.raises(InvalidFieldError):
+            table.upsert({"id": 1, field: cast(Any, value)})
+        assert table.count() == 0
+
+    def test_names_of_an_enumeration(self, storage: Storage) -> None:
+        """A str subclass is a name wherever a str is one, of tables, fields and columns, and kept as plain text."""
+        spec = TableSpecification(
+            Name.ITEMS, [Field.long(Name.ID), Field.string(Name.TAG)], [Name.ID], [Name.TAG], {Text("a"): Text("b")}
+        )
+        assert {type(name) for name in (spec.name, *spec.field_names, *spec.primary_key, *spec.indexes)} == {str}
+        assert spec.options == {"a": "b"}
+        storage.admin.create(spec)
+        assert storage.admin.list() == ["items"]
+        assert storage.admin.get_specification(Name.ITEMS) == spec
+        table = storage.table(Name.ITEMS)
+        table.upsert({Name.ID: 1, Name.TAG: Name.RED})
+        row = table.read({Name.ID: 1}, [Name.TAG])
+        assert row == {"id": 1, "tag": "red"}
+        assert {type(name) for name in row} == {str}
+        assert keys(table.scan_index(Name.TAG, Name.RED, order_by=Name.TAG)) == [(1,)]
+        with storage.transaction() as transaction:
+            assert transaction.table(Name.ITEMS).compare_and_swap((1,), Name.TAG, Name.RED, Text("blue"))
+        assert table.read((1,)) == {"id": 1, "tag": "blue"}
+        storage.admin.drop_index(Name.ITEMS, Name.TAG)
+        storage.admin.drop(Name.ITEMS)
+
+    def test_deep_document(self) -> None:
+        """A document that is nested without end is no specification; its refusal is short."""
+        deep: Any = []
+        for _ in range(100_000):
+            deep = [deep]
+        for document in (deep, {"name": deep, "fields": [], "primary_key": []}, {"name": "t", "fields": deep}):
+            with pytest.raises((InvalidSpecificationError, DataCorruptionError)) as refusal:
+                specification_from_document(document)
+            assert len(str(refusal.value)) < 1_000
+
+    @pytest.mark.parametrize("value", ["inf", "nan", "-inf", "1e300", float("inf"), float("nan"), 10**400, "9" * 400])
+    @pytest.mark.parametrize("option", ["pool_timeout", "ddl_timeout"])
+    def test_option_that_no_clock_can_count(self, storage_url: str, option: str, value: object) -> None:
+        """Times are finite, and at most 2,000,000 seconds: else `ValueError` that names the option."""
+        with pytest.raises(ValueError, match=option):
+            connect(storage_url, **{option: value})

@@ -1,0 +1,56 @@
+"""An exception of a signal's handler, at whichever point of a call, leaves the store whole and at work."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import ClassVar
+
+import pytest
+
+from .case import ConformanceCase
+from .clients import Client
+from .interruptions import WORK
+
+__all__ = ["InterruptionRules"]
+
+_STEP = "STRUCTABLE_TEST_INTERRUPT_STEP"
+_SECONDS = "STRUCTABLE_TEST_INTERRUPT_SECONDS"
+_SHARES = {"transaction": 1.0, "schema change": 0.1}
+"""Of `interruptions`; the others have a fifth each."""
+
+
+class InterruptionRules(ConformanceCase):
+    """What is interrupted in the main thread has happened wholly or not at all, and nothing of it stays taken.
+
+    The process that is interrupted is one of its own, in which no test runs. STRUCTABLE_TEST_INTERRUPT_STEP=1
+    interrupts at every point, STRUCTABLE_TEST_INTERRUPT_SECONDS is for how long a timer interrupts.
+
+    Attributes
+    ----------
+    interruptions : int
+        At how many points of a transaction it is interrupted, one after the other.
+    """
+
+    interruptions: ClassVar[int] = 60
+
+    @pytest.fixture
+    def interrupted_url(self, storage_url: str) -> str:
+        """Return the URL of the fresh store as the process connects it; override it for a pool that is smaller."""
+        return storage_url
+
+    @pytest.mark.parametrize("work", WORK)
+    def test_interruption_at_any_point(self, interrupted_url: str, work: str) -> None:
+        """It comes out, all or nothing was done, conflicts are seen, and other threads and storages can commit."""
+        rounds = max(1, round(self.interruptions * _SHARES.get(work, 0.2)))
+        step = int(os.environ[_STEP]) if _STEP in os.environ else None
+        with closing(Client(interrupted_url, "interrupt_at_points", interrupted_url, work, rounds, step)) as process:
+            *where, points = process.rest()
+        assert len(where) >= min(points, rounds) / 2
+
+    def test_interruption_by_signals(self, interrupted_url: str) -> None:
+        """A timer's signals, at random, do no harm either, beside a thread that commits."""
+        seconds = float(os.environ.get(_SECONDS, "2"))
+        with closing(Client(interrupted_url, "interrupt_by_signals", interrupted_url, seconds, 1)) as process:
+            (interrupted,) = process.rest()
+        assert interrupted > 0

@@ -1,0 +1,147 @@
+"""Rules of write jobs that meet: with one another, with an abort, with a drop or a change of their table."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from structable.spi import (
+    CommitResult,
+    Field,
+    StagedWrite,
+    Storage,
+    StructuredTable,
+    TableNotFoundError,
+    TableSpecification,
+    TransactionClosedError,
+    TransactionConflictError,
+    WriteJob,
+    WriteMode,
+)
+
+from .samples import ITEMS, Record, keys
+from .write_jobs import JobCase, batch
+
+__all__ = ["JobRaceRules"]
+
+_IN_PLACE_AND_WHOLE = pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.OVERWRITE])
+_ROWS = 200
+
+
+class JobRaceRules(JobCase):
+    """A job becomes visible whole or not at all, with anything else going on at the same time."""
+
+    @property
+    def races(self) -> int:
+        """How often each race is run."""
+        return max(3, self.stress_rounds // 15)
+
+    def stage_many(self, storage: Storage, job: WriteJob, first: int) -> list[StagedWrite]:
+        """Stage rows of numbers from `first` on, in two partitions, tagged with it."""
+        rows: list[Record] = [{"id": first + place, "n": first, "tag": f"{first}"} for place in range(_ROWS)]
+        return [storage.stage(job, part, 0, [batch(rows[part::2])]) for part in range(2)]
+
+    def together(self, *deeds: Callable[[], object]) -> list[object]:
+        """Do things at the same time, and return what they returned or raised."""
+        start = threading.Barrier(len(deeds))
+
+        def run(deed: Callable[[], object]) -> object:
+            start.wait()
+            try:
+                return deed()
+            except Exception as error:
+                return error
+
+        with ThreadPoolExecutor(len(deeds)) as pool:
+            return list(pool.map(run, deeds))
+
+    def commit_racing(self, storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
+        """Commit a job, again after conflicts."""
+        while True:
+            try:
+                return storage.commit_write(job, staged)
+            except TransactionConflictError:
+                continue
+
+    def expect_whole(self, table: StructuredTable, first: int, *, there: bool) -> None:
+        """Check that all rows of a job, or none, are in the table and in its index."""
+        wanted = [(first + place,) for place in range(_ROWS)] if there else []
+        assert [key for key in keys(table.scan()) if first <= int(str(key[0])) < first + _ROWS] == wanted
+        assert keys(table.scan_index("tag", f"{first}")) == wanted
+
+    @_IN_PLACE_AND_WHOLE
+    def test_commit_meets_an_abort(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
+        """Of a commit and an abort at once one wins: rows and a true result, or `TransactionClosedError` and none."""
+        for number in range(1, self.races + 1):
+            job = self.job(storage, mode)
+            staged = self.stage_many(storage, job, number * 1_000)
+            outcome, aborted = self.together(
+                partial(self.commit_racing, storage, job, staged),
+                partial(storage.abort_write, job),
+            )
+            assert aborted is None or isinstance(aborted, TransactionConflictError)
+            assert outcome == CommitResult(applied=True) or isinstance(outcome, TransactionClosedError)
+            done = not isinstance(outcome, TransactionClosedError)
+            self.expect_whole(target, number * 1_000, there=done)
+            assert storage.begin_write("items", mode=mode, job_id=job.job_id).committed is done
+
+    def test_two_overwrites_meet(self, storage: Storage, target: StructuredTable) -> None:
+        """Of two jobs that overwrite one table at once both are committed, and one of them is all that is left."""
+        for number in range(self.races):
+            firsts = [1_000 * (2 * number + 1), 1_000 * (2 * number + 2)]
+            jobs = [self.job(storage, WriteMode.OVERWRITE) for _ in firsts]
+            staged = [self.stage_many(storage, job, first) for job, first in zip(jobs, firsts, strict=True)]
+            results = self.together(
+                *(partial(self.commit_racing, storage, job, one) for job, one in zip(jobs, staged, strict=True))
+            )
+            assert results == [CommitResult(applied=True)] * 2
+            assert target.count() == _ROWS
+            left = firsts[0] if target.read((firsts[0],)) is not None else firsts[1]
+            self.expect_whole(target, left, there=True)
+
+    @_IN_PLACE_AND_WHOLE
+    def test_commit_meets_a_drop(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
+        """A job whose table is dropped and made again meanwhile is committed before or never: no row is left."""
+        for _ in range(self.races):
+            job = self.job(storage, mode)
+            staged = self.stage_many(storage, job, 1_000)
+
+            def anew() -> None:
+                storage.admin.drop("items")
+                storage.admin.create(ITEMS)
+
+            outcome, admin = self.together(
+                partial(self.commit_racing, storage, job, staged),
+                anew,
+            )
+            assert admin is None
+            assert outcome == CommitResult(applied=True) or isinstance(outcome, TableNotFoundError)
+            assert keys(storage.table("items").scan()) == []
+            assert keys(storage.table("items").scan_index("tag", "1000")) == []
+            with pytest.raises(TableNotFoundError):
+                storage.commit_write(job, staged)
+
+    @_IN_PLACE_AND_WHOLE
+    def test_commit_meets_a_change_of_its_table(
+        self, storage: Storage, target: StructuredTable, mode: WriteMode
+    ) -> None:
+        """A job whose table gets fields and indexes meanwhile is committed, and the new index has all of its rows."""
+        fields = list(ITEMS.fields)
+        for number in range(1, self.races + 1):
+            job = self.job(storage, mode)
+            staged = self.stage_many(storage, job, number * 1_000)
+            fields.append(Field.int(f"more{number}"))
+            indexes = ["tag", "rank", "n", *(f"more{one}" for one in range(1, number + 1))]
+            changed = TableSpecification("items", fields, ITEMS.primary_key, indexes)
+            outcome, admin = self.together(
+                partial(self.commit_racing, storage, job, staged),
+                partial(storage.admin.create_or_update, changed),
+            )
+            assert (outcome, admin) == (CommitResult(applied=True), None)
+            self.expect_whole(target, number * 1_000, there=True)
+            assert len(keys(target.scan_index("n", number * 1_000))) == _ROWS
+            assert len(keys(target.scan_index(f"more{number}", None))) == target.count()

@@ -1,0 +1,301 @@
+"""`ReadOnlyStorage`: what `connect(..., read_only=True)` returns for every store: reads pass, writes are refused."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .diagnosis import Finding
+from .errors import UnsupportedOperationError
+from .filters import Filter
+from .ranges import Range
+from .rows import Row
+from .scans import RowIterator, ScanExplanation
+from .specification import TableSpecification
+from .storage import Isolation, Storage, TableAdmin, Transaction
+from .table import StructuredTable
+from .values import Key, Value
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["ReadOnlyStorage"]
+
+_ALL = Range()
+
+
+class _Refusal:
+    """Refuses what would change the store.
+
+    Parameters
+    ----------
+    url : str
+        The storage, as it may be shown.
+    """
+
+    __slots__ = ("_url",)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, operation: str) -> NoReturn:
+        raise UnsupportedOperationError(
+            f"{operation} changes the store, and {self._url} was connected with read_only=True; connect without it"
+        )
+
+
+class ReadOnlyTable(StructuredTable):
+    """A table whose reads are those of another, and whose writes are refused when they are called.
+
+    Parameters
+    ----------
+    table : StructuredTable
+        What is read.
+    refuse : callable
+        Raises the error of a write, by its name.
+    """
+
+    __slots__ = ("_refuse", "_table")
+
+    def __init__(self, table: StructuredTable, refuse: _Refusal) -> None:
+        self._table = table
+        self._refuse = refuse
+
+    @property
+    def specification(self) -> TableSpecification:
+        return self._table.specification
+
+    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
+        return self._table.read(key, columns)
+
+    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
+        return self._table.multi_read(keys, columns)
+
+    def scan(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        return self._table.scan(range, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit)
+
+    def multi_scan(
+        self,
+        ranges: Iterable[Range],
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        return self._table.multi_scan(
+            ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
+        )
+
+    def scan_index(
+        self,
+        field: str,
+        value: Value,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        return self._table.scan_index(
+            field, value, range=range, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
+        )
+
+    def explain(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> ScanExplanation:
+        return self._table.explain(range, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit)
+
+    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
+        return self._table.count(ranges, where)
+
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        self._refuse("upsert")
+
+    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        self._refuse("upsert_many")
+
+    def replace(self, row: Mapping[str, Value]) -> None:
+        self._refuse("replace")
+
+    def insert(self, row: Mapping[str, Value]) -> None:
+        self._refuse("insert")
+
+    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
+        self._refuse("update")
+
+    def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
+        self._refuse("compare_and_swap")
+
+    def increment(self, key: Key, field: str, amount: int = 1) -> None:
+        self._refuse("increment")
+
+    def delete(self, key: Key) -> None:
+        self._refuse("delete")
+
+    def delete_all(self, range: Range, where: Filter | None = None) -> int:
+        self._refuse("delete_all")
+
+    def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
+        self._refuse("update_all")
+
+
+class ReadOnlyTransaction(Transaction):
+    """A read-only transaction, whose tables name the storage when they refuse to be written.
+
+    Parameters
+    ----------
+    transaction : Transaction
+        What is read; begun read-only.
+    refuse : callable
+        Raises the error of a write, by its name.
+    """
+
+    __slots__ = ("_refuse", "_transaction")
+
+    def __init__(self, transaction: Transaction, refuse: _Refusal) -> None:
+        self._transaction = transaction
+        self._refuse = refuse
+
+    def table(self, name: str) -> StructuredTable:
+        return ReadOnlyTable(self._transaction.table(name), self._refuse)
+
+    def commit(self) -> None:
+        self._transaction.commit()
+
+    def rollback(self) -> None:
+        self._transaction.rollback()
+
+    @property
+    def closed(self) -> bool:
+        return self._transaction.closed
+
+
+class ReadOnlyAdmin(TableAdmin):
+    """The tables of a store that is only read.
+
+    Parameters
+    ----------
+    admin : TableAdmin
+        What is asked.
+    refuse : callable
+        Raises the error of a change, by its name.
+    """
+
+    def __init__(self, admin: TableAdmin, refuse: _Refusal) -> None:
+        self._admin = admin
+        self._refuse = refuse
+
+    def exists(self, table: str) -> bool:
+        return self._admin.exists(table)
+
+    def get_specification(self, table: str) -> TableSpecification:
+        return self._admin.get_specification(table)
+
+    def list(self) -> builtins.list[str]:
+        return self._admin.list()
+
+    def create(self, spec: TableSpecification) -> None:
+        self._refuse("create")
+
+    def create_or_update(self, spec: TableSpecification) -> None:
+        self._refuse("create_or_update")
+
+    def drop(self, table: str) -> None:
+        self._refuse("drop")
+
+    def drop_index(self, table: str, field: str) -> None:
+        self._refuse("drop_index")
+
+
+class ReadOnlyStorage(Storage):
+    """A storage whose reads are those of another, and which refuses every change, the same for all backends.
+
+    Parameters
+    ----------
+    storage : Storage
+        What is read, from a backend that was given `read_only=True`: it writes nothing of its own accord.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._refuse = _Refusal(storage.url)
+        self._admin = ReadOnlyAdmin(storage.admin, self._refuse)
+
+    @property
+    def url(self) -> str:
+        return self._storage.url
+
+    @property
+    def admin(self) -> TableAdmin:
+        return self._admin
+
+    @property
+    def closed(self) -> bool:
+        return self._storage.closed
+
+    @property
+    def process_local(self) -> bool:
+        return self._storage.process_local
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
+        return ReadOnlyTransaction(self._storage.transaction(isolation, True), self._refuse)
+
+    def table(self, name: str) -> StructuredTable:
+        return ReadOnlyTable(self._storage.table(name), self._refuse)
+
+    def plan_scan(
+        self,
+        table: str,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+    ) -> ScanPlan:
+        return self._storage.plan_scan(table, range=range, where=where, columns=columns, splits=splits)
+
+    def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
+        return self._storage.read_split(split)
+
+    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
+        self._refuse("begin_write")
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+        self._refuse("stage")
+
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
+        self._refuse("commit_write")
+
+    def abort_write(self, job: WriteJob) -> None:
+        self._refuse("abort_write")
+
+    def diagnose(self) -> Iterator[Finding]:
+        return self._storage.diagnose()
+
+    def repair(self) -> Iterator[Finding]:
+        self._refuse("repair")
+
+    def close(self) -> None:
+        self._storage.close()

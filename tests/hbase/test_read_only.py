@@ -1,0 +1,160 @@
+"""A storage with `read_only=True` leaves every cell as it is, and notices when what it reads was removed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from structable.backends.hbase.calls import list_tables
+from structable.backends.hbase.gateway import Gateway
+from structable.backends.hbase.layout import Layout
+from structable.backends.ordered.catalog import list_garbage
+from structable.spi import (
+    Field,
+    Isolation,
+    Range,
+    StorageUrl,
+    StoreNotFoundError,
+    TableSpecification,
+    TransactionClosedError,
+    TransactionConflictError,
+    col,
+    connect,
+    read_split,
+)
+from tests.waiting import until
+
+from .bank import quick
+from .inside import collect_garbage, drained, engine_of
+
+TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
+Everything = dict[tuple[str, bytes], object]
+
+
+def cells_of(url: str) -> Everything:
+    """Return all cells of all tables of a prefix, without a word to the store."""
+    parsed = StorageUrl.parse(url)
+    host, _, port = parsed.hosts.partition(",")[0].rpartition(":")
+    gateway = Gateway([(host, int(port))])
+    try:
+        prefix = Layout(parsed.path.removeprefix("/")).prefix
+        return {
+            (table, row): cells
+            for table in gateway.call(list_tables())
+            if table.startswith(f"{prefix}_")
+            for page in gateway.pages(table, b"", b"", [], before=None)
+            for row, cells in page
+        }
+    finally:
+        gateway.close()
+
+
+def read_everything(url: str) -> None:
+    with connect(url, read_only=True) as storage:
+        assert storage.admin.list() == ["t"]
+        view = storage.table("t")
+        assert view.read((1,)) is not None
+        assert len(view.multi_read([(1,), (2,)])) == 2
+        assert view.count(where=col("n") < 10) == 10
+        assert len(list(view.scan(order_by="s", reverse=True))) == 500
+        assert len(list(view.scan_index("s", "a"))) == 250
+        for isolation in Isolation:
+            with storage.transaction(isolation) as transaction:
+                assert transaction.table("t").count([Range.prefix((5,))]) == 1
+                assert len(list(transaction.table("t").scan())) == 500
+        with storage.plan_scan("t", splits=3) as plan:
+            assert sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split)) == 500
+            assert sum(batch.num_rows for s in plan.splits for batch in read_split(url, s, read_only=True)) == 500
+        assert list(storage.diagnose())
+
+
+def test_nothing_is_written(hbase_url: str) -> None:
+    """No session, no heartbeat, no plan, no list: every cell of the prefix is as it was."""
+    url = quick(hbase_url)
+    with connect(url) as storage:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert_many({"k": k, "s": "ab"[k % 2], "n": k} for k in range(500))
+        drained(storage)
+    before = cells_of(url)
+    assert before
+    read_everything(url)
+    assert cells_of(url) == before
+
+
+@pytest.mark.parametrize("option", [{"create": False}, {"read_only": True}])
+def test_nothing_is_made(hbase_url: str, option: dict[str, bool]) -> None:
+    """A mistyped prefix makes no table."""
+    with pytest.raises(StoreNotFoundError, match="prefix"):
+        connect(hbase_url, **option)
+    assert cells_of(hbase_url) == {}
+    with connect(hbase_url):
+        assert cells_of(hbase_url)
+
+
+@pytest.fixture
+def written(hbase_url: str) -> str:
+    url = quick(hbase_url, late_writes=0)
+    with connect(url) as storage:
+        storage.admin.create(TABLE)
+        storage.table("t").upsert_many({"k": k, "s": "old", "n": k} for k in range(10))
+    return url
+
+
+def replace_and_collect(url: str) -> None:
+    """Write every row again, and remove what that replaced."""
+    with connect(url) as storage:
+        storage.table("t").update_all(Range.all(), {"s": "new"})
+        drained(storage)
+        collect_garbage(storage)
+        collect_garbage(storage)  # what was just noted as finalised is old enough now
+
+
+def test_versions_that_were_removed_are_missed(written: str) -> None:
+    """A snapshot whose versions were removed since is a conflict, in every way to read; never another state."""
+    with connect(written, read_only=True) as storage:
+        transaction = storage.transaction()
+        table = transaction.table("t")
+        scan = table.scan()
+        with storage.plan_scan("t") as plan:
+            assert table.count() == 10
+            replace_and_collect(written)
+            with pytest.raises(TransactionConflictError, match="too old"):
+                table.read((1,))
+            with pytest.raises(TransactionClosedError, match="have been removed"):
+                list(storage.read_split(plan.splits[0]))
+        transaction.rollback()
+        with pytest.raises((TransactionConflictError, TransactionClosedError)):
+            list(scan)
+        assert [row["s"] for row in storage.table("t").scan()] == ["new"] * 10
+
+
+def test_snapshot_outlives_what_does_not_concern_it(written: str) -> None:
+    """What was removed before a snapshot began is none of its business."""
+    replace_and_collect(written)
+    with connect(written, read_only=True) as storage, storage.transaction() as transaction:
+        assert [row["s"] for row in transaction.table("t").scan()] == ["new"] * 10
+        assert transaction.table("t").read((1,)) is not None
+
+
+def test_index_that_was_dropped(written: str) -> None:
+    """Entries of a dropped index that were removed are not taken for rows that are not there."""
+    with connect(written, read_only=True) as storage:
+        with connect(written) as writer:
+            transaction = storage.transaction()
+            table = transaction.table("t")
+            assert table.read((1,)) is not None
+            writer.admin.drop_index("t", "s")
+            engine = engine_of(writer)
+            with closing(engine.begin(True)) as snapshot:
+                left = list_garbage(snapshot)
+            # The writer's own thread does so, too; the second of the two finds nothing.
+
+            def is_gone() -> bool:
+                collect_garbage(writer)
+                return all(engine.discard(one, lambda: False) for one in left)
+
+            until(is_gone)
+        with pytest.raises(TransactionConflictError, match="too old"):
+            list(table.scan_index("s", "old"))
+        transaction.rollback()

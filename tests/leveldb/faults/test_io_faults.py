@@ -1,0 +1,59 @@
+"""File operations that fail in a process that uses a LevelDB folder, and what is there afterwards."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .preload import FaultKind, Worker, build
+from .workload import STEPS, acknowledged, check, states
+
+_SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "14"))
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    worker = Worker(build(tmp_path_factory.mktemp("library")))
+    yield worker
+    worker.close()
+
+
+@pytest.mark.timeout(300 + 3 * _SEEDS)
+@pytest.mark.parametrize("kind", FaultKind)
+def test_fault_at_any_file_operation(worker: Worker, tmp_path: Path, kind: FaultKind) -> None:
+    """What was acknowledged is there, nothing is half there, errors are documented ones, and the store goes on."""
+    problems = []
+    choose = random.Random(kind)
+    whole = 0
+    for seed in range(_SEEDS):
+        folder = tmp_path / "case"
+        folder.mkdir()
+        durability = ("machine", "process")[seed % 2]
+        count = choose.choice((1, 1, 3, 1_000_000))
+        if not whole:
+            task = worker.run(folder=str(folder), seed=0, kind=kind, at=1 << 40, count=1, durability="machine")
+            whole = int(str(task["operations"]))
+            assert whole > 50, task
+            shutil.rmtree(folder)
+            folder.mkdir()
+        at = choose.randint(1, whole)
+        report = worker.run(
+            folder=str(folder), seed=seed % 3, kind=kind, at=at, count=count, durability=durability, attempts=10
+        )
+        done = acknowledged(folder / "told")
+        case = f"{kind.name} at {at} of {whole}, {count} times, seed {seed}, {durability}: {report}"
+        if "unexpected" in report:
+            problems.append(case)
+        elif kind not in (FaultKind.TORN_WRITE, FaultKind.KILL) and count <= 3 and done < STEPS:
+            problems.append(f"it did not go on: {case}")
+        try:
+            check(folder / "store", states(seed % 3), done, min(done + 1, STEPS))
+        except Exception as error:
+            problems.append(f"{error} ({case})")
+        shutil.rmtree(folder)
+    assert not problems, "\n".join(problems)

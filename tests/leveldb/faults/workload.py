@@ -1,0 +1,276 @@
+"""A workload whose state after each step is known: transactions over two tables, write jobs, a schema change."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from structable.spi import (
+    DataCorruptionError,
+    Field,
+    Row,
+    Storage,
+    StructableError,
+    TableSpecification,
+    Value,
+    connect,
+)
+
+__all__ = ["STEPS", "Crash", "State", "acknowledged", "check", "open_store", "perform", "states", "writer"]
+
+State = Mapping[str, Mapping[int, Mapping[str, Value]]]
+"""The rows of each table by their key, without nulls."""
+
+STEPS = 16
+_KEYS = 40
+_FIELDS = [Field.long("k"), Field.string("s"), Field.bytes("b")]
+_JOBS = (4, 9, 14)
+_SCHEMA = 6
+_REOPENINGS = (3, 8, 12)
+
+
+class Crash(Exception):
+    """A check has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One atomic change.
+
+    Parameters
+    ----------
+    number : int
+        Its place, from 1.
+    rows : dict
+        Rows by table and key that it writes; None deletes.
+    """
+
+    number: int
+    rows: dict[str, dict[int, dict[str, Value] | None]]
+
+
+def _steps(seed: int) -> list[Step]:
+    choose = random.Random(seed)
+    steps = []
+    for number in range(1, STEPS + 1):
+        rows: dict[str, dict[int, dict[str, Value] | None]] = {"a": {}, "b": {}}
+        if number != _SCHEMA:
+            for table in ("a",) if number in _JOBS else ("a", "b"):
+                for key in choose.sample(range(_KEYS), 20 if number in _JOBS else choose.randint(1, 5)):
+                    if number not in _JOBS and choose.random() < 0.2:
+                        rows[table][key] = None
+                        continue
+                    size = choose.choice((0, 10, 100, 5_000, 20_000, 60_000 if number % 3 == 0 else 10))
+                    row: dict[str, Value] = {"k": key, "s": f"v{number % 3}", "b": choose.randbytes(size)}
+                    if table == "a" and number > _SCHEMA:
+                        row["w"] = number
+                    rows[table][key] = row
+        steps.append(Step(number, rows))
+    return steps
+
+
+def states(seed: int) -> list[State]:
+    """Return the states after 0, 1, ... steps."""
+    current: dict[str, dict[int, dict[str, Value]]] = {"a": {}, "b": {}}
+    found: list[State] = [{table: dict(rows) for table, rows in current.items()}]
+    for step in _steps(seed):
+        for table, rows in step.rows.items():
+            for key, row in rows.items():
+                if row is None:
+                    current[table].pop(key, None)
+                else:
+                    # An upsert replaces the columns that it names.
+                    current[table][key] = {**current[table].get(key, {}), **row}
+        found.append({table: dict(rows) for table, rows in current.items()})
+    return found
+
+
+def open_store(folder: Path, *, durability: str) -> Storage:
+    """Connect with a small write buffer."""
+    return connect(f"leveldb://{folder}", durability=durability, write_buffer=1)
+
+
+def perform(
+    folder: Path, seed: int, durability: str, acknowledge: Callable[[int], None], attempts: int, *, steps: int = STEPS
+) -> None:
+    """Do all steps, each again after an error, up to so many times; tell the number of each that was done.
+
+    Raises
+    ------
+    StructableError
+        If a step failed that often.
+    """
+    storage: Storage | None = None
+
+    def ready() -> Storage:
+        nonlocal storage
+        if storage is None:
+            storage = open_store(folder, durability=durability)
+        return storage
+
+    def reopen() -> None:
+        nonlocal storage
+        before, storage = storage, None
+        if before is not None:
+            before.close()
+        ready()
+
+    def insist(action: Callable[[], None]) -> None:
+        for attempt in range(1, attempts + 1):
+            try:
+                action()
+                return
+            except DataCorruptionError:
+                raise
+            except StructableError:
+                if attempt == attempts:
+                    raise
+                time.sleep(0.05)  # a database that could not be opened again is tried a few times a second
+
+    try:
+        insist(lambda: _create(ready()))
+        acknowledge(0)
+        for step in _steps(seed)[:steps]:
+            insist(lambda step=step: _do(ready(), step))  # type: ignore[misc]
+            acknowledge(step.number)
+            if step.number in _REOPENINGS:
+                insist(reopen)
+    finally:
+        if storage is not None:
+            storage.close()
+
+
+def _create(storage: Storage) -> None:
+    for name in ("a", "b"):
+        storage.admin.create_or_update(TableSpecification(name, _FIELDS, ["k"], ["s"]))
+
+
+def _do(storage: Storage, step: Step) -> None:
+    if step.number == _SCHEMA:
+        storage.admin.create_or_update(TableSpecification("a", [*_FIELDS, Field.long("w")], ["k"], ["s", "w"]))
+    elif step.number in _JOBS:
+        job = storage.begin_write("a", mode="upsert", job_id=f"job{step.number}")
+        if job.committed:
+            return
+        loaded = [row for row in step.rows["a"].values() if row is not None]
+        columns = list(loaded[0])
+        schema = pa.schema([(name, _ARROW[name]) for name in columns])
+        batch = pa.RecordBatch.from_pydict({name: [row[name] for row in loaded] for name in columns}, schema=schema)
+        storage.commit_write(job, [storage.stage(job, 0, 0, [batch.slice(0, 7), batch.slice(7)])])
+    else:
+        with storage.transaction() as transaction:
+            for name, rows in step.rows.items():
+                table = transaction.table(name)
+                for key, row in rows.items():
+                    if row is None:
+                        table.delete((key,))
+                    else:
+                        table.upsert(row)
+
+
+_ARROW: dict[str, pa.DataType] = {"k": pa.int64(), "s": pa.string(), "b": pa.binary(), "w": pa.int64()}
+
+
+def acknowledged(path: Path) -> int:
+    """Return the number of the last step that was told, -1 for none."""
+    return max((int(line) for line in path.read_text().split()), default=-1) if path.exists() else -1
+
+
+def check(folder: Path, known: list[State], least: int, most: int, *, damaged: bool = False) -> str:
+    """Open a folder and compare it with the states after `least` to `most` steps; then write to it and open it again.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The database, perhaps after a crash.
+    known : list of State
+        See `states`.
+    least, most : int
+        -1 stands for a database without its tables.
+    damaged : bool
+        Whether `DataCorruptionError` is right, too.
+
+    Returns
+    -------
+    str
+        What was found.
+
+    Raises
+    ------
+    Crash
+        If anything else is there.
+    """
+    try:
+        with open_store(folder, durability="process") as storage:
+            tables = storage.admin.list()
+            if tables != ["a", "b"]:
+                if least >= 0:
+                    raise Crash(f"it has the tables {tables}, after {least} steps")
+                _create(storage)
+            found = {name: _read(storage, name) for name in ("a", "b")}
+            if not any(found == known[step] for step in range(max(least, 0), max(most, 0) + 1)):
+                at = [step for step, state in enumerate(known) if state == found]
+                raise Crash(f"it is as after the steps {at}, not {least} to {most}: {_differences(found, known[most])}")
+            storage.table("a").upsert({"k": -1, "s": "new", "b": b""})
+        with open_store(folder, durability="machine") as storage:
+            written = storage.table("a").read((-1,))
+            if written is None or written["s"] != "new":
+                raise Crash("a row that was written after the crash is lost")
+            if _read(storage, "b") != found["b"]:
+                raise Crash("the next opening reads something else")
+    except DataCorruptionError as error:
+        if damaged:
+            return f"refused: {error}"
+        raise Crash(f"it is said to be damaged: {error}") from error
+    except StructableError as error:
+        raise Crash(f"{type(error).__name__}: {error}") from error
+    return "right"
+
+
+def _read(storage: Storage, name: str) -> dict[int, dict[str, Value]]:
+    found: dict[int, dict[str, Value]] = {}
+    with storage.transaction(read_only=True) as transaction:
+        table = transaction.table(name)
+        for row in table.scan():
+            found[_key(row)] = {field: value for field, value in row.items() if value is not None}
+            if table.read(row.key) != row or storage.table(name).read(row.key) != row:
+                raise Crash(f"a scan of {name!r} gives {row}, a read another row")
+        for field in storage.admin.get_specification(name).indexes:
+            expected = sorted((str(row[field]), key) for key, row in found.items() if field in row)
+            values = {row[field] for row in found.values() if field in row}
+            if field == "s":
+                values |= {"v0", "v1", "v2"}
+            listed = sorted((str(value), _key(row)) for value in values for row in table.scan_index(field, value))
+            if listed != expected:
+                raise Crash(f"the index {name}.{field} lists {listed}, the rows are {expected}")
+    return found
+
+
+def _key(row: Row) -> int:
+    key = row["k"]
+    assert isinstance(key, int)
+    return key
+
+
+def _differences(found: State, expected: State) -> str:
+    differing = {
+        name: [key for key in {*found[name], *rows} if found[name].get(key) != rows.get(key)]
+        for name, rows in expected.items()
+    }
+    return f"the rows of these keys differ: {differing}"
+
+
+def writer(path: Path) -> Callable[[int], None]:
+    """Return what appends the number of a step to a file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def acknowledge(number: int) -> None:
+        os.write(descriptor, b"%d\n" % number)
+
+    return acknowledge

@@ -1,0 +1,227 @@
+"""File descriptors: few of them, none left, and back to few when many were needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from structable.backends.leveldb.client import Client
+from structable.backends.leveldb.engine import LevelDBEngine
+from structable.backends.ordered.engine import EngineSnapshot, Pair, WriteSet
+from structable.spi.errors import StorageUnavailableError
+from tests.waiting import until
+
+from .support import SPACE, Process, key, open_engine, put
+
+Run = Callable[[str], Process]
+
+_SCANS = int(os.environ.get("STRUCTABLE_TEST_SCANS", "1000"))
+ROWS = 2_000
+"""More than the first frame of a scan holds, so that an open one has a connection of its own."""
+
+OWNER = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+engine = open_engine(folder)
+engine.commit(None, WriteSet({key(f"{number:05}"): b"x" * 100 for number in range(2_000)}))
+say("ready")
+while command := hear():
+    if command == "hoard":
+        files = []
+        try:
+            while True:
+                files.append(open("/dev/null"))
+        except OSError:
+            say("hoarded")
+    elif command == "let go":
+        while files:
+            files.pop().close()
+        say("let go")
+    else:
+        put(engine, command, b"1")
+        say("put")
+engine.close()
+"""
+
+
+def _descriptors(process: int | str = "self") -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))
+
+
+def _begin_scans(snapshot: EngineSnapshot, scans: ExitStack) -> StorageUnavailableError:
+    """Begin as many scans as there can be connections, then close the last one; return what was said to more."""
+    scan: Iterator[Pair] | None = None
+    while True:
+        try:
+            following = _begin_scan(snapshot)
+        except StorageUnavailableError as error:
+            assert scan is not None
+            scan.close()  # type: ignore[attr-defined]
+            return error
+        scan = following
+        scans.callback(scan.close)  # type: ignore[attr-defined]
+
+
+def _begin_scan(snapshot: EngineSnapshot) -> Iterator[Pair]:
+    scan = snapshot.scan(SPACE, SPACE + b"\xff")
+    next(scan)
+    return scan
+
+
+def _fill(engine: LevelDBEngine) -> None:
+    engine.commit(None, WriteSet({key(f"{number:05}"): b"x" * 100 for number in range(ROWS)}))
+
+
+def test_owner_whose_descriptors_clients_use_up_goes_on(folder: Path, run: Run) -> None:
+    owner = run(OWNER)
+    assert owner.hear() == "ready"
+    engine = open_engine(folder, request_timeout=1.0)
+    snapshot = engine.begin(True)
+    with ExitStack() as scans:
+        refused = _begin_scans(snapshot, scans)
+        assert "its limit of 64 open files" in str(refused)
+        scans.pop_all().close()
+        _begin_scans(snapshot, scans)
+        assert snapshot.get(key("00001")) == b"x" * 100, "on the connection whose scan was closed"
+        put(engine, "client", b"1")
+        owner.say("owner")
+        assert owner.hear() == "put", "descriptors are left for LevelDB"
+        newcomer = run(
+            """
+say("started")
+engine = open_engine(folder)
+say(engine.get(key("owner")))
+hear()
+"""
+        )
+        assert newcomer.hear() == "started"
+        assert snapshot.get(key("00001")) == b"x" * 100
+    assert newcomer.hear() == "b'1'"
+    snapshot.close()
+    engine.close()
+
+
+def test_owner_without_descriptors_accepts_when_it_has_some(folder: Path, run: Run) -> None:
+    owner = run(OWNER)
+    assert owner.hear() == "ready"
+    owner.say("hoard")
+    assert owner.hear() == "hoarded"
+    waiting = open_engine(folder, request_timeout=0.5)  # by the descriptor that `accept` has waited with
+    with pytest.raises(StorageUnavailableError, match=f"process {owner.process.pid}"):
+        waiting.get(key("00001"))
+    owner.say("let go")
+    assert owner.hear() == "let go"
+    assert waiting.get(key("00001")) is not None
+    waiting.close()
+    engine = open_engine(folder)
+    assert isinstance(engine._route, Client)
+    assert engine.get(key("00001")) is not None
+    engine.close()
+
+
+def test_client_with_few_descriptors_keeps_what_it_has(folder: Path, run: Run) -> None:
+    assert run(OWNER.replace("resource.setrlimit", "(lambda *_: None)")).hear() == "ready"
+    client = run(
+        """
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+engine = open_engine(folder)
+route = engine._route
+snapshot = engine.begin(False)
+scans = []
+for _ in range(2):
+    try:
+        while True:
+            scans.append(snapshot.scan(SPACE, SPACE + b"\\xff"))
+    except StorageUnavailableError as error:
+        say(error)
+    assert len(list(scans.pop())) >= 2_000
+    put(engine, "mine", b"1")
+    assert snapshot.get(key("00001")) == b"x" * 100
+    while scans:
+        scans.pop().close()
+assert engine._route is route
+say("went on")
+hear()
+"""
+    )
+    for _ in range(2):
+        assert client.hear().startswith("this process cannot open another connection to the owner")
+    assert client.hear() == "went on"
+
+
+def test_descriptors_come_back_when_many_scans_were_open(folder: Path, run: Run) -> None:
+    owner = run(OWNER.replace("resource.setrlimit", "(lambda *_: None)"))
+    assert owner.hear() == "ready"
+    engine = open_engine(folder)
+    here, there = _descriptors(), _descriptors(owner.process.pid)
+    snapshot = engine.begin(True)
+    scans = [_begin_scan(snapshot) for _ in range(min(200, _SCANS))]
+    route = engine._route
+    assert isinstance(route, Client)
+    assert len(route._pool.open) >= len(scans)
+    for scan in scans:
+        scan.close()  # type: ignore[attr-defined]
+    snapshot.close()
+    until(lambda: _descriptors() <= here + 4 and _descriptors(owner.process.pid) <= there + 4)
+    assert engine.get(key("00001")) == b"x" * 100
+    engine.close()
+
+
+def test_many_scans_one_after_the_other_need_few_descriptors(folder: Path, run: Run) -> None:
+    assert run(OWNER).hear() == "ready"
+    engine = open_engine(folder)
+    before = _descriptors()
+    for number in range(_SCANS):
+        snapshot = engine.begin(bool(number % 2))
+        scan = _begin_scan(snapshot)
+        if number % 3:
+            snapshot.close()
+        scan.close()  # type: ignore[attr-defined]
+        snapshot.close()
+    assert _descriptors() <= before + 4
+    engine.close()
+
+
+def test_snapshot_is_freed_where_every_connection_is_in_use(engine: LevelDBEngine, folder: Path, run: Run) -> None:
+    """It needs no connection of its own for that, and is freed with the next one that is given back."""
+    _fill(engine)
+    client = run(
+        """
+engine = open_engine(folder)
+snapshots = [engine.begin(True) for _ in range(3)]
+scans = [snapshot.scan(SPACE, SPACE + b"\\xff") for snapshot in snapshots]
+for scan in scans:
+    next(scan)
+for snapshot in snapshots:
+    snapshot.close()
+say(len(engine._route._pool.open))
+hear()
+scans.pop().close()
+say("closed")
+hear()
+"""
+    )
+    assert client.hear() == "4"
+    server = engine._place._server  # type: ignore[union-attr]
+    assert server is not None
+    [session] = server._sessions.values()
+    assert len(session.snapshots) == 3
+    client.say()
+    assert client.hear() == "closed"
+    until(lambda: not session.snapshots)
+
+
+def test_closed_and_killed_clients_leave_no_descriptors(engine: LevelDBEngine, run: Run) -> None:
+    _fill(engine)
+    before = _descriptors()
+    for how in ("close", "kill"):
+        client = run("engine = open_engine(folder)\nengine.get(key(1))\nsay('ready')\nhear()\nengine.close()\n")
+        assert client.hear() == "ready"
+        if how == "close":
+            client.say()
+            assert client.end() == 0
+        client.close()
+        until(lambda: _descriptors() <= before)

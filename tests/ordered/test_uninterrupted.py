@@ -1,0 +1,64 @@
+"""Work done by another thread for the main thread, where no thread is to be had or the interpreter ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from structable.backends.ordered.uninterrupted import stands_in_for_main, uninterrupted
+
+
+def _no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong"), RuntimeError("too much"), KeyboardInterrupt()])
+def test_failure_comes_out_where_no_thread_is_to_be_had(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", _no_thread)
+    with pytest.raises(type(error)) as raised:
+        uninterrupted(fail)
+    assert raised.value is error
+    assert uninterrupted(lambda: 5) == 5
+
+
+CALLED_BY = """
+import atexit, sys
+from structable.backends.ordered.uninterrupted import uninterrupted
+class Last:
+    def __del__(self):
+        try:
+            uninterrupted(lambda: print("done", flush=True))
+        except ValueError as error:
+            print(error, flush=True)
+last = Last()
+if sys.argv[1] == "atexit":
+    atexit.register(last.__del__)
+elif sys.argv[1] == "cycle":
+    last.itself = last
+"""
+
+
+@pytest.mark.parametrize("when", ["atexit", "module", "cycle"])
+def test_work_at_the_end_of_the_interpreter(when: str) -> None:
+    command = [sys.executable, "-c", CALLED_BY, when]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("done\n")
+
+
+def test_threads_of_a_forked_process_stand_in_for_none() -> None:
+    def fork() -> int:
+        process = os.fork()
+        if process == 0:
+            os._exit(int(stands_in_for_main()))
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+    assert uninterrupted(stands_in_for_main)
+    assert uninterrupted(fork) == 0
