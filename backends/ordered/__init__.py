@@ -15,6 +15,7 @@ from .engine import (
     WriteSet,
 )
 from .storage import OrderedStorage
+from .uninterrupted import uninterrupted
 
 __all__ = [
     "BulkCommit",
@@ -27,4 +28,5 @@ __all__ = [
     "SchemaChangedError",
     "SplitPlan",
     "WriteSet",
+    "uninterrupted",
 ]

@@ -8,6 +8,7 @@ only in the main thread: what is called often is written so that an interruption
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
@@ -29,12 +30,13 @@ def uninterrupted(work: Callable[[], Result]) -> Result:
     An interruption comes out when the work is over; a second one at once, while the work goes on. One that comes before
     the work was begun prevents it.
     """
-    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+    if threading.get_ident() != threading.main_thread().ident or sys.is_finalizing():
         return work()  # threads that are started as the interpreter ends never run
     task = _Task(work)
     try:
         try:
-            threading.Thread(target=task.run, name="structable uninterrupted work", daemon=True).start()
+            # Not `threading.Thread`: its `start` waits by a lock that an interruption may leave taken.
+            _thread.start_new_thread(task.run, ())
         except RuntimeError:
             # No thread is to be had: too many of them, or the interpreter ends.
             if task.claimed.acquire(False):
@@ -55,11 +57,16 @@ def stands_in_for_main() -> bool:
 
 
 class _Task(Generic[Result]):
+    # Raw locks, whose methods are C: an interruption in the `__exit__` of a `threading.Condition`, which is Python,
+    # leaves its lock taken, and a `threading.Event` has one.
+
     def __init__(self, work: Callable[[], Result]) -> None:
         self._work = work
         self.claimed = threading.Lock()
         """Taken by who decides whether the work is begun: the thread that does it, or an interruption before."""
-        self._ended = threading.Event()
+        self._is_over = False
+        self._under_way = threading.Lock()
+        self._under_way.acquire()
         self.results: list[Result] = []
         self.error: BaseException | None = None
 
@@ -80,9 +87,10 @@ class _Task(Generic[Result]):
         except BaseException as error:
             self.error = error
         finally:
-            self._ended.set()
+            self._is_over = True
+            self._under_way.release()
 
     def wait(self) -> None:
-        # With a time limit: an interruption just after the event was seen must not wait for it in vain, nor be held up.
-        while not self._ended.wait(_LOOK_SECONDS):
+        """Wait until the work is over; again, if an earlier wait was interrupted."""
+        while not (self._is_over or self._under_way.acquire(timeout=_LOOK_SECONDS)):
             continue

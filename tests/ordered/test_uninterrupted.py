@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from structable.backends.ordered.uninterrupted import stands_in_for_main, uninterrupted
 
 
-def _no_thread(thread: threading.Thread) -> None:
+def _no_thread(*_: object) -> int:
     raise RuntimeError("can't start new thread")
 
 
@@ -21,11 +21,48 @@ def test_failure_comes_out_where_no_thread_is_to_be_had(monkeypatch: pytest.Monk
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(threading.Thread, "start", _no_thread)
+    monkeypatch.setattr(_thread, "start_new_thread", _no_thread)
     with pytest.raises(type(error)) as raised:
         uninterrupted(fail)
     assert raised.value is error
     assert uninterrupted(lambda: 5) == 5
+
+
+INTERRUPTED_AT_EACH_CALL = """
+import itertools, sys, time
+from structable.backends.ordered.uninterrupted import uninterrupted
+class Interruption(BaseException):
+    pass
+def work():
+    begun.append(1)
+    time.sleep(0.002)
+    ended.append(1)
+def trace(frame, event, _):
+    global left
+    left -= 1
+    if left == 0:
+        raise Interruption
+for at in itertools.count(1):
+    begun, ended, left = [], [], at
+    sys.settrace(trace)
+    try:
+        uninterrupted(work)
+    except Interruption:
+        pass
+    sys.settrace(None)
+    assert len(begun) == len(ended) <= 1, (at, begun, ended)
+    if left > 0:
+        break
+print(at)
+"""
+
+
+def test_interruption_at_any_call_waits_for_what_was_begun() -> None:
+    """The standard library's calls as well: a lock that one of them left taken would hold up the wait for ever."""
+    command = [sys.executable, "-c", INTERRUPTED_AT_EACH_CALL]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) > 3
 
 
 CALLED_BY = """

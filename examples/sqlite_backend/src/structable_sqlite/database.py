@@ -7,11 +7,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from structable.spi import DataCorruptionError, OptionValue, StorageUnavailableError, StoreNotFoundError, may_create
+from structable.spi.slots import Slot, Slots
 
 from .errors import translated
 
@@ -19,7 +19,7 @@ __all__ = ["Database"]
 
 _APPLICATION = 0x53545242
 _FORMAT = 1
-_PLACES = 64
+_READERS = 64
 
 # `changed` is the number of the commit that last changed a pair, `written` of the last that did more than increment it.
 # They stand before the value, so that they are read without it.
@@ -38,6 +38,16 @@ _inherited: list[sqlite3.Connection] = []
 """SQLite forbids a forked process even to close a connection of its parent."""
 
 
+class Reader:
+    """A connection that reads, and its place in the pool: free again when this is collected, however it was lost."""
+
+    __slots__ = ("connection", "slot")
+
+    def __init__(self, connection: sqlite3.Connection, slot: Slot) -> None:
+        self.connection = connection
+        self.slot = slot
+
+
 class Database:
     """A file, up to 64 connections that read it, and one that writes it; safe to share between threads."""
 
@@ -48,9 +58,7 @@ class Database:
         self._closed = False
         # The garbage collector may end a snapshot at any moment in any thread, which therefore takes no lock.
         self._idle: list[sqlite3.Connection] = []
-        self._places: SimpleQueue[None] = SimpleQueue()
-        for _ in range(_PLACES):
-            self._places.put(None)
+        self._slots = Slots(_READERS)
         with translated(path):
             if not path.exists():
                 if not may_create(options):
@@ -96,47 +104,42 @@ class Database:
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._options['durability'] == 'machine' else 'NORMAL'}")
         return connection
 
-    def take(self) -> sqlite3.Connection:
+    def take(self) -> Reader:
         """Return a connection for reading, to be given back."""
         self.require_open()
         timeout = float(self._options["pool_timeout"])
-        try:
-            self._places.get(timeout=timeout)
-        except Empty:
-            busy = f"{_PLACES} snapshots are open, and none was closed in {timeout:g} s (pool_timeout)"
-            raise StorageUnavailableError(busy) from None
-        try:
-            with suppress(IndexError):
-                return self._idle.pop()
-            with translated(self.path):
-                return self._open()
-        except BaseException:
-            self._places.put(None)
-            raise
+        slot = self._slots.wait(self._slots.take, timeout)
+        if slot is None:
+            busy = f"{_READERS} snapshots are open, and none was closed in {timeout:g} s (pool_timeout)"
+            raise StorageUnavailableError(busy)
+        with suppress(IndexError):
+            return Reader(self._idle.pop(), slot)
+        with translated(self.path):
+            return Reader(self._open(), slot)
 
-    def give(self, connection: sqlite3.Connection) -> None:
+    def give(self, reader: Reader) -> None:
         """Take a connection back, and end its transaction."""
+        connection = reader.connection
         if os.getpid() != self._process:
             _inherited.append(connection)
             return
-        try:
-            connection.rollback()
-            if self._closed:
-                connection.close()
-            else:
-                self._idle.append(connection)
-        finally:
-            self._places.put(None)
+        connection.rollback()
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        del reader.slot
+        self._slots.wake()
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
         """Take a connection for a moment."""
-        connection = self.take()
+        reader = self.take()
         try:
             with translated(self.path):
-                yield connection
+                yield reader.connection
         finally:
-            self.give(connection)
+            self.give(reader)
 
     @property
     def closed(self) -> bool:

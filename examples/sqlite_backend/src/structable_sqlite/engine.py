@@ -6,9 +6,10 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
-from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet, uninterrupted
 from structable.spi import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
@@ -52,6 +53,9 @@ class SQLiteEngine(Engine):
         return SQLiteSnapshot(self._database)
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        uninterrupted(partial(self._write_changes, snapshot, changes))
+
+    def _write_changes(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
         with self._commit() as (writer, number):
             if snapshot is not None:
                 assert isinstance(snapshot, SQLiteSnapshot)
@@ -71,6 +75,9 @@ class SQLiteEngine(Engine):
                 writer.execute("UPDATE state SET epoch = epoch + 1")
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
+        uninterrupted(partial(self._write_bulk, bulk))
+
+    def _write_bulk(self, bulk: BulkCommit) -> None:
         # Begun before the lock is held: whoever has all the other snapshots may be waiting for the lock.
         with closing(self.begin(True)) as latest, self._commit() as (writer, number):
             latest.renew()
@@ -132,8 +139,11 @@ class SQLiteEngine(Engine):
 
     def close(self) -> None:
         if not self.closed:
-            with self._commit_lock:
-                self._database.close()
+            uninterrupted(self._close)
+
+    def _close(self) -> None:
+        with self._commit_lock:
+            self._database.close()
 
 
 def _validate(snapshot: sqlite3.Connection, newest: sqlite3.Connection, changes: WriteSet) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from structable.backends.ordered import EngineSnapshot, Pair
 from structable.spi import TransactionClosedError
 
-from .database import Database
+from .database import Database, Reader
 from .errors import translated
 
 __all__ = ["SQLiteSnapshot"]
@@ -19,9 +19,9 @@ class SQLiteSnapshot(EngineSnapshot):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._connection: list[sqlite3.Connection] = []
+        self._reader: list[Reader] = []
         self._cursors: set[sqlite3.Cursor] = set()
-        self._connection.append(database.take())
+        self._reader.append(database.take())
         try:
             self.renew()
         except BaseException:
@@ -40,7 +40,7 @@ class SQLiteSnapshot(EngineSnapshot):
         """The connection, while the snapshot is open."""
         self._database.require_open()
         try:
-            return self._connection[0]
+            return self._reader[0].connection
         except IndexError:
             raise TransactionClosedError("the snapshot was closed") from None
 
@@ -68,13 +68,13 @@ class SQLiteSnapshot(EngineSnapshot):
 
     def close(self) -> None:
         try:
-            connection = self._connection.pop()  # atomic: any thread may close, also two at once
+            reader = self._reader.pop()  # atomic: any thread may close, also two at once
         except IndexError:
             return
         cursors, self._cursors = self._cursors, set()
         for cursor in cursors:
             cursor.close()  # an open one would keep the read transaction, for whoever gets the connection next
-        self._database.give(connection)
+        self._database.give(reader)
 
     def __del__(self) -> None:
         self.close()
