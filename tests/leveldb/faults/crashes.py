@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Event", "crash", "read_record"]
+__all__ = ["ACKNOWLEDGE", "CREATE", "Event", "crash", "read_record"]
 
 CREATE, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, MKDIR, LINK, ACKNOWLEDGE = range(1, 10)
 _ENTRY = struct.Struct("<IIIIQ")

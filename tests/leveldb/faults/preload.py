@@ -19,6 +19,7 @@ import pytest
 
 from structable.spi import DataCorruptionError, StructableError
 
+from .mixed import perform_mixed
 from .workload import perform, writer
 
 __all__ = ["FaultKind", "Worker", "build"]
@@ -131,14 +132,12 @@ def _work(functions: ctypes.CDLL, task: Mapping[str, object]) -> dict[str, objec
             root, int(str(task["kind"])), ctypes.c_long(int(str(task["at"]))), ctypes.c_long(int(str(task["count"])))
         )
     error = ""
+    store, seed, durability = folder / "store", int(str(task["seed"])), str(task["durability"])
     try:
-        perform(
-            folder / "store",
-            int(str(task["seed"])),
-            str(task["durability"]),
-            writer(told),
-            int(str(task.get("attempts", 1))),
-        )
+        if durability == "mixed":
+            perform_mixed(store, seed, writer(told), rotating=bool(task["rotating"]))
+        else:
+            perform(store, seed, durability, writer(told), int(str(task.get("attempts", 1))))
     except DataCorruptionError:
         raise
     except StructableError as problem:

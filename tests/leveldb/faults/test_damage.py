@@ -12,7 +12,7 @@ import pytest
 from .preload import FaultKind, Worker, build
 from .workload import STEPS, acknowledged, check, open_store, perform, states, writer
 
-_CASES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "14")) * 7
+_CASES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) * 7
 _DAMAGES = ("cut", "emptied", "removed", "flipped", "zeroed", "swapped", "garbage")
 
 
@@ -51,9 +51,9 @@ def _damage(folder: Path, choose: random.Random) -> str:
 
 @pytest.mark.timeout(300 + _CASES)
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
-def test_damaged_file(tmp_path: Path, closed: bool) -> None:
+def test_damaged_file(quick_path: Path, closed: bool) -> None:
     known = states(0)
-    whole = tmp_path / "whole"
+    whole = quick_path / "whole"
     whole.mkdir()
     if closed:
         perform(whole / "store", 0, "machine", writer(whole / "told"), 1)
@@ -62,7 +62,7 @@ def test_damaged_file(tmp_path: Path, closed: bool) -> None:
             storage.table("b").delete((-1,))  # something for the log
             storage.table("a").delete((-1,))
     else:
-        worker = Worker(build(tmp_path))
+        worker = Worker(build(quick_path))
         try:
             task = {"folder": str(whole), "seed": 0, "durability": "machine", "kind": FaultKind.KILL, "count": 1}
             whole_run = worker.run(**task, at=1 << 40)
@@ -75,7 +75,7 @@ def test_damaged_file(tmp_path: Path, closed: bool) -> None:
     problems = []
     for case in range(_CASES):
         choose = random.Random(case)
-        folder = tmp_path / "damaged"
+        folder = quick_path / "damaged"
         shutil.copytree(whole / "store", folder, ignore=shutil.ignore_patterns("socket"))
         what = _damage(folder, choose)
         try:

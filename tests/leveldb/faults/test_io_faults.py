@@ -13,7 +13,7 @@ import pytest
 from .preload import FaultKind, Worker, build
 from .workload import STEPS, acknowledged, check, states
 
-_SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "14"))
+_SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30"))
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +25,13 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 @pytest.mark.timeout(300 + 3 * _SEEDS)
 @pytest.mark.parametrize("kind", FaultKind)
-def test_fault_at_any_file_operation(worker: Worker, tmp_path: Path, kind: FaultKind) -> None:
+def test_fault_at_any_file_operation(worker: Worker, quick_path: Path, kind: FaultKind) -> None:
     """What was acknowledged is there, nothing is half there, errors are documented ones, and the store goes on."""
     problems = []
     choose = random.Random(kind)
     whole = 0
     for seed in range(_SEEDS):
-        folder = tmp_path / "case"
+        folder = quick_path / "case"
         folder.mkdir()
         durability = ("machine", "process")[seed % 2]
         count = choose.choice((1, 1, 3, 1_000_000))

@@ -5,43 +5,111 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from .crashes import ACKNOWLEDGE, crash, read_record
+from .crashes import ACKNOWLEDGE, CREATE, Event, crash, read_record
+from .mixed import last_durable, turns
 from .preload import Worker, build
-from .workload import STEPS, check, states
+from .workload import STEPS, State, check, states, states_after
 
-_STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "14")) * 10
+_STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) * 10
+_STATES_OF_RECORD = 300
+_MIXED_STATES = _STATES // 2
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    worker = Worker(build(tmp_path_factory.mktemp("library")))
+    yield worker
+    worker.close()
+
+
+def _try_crashes(
+    events: list[Event], folder: Path, cases: int, known: list[State], durable: Callable[[int], int]
+) -> list[str]:
+    """Crash at random moments, and half the time soon after a commit was acknowledged; return what is wrong then.
+
+    Parameters
+    ----------
+    events : list of Event
+        What the process has done to `folder / "store"`.
+    folder : pathlib.Path
+        Where to make crashed folders, too.
+    cases : int
+        How often.
+    known : list of State
+        The states after 0, 1, ... commits.
+    durable : callable
+        Returns the last commit that survives the machine, when so many were acknowledged.
+    """
+    told = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
+    problems = []
+    for case in range(cases):
+        choose = random.Random(case)
+        moment = choose.randint(1, len(events))
+        if case % 2:
+            moment = min(choose.choice(told) + choose.randint(0, 8), len(events))
+        done = max((int(one.data) for one in events[:moment] if one.kind == ACKNOWLEDGE), default=-1)
+        target = folder / "crashed"
+        crash(events[:moment], str(folder / "store"), target, choose)
+        try:
+            check(target, known, durable(done), min(done + 1, len(known) - 1))
+        except Exception as error:
+            problems.append(f"case {case}, event {moment} of {len(events)}, done {done}: {error}")
+        shutil.rmtree(target)
+    return problems
 
 
 @pytest.mark.timeout(300 + _STATES)
 @pytest.mark.parametrize("durability", ["machine", "process"])
-def test_crash_at_any_moment(tmp_path: Path, durability: str) -> None:
+def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) -> None:
     """With durability=process some prefix of the steps is there; with machine, all that was acknowledged."""
-    worker = Worker(build(tmp_path))
     problems = []
-    try:
-        for seed in range(1 + _STATES // 300):
-            folder = tmp_path / str(seed)
-            folder.mkdir()
-            record = folder / "record"
-            report = worker.run(folder=str(folder), seed=seed, durability=durability, record=str(record))
-            assert not report.get("error"), report
-            events = read_record(record)
-            known = states(seed)
-            for case in range(min(_STATES, 300)):
-                choose = random.Random(f"{seed} {case}")
-                moment = choose.randint(1, len(events))
-                done = max((int(one.data) for one in events[:moment] if one.kind == ACKNOWLEDGE), default=-1)
-                target = folder / "crashed"
-                crash(events[:moment], str(folder / "store"), target, choose)
-                try:
-                    check(target, known, done if durability == "machine" else -1, min(done + 1, STEPS))
-                except Exception as error:
-                    problems.append(f"seed {seed}, case {case}, event {moment} of {len(events)}, done {done}: {error}")
-                shutil.rmtree(target)
-    finally:
-        worker.close()
+    for seed, cases in _records(_STATES):
+        folder = quick_path / str(seed)
+        folder.mkdir()
+        record = folder / "record"
+        report = worker.run(folder=str(folder), seed=seed, durability=durability, record=str(record))
+        assert report.get("error") == "", report
+        known = states(seed)
+        assert len(known) == STEPS + 1
+        found = _try_crashes(
+            read_record(record),
+            folder,
+            cases,
+            known,
+            (lambda done: done) if durability == "machine" else (lambda _: -1),
+        )
+        problems += [f"seed {seed}, {problem}" for problem in found]
     assert not problems, f"{len(problems)}:\n" + "\n".join(problems[:20])
+
+
+@pytest.mark.timeout(300 + _STATES)
+@pytest.mark.parametrize("rotating", [False, True], ids=["one log", "many logs"])
+def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: Path, rotating: bool) -> None:
+    """A commit that survives the machine is there with all commits before it, whichever process made them."""
+    problems = []
+    for seed, cases in _records(_MIXED_STATES):
+        folder = quick_path / str(seed)
+        folder.mkdir()
+        record = folder / "record"
+        report = worker.run(folder=str(folder), seed=seed, durability="mixed", rotating=rotating, record=str(record))
+        assert report.get("error") == "", report
+        todo = turns(seed, rotating=rotating)
+        events = read_record(record)
+        logs = {event.path for event in events if event.kind == CREATE and event.path.endswith(".log")}
+        assert not rotating or len(logs) > 8, logs
+        known = states_after(turn.step for turn in todo)
+        found = _try_crashes(events, folder, cases, known, partial(last_durable, todo))
+        problems += [f"seed {seed}, {problem}" for problem in found]
+    assert not problems, f"{len(problems)}:\n" + "\n".join(problems[:20])
+
+
+def _records(total: int) -> Iterator[tuple[int, int]]:
+    """Yield seeds of recorded processes, and how many crashes to try with each."""
+    for seed, begun in enumerate(range(0, total, _STATES_OF_RECORD)):
+        yield seed, min(total - begun, _STATES_OF_RECORD)

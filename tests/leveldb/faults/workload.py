@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -22,7 +23,21 @@ from structable.spi import (
     connect,
 )
 
-__all__ = ["STEPS", "Crash", "State", "acknowledged", "check", "open_store", "perform", "states", "writer"]
+__all__ = [
+    "STEPS",
+    "Crash",
+    "State",
+    "Step",
+    "acknowledged",
+    "check",
+    "create_tables",
+    "do_step",
+    "open_store",
+    "perform",
+    "states",
+    "states_after",
+    "writer",
+]
 
 State = Mapping[str, Mapping[int, Mapping[str, Value]]]
 """The rows of each table by their key, without nulls."""
@@ -49,10 +64,13 @@ class Step:
         Its place, from 1.
     rows : dict
         Rows by table and key that it writes; None deletes.
+    kind : str
+        What makes it.
     """
 
     number: int
     rows: dict[str, dict[int, dict[str, Value] | None]]
+    kind: Literal["transaction", "job", "schema"] = "transaction"
 
 
 def _steps(seed: int) -> list[Step]:
@@ -71,15 +89,20 @@ def _steps(seed: int) -> list[Step]:
                     if table == "a" and number > _SCHEMA:
                         row["w"] = number
                     rows[table][key] = row
-        steps.append(Step(number, rows))
+        steps.append(Step(number, rows, "job" if number in _JOBS else "schema" if number == _SCHEMA else "transaction"))
     return steps
 
 
 def states(seed: int) -> list[State]:
+    """Return the states after 0, 1, ... steps of `perform`."""
+    return states_after(_steps(seed))
+
+
+def states_after(steps: Iterable[Step]) -> list[State]:
     """Return the states after 0, 1, ... steps."""
     current: dict[str, dict[int, dict[str, Value]]] = {"a": {}, "b": {}}
     found: list[State] = [{table: dict(rows) for table, rows in current.items()}]
-    for step in _steps(seed):
+    for step in steps:
         for table, rows in step.rows.items():
             for key, row in rows.items():
                 if row is None:
@@ -134,10 +157,10 @@ def perform(
                 time.sleep(0.05)  # a database that could not be opened again is tried a few times a second
 
     try:
-        insist(lambda: _create(ready()))
+        insist(lambda: create_tables(ready()))
         acknowledge(0)
         for step in _steps(seed)[:steps]:
-            insist(lambda step=step: _do(ready(), step))  # type: ignore[misc]
+            insist(lambda step=step: do_step(ready(), step))  # type: ignore[misc]
             acknowledge(step.number)
             if step.number in _REOPENINGS:
                 insist(reopen)
@@ -146,15 +169,17 @@ def perform(
             storage.close()
 
 
-def _create(storage: Storage) -> None:
+def create_tables(storage: Storage) -> None:
+    """Make the tables of the state after no step."""
     for name in ("a", "b"):
         storage.admin.create_or_update(TableSpecification(name, _FIELDS, ["k"], ["s"]))
 
 
-def _do(storage: Storage, step: Step) -> None:
-    if step.number == _SCHEMA:
+def do_step(storage: Storage, step: Step) -> None:
+    """Make one atomic change."""
+    if step.kind == "schema":
         storage.admin.create_or_update(TableSpecification("a", [*_FIELDS, Field.long("w")], ["k"], ["s", "w"]))
-    elif step.number in _JOBS:
+    elif step.kind == "job":
         job = storage.begin_write("a", mode="upsert", job_id=f"job{step.number}")
         if job.committed:
             return
@@ -212,7 +237,7 @@ def check(folder: Path, known: list[State], least: int, most: int, *, damaged: b
             if tables != ["a", "b"]:
                 if least >= 0:
                     raise Crash(f"it has the tables {tables}, after {least} steps")
-                _create(storage)
+                create_tables(storage)
             found = {name: _read(storage, name) for name in ("a", "b")}
             if not any(found == known[step] for step in range(max(least, 0), max(most, 0) + 1)):
                 at = [step for step, state in enumerate(known) if state == found]
