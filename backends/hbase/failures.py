@@ -140,6 +140,8 @@ class RequestTooLargeError(StorageUnavailableError):
         Both in bytes.
     """
 
+    lasting = True
+
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(
             f"a request of {size:,} bytes does not fit a frame of {limit:,} bytes (frame_limit): a gateway with framed "
@@ -220,7 +222,9 @@ def unavailable(error: Exception, what: str) -> StructableError:
     if isinstance(error, ConnectionLostError):
         return StorageUnavailableError(f"{what}: the HBase gateway {error}")
     if isinstance(error, RequestTooLargeError):
-        return StorageUnavailableError(f"{what}: {error}; raise both")
+        too_large = StorageUnavailableError(f"{what}: {error}; raise both")
+        too_large.lasting = True
+        return too_large
     if isinstance(error, WrongServiceError):
         return StorageUnavailableError(
             f"{what}: the gateway does not know the call ({error.summary}): it serves another API, maybe Thrift2; "

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 
 from structable.backends.ordered.engine import SPACE_BYTES, Increment, ReadSet, WriteSet
+from structable.spi.errors import UnsupportedOperationError
 
 __all__ = ["Channel", "ConnectionLostError", "TimedOutError"]
 
@@ -44,8 +45,9 @@ HELLO_BODY = struct.Struct("<H16sI")
 LOOK_UP_BODY = struct.Struct("<16sIQ")
 
 _LENGTH = struct.Struct("<I")
+_HEAD_BYTES = 5
 _RECEIVE = 1 << 16
-_LARGEST = 1 << 31
+_LARGEST = 3 << 30
 _LONGEST_SECONDS = 1e9
 
 _POLLED = 50e-6
@@ -110,7 +112,14 @@ class Channel:
         ------
         ConnectionLostError, TimedOutError
             If the other side is gone, or does not take it.
+        UnsupportedOperationError
+            If it is over the limit of a frame, which the largest transaction is not; nothing was sent.
         """
+        if len(body) > _LARGEST - _HEAD_BYTES:
+            raise UnsupportedOperationError(
+                f"a message between the processes of a database has {_LARGEST:,} bytes at most, and this one has "
+                f"{len(body) + _HEAD_BYTES:,}: read or write less at once"
+            )
         frame = b"%b%c%b" % (_LENGTH.pack(len(body) + 1), message, body)
         try:
             sent = self._send(frame)

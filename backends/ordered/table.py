@@ -396,7 +396,7 @@ class OrderedTable(StructuredTable):
             return
         changes.spaces.add(binding.schema.space)
         if changes.writes:
-            changes.writes.update(writes)
+            changes.writes = changes.writes | writes  # a new one: the other is the first table's own
         else:
             changes.writes = writes
         if increments:

@@ -14,12 +14,12 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
-from structable.spi.transaction_size import CERTAINLY_SMALL_ENOUGH, check_transaction_size
 
 from .binding import TableBinding
 from .catalog import Catalog
 from .engine import Engine, EngineSnapshot, ReadSet, SchemaChangedError, WriteSet
 from .table import OrderedTable
+from .write_size import check_write_size
 
 __all__ = ["OrderedTransaction"]
 
@@ -125,22 +125,22 @@ class OrderedTransaction(Transaction):
             if failure is not None:
                 raise failure
             self.refuse()
-        rows, has_writes = 0, False
+        has_writes = False
         for table in self._tables.values():
             if table.writes or table.increments:
-                rows += len(table.writes)
                 has_writes = True
-        if rows > CERTAINLY_SMALL_ENOUGH:
-            check_transaction_size(
-                sum(len(key) + len(raw or b"") for table in self._tables.values() for key, raw in table.writes.items())
-            )
+        refusal: UnsupportedOperationError | None = None
         try:
             if has_writes:
-                self._commit_writes()
+                refusal = self._commit_writes()
         finally:
-            self._end()  # whatever interrupts it: what may have been committed must not be committed again
+            if refusal is None:
+                self._end()  # whatever interrupts it: what may have been committed must not be committed again
+        if refusal is not None:
+            raise refusal
 
-    def _commit_writes(self) -> None:
+    def _commit_writes(self) -> UnsupportedOperationError | None:
+        """Commit, or return why nothing was sent and the transaction goes on: it is too large."""
         try:
             changes = WriteSet({}, {}, {}, self.reads, set(), set())  # the defaults take longer
             for table in self._tables.values():
@@ -148,9 +148,14 @@ class OrderedTransaction(Transaction):
             if self.reads is not None:
                 # What was read of a table is as good as its schema: an overwritten one has its rows elsewhere.
                 changes.spaces.update(table.binding.schema.space for table in self._tables.values())
+            try:
+                check_write_size(changes)
+            except UnsupportedOperationError as refusal:
+                return refusal
             self._engine.commit(self.snapshot, changes)
         except (StructableError, SchemaChangedError) as error:
             self.fail(error)
+        return None
 
     def rollback(self) -> None:
         """Drop all writes; see `Transaction.rollback`."""

@@ -68,10 +68,16 @@ def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[M
     for names, group in groups.items():
         if group:
             _require_sizes(tx, table, names, [pieces for _, pieces in group.values()])
-    for names, group in groups.items():
-        if not group:
-            continue
-        _put(tx, table, names, list(group.values()))
+    portions = [
+        (names, portion)
+        for names, group in groups.items()
+        for portion in _portions(group.values(), lambda one: at_most(one[1]))
+    ]
+    if len(portions) > 1:
+        # Of one portion it is found out as it is deferred; of more, none may be written then.
+        tx.require_room(sum(at_most(pieces) for _, portion in portions for _, pieces in portion))
+    for names, portion in portions:
+        _defer(tx, table, names, portion)
 
 
 def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
@@ -117,16 +123,6 @@ def _arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) 
     return [array(binding.oids[name], column) for name, column in zip(names, columns, strict=True)]
 
 
-def _put(
-    tx: PostgreSQLTransaction,
-    table: PostgreSQLTable,
-    names: tuple[str, ...],
-    group: list[tuple[Mapping[str, Value], Pieces]],
-) -> None:
-    for portion in _portions(group, lambda one: at_most(one[1])):
-        _defer(tx, table, names, portion)
-
-
 def _portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Yield items in lists of about as many bytes as one statement should have."""
     portion: list[Item] = []
@@ -159,9 +155,13 @@ def _defer(
     tx.defer(table, build)
 
 
-def _encoded_rows(binding: TableBinding, rows: list[Mapping[str, Value]]) -> Iterator[bytes]:
-    """Yield rows in COPY's form; each is checked."""
-    yield b"".join(map(binding.encoder(tuple(rows[0])).copied, rows))
+def _encoded_rows(
+    binding: TableBinding, rows: list[Mapping[str, Value]], count: Callable[[int], None]
+) -> Iterator[bytes]:
+    """Yield rows in COPY's form; each is checked, and `count` gets their bytes."""
+    encoded = b"".join(map(binding.encoder(tuple(rows[0])).copied, rows))
+    count(len(encoded))
+    yield encoded
 
 
 def _lock(binding: TableBinding) -> Call:
@@ -185,15 +185,22 @@ def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mappin
     columns = ", ".join(quoted(column_name(name)) for name in binding.shape.columns)
     text = f"copy {binding.qualified} ({columns}) from stdin (format binary)"
     done = False
+    copied = 0
+
+    def count(size: int) -> None:
+        nonlocal copied
+        copied += size
+        tx.require_room(copied)
 
     def body(session: Session) -> None:
         nonlocal done
         try:
             bounds = [0, *range(_COPIED_FIRST, len(rows), _COPIED), len(rows)]
-            copies = [_encoded_rows(binding, rows[first:end]) for first, end in pairwise(bounds)]
+            copies = [_encoded_rows(binding, rows[first:end], count) for first, end in pairwise(bounds)]
             for first in range(0, len(copies), _COPIES):
                 session.copy_in(text, copies[first : first + _COPIES])
             done = True
+            tx.note_written(copied)
         except BaseException as error:
             if not session.closed:
                 session.pipeline((_ROLLBACK, _RELEASE))

@@ -38,11 +38,14 @@ def _counted(
     table: PostgreSQLTable,
     request: ScanRequest,
     build: Callable[[TableBinding], Call],
+    row_bytes: int = 0,
 ) -> int:
     """Count the rows of a scan, and defer what writes them: of the same snapshot it will find the same ones."""
     count = int(str(tx.rows_of(tx.ask(table, lambda binding: count_statement(binding, request)))[0][0]))
     if count:
+        tx.require_room(count * row_bytes)
         tx.defer(table, build)
+        tx.note_written(count * row_bytes)
     return count
 
 
@@ -56,7 +59,8 @@ def update_matching(
     FieldSizeLimitError
         If a row would grow over a limit; nothing was changed.
     """
-    _require_sizes(tx, table, request, changes)
+    sizes = {name: value_size(table.binding.write_spec.field(name), value) for name, value in changes.items()}
+    _require_sizes(tx, table, request, changes, sizes)
 
     def build(binding: TableBinding) -> Call:
         conditions, tests = condition_of(binding, request)
@@ -65,7 +69,7 @@ def update_matching(
         assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
         return _call(sa.update(binding.core).where(*tests).values(assignments), conditions)
 
-    return _counted(tx, table, request, build)
+    return _counted(tx, table, request, build, sum(sizes.values()))
 
 
 def _assigned(
@@ -75,10 +79,13 @@ def _assigned(
 
 
 def _require_sizes(
-    tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest, changes: Mapping[str, Value]
+    tx: PostgreSQLTransaction,
+    table: PostgreSQLTable,
+    request: ScanRequest,
+    changes: Mapping[str, Value],
+    sizes: Mapping[str, int],
 ) -> None:
     spec = table.binding.write_spec
-    sizes = {name: value_size(spec.field(name), value) for name, value in changes.items()}
     indexed = {name: sizes[name] for name in spec.indexes if sizes.get(name, 0) + MAX_KEY_SIZE > MAX_KEY_AND_INDEX_SIZE}
     grows = any(sizes.values()) and table.binding.width_without(()) is None
     if not indexed and not grows:

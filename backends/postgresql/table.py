@@ -368,8 +368,8 @@ class PostgreSQLTable(StructuredTable):
         """See `StructuredTable.delete`."""
         self._tx.require_writable()
         _, pieces = self.binding.encoded_key(key)
-        self._seen[pieces] = _ABSENT
         self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), pieces), pieces)
+        self._seen[pieces] = _ABSENT
 
     # Writing many rows
 

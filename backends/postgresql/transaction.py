@@ -20,6 +20,7 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
+from structable.spi.transaction_size import check_transaction_size
 
 from .binding import TableBinding
 from .catalog import Catalog
@@ -82,6 +83,7 @@ class PostgreSQLTransaction(Transaction):
         self._tables: dict[str, PostgreSQLTable] = {}
         self._pending: list[Work] = []
         self._pending_bytes = 0
+        self._written_bytes = 0
         self.read_cursors: list[str] = []
         """Cursors that were read to their end; each takes memory of the server's until it is closed."""
         # A transaction that is not usable has ended, unless it holds the failure after which it is yet to be left.
@@ -148,10 +150,21 @@ class PostgreSQLTransaction(Transaction):
     def precede(self, table: PostgreSQLTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
         """Run a statement just before the next one."""
         work = Work(table, build, key)
+        size = sum([len(piece) for piece in work.call.parameters if piece is not None])
+        check_transaction_size(self._written_bytes + size)
+        self._written_bytes += size
         self._pending.append(work)
-        self._pending_bytes += sum([len(piece) for piece in work.call.parameters if piece is not None])
+        self._pending_bytes += size
         if len(self._pending) >= _MOST_PENDING or self._pending_bytes >= _MOST_PENDING_BYTES:
             self.flush()
+
+    def require_room(self, size: int) -> None:
+        """Refuse a call that writes so many bytes, if they are too many for what the transaction has written so far."""
+        check_transaction_size(self._written_bytes + size)
+
+    def note_written(self, size: int) -> None:
+        """Count bytes that were written by other means than `defer`."""
+        self._written_bytes += size
 
     def flush(self) -> None:
         """Begin the transaction, if that is yet to be done, and run what was deferred."""

@@ -31,6 +31,7 @@ from .specification_rules import SpecificationRules
 from .state_machine import StateMachineCase
 from .store_rules import StoreRules
 from .transaction_rules import TransactionRules
+from .transaction_size_rules import TransactionSizeRules
 from .value_rules import ValueRules
 from .write_rules import WriteRules
 
@@ -53,6 +54,7 @@ class BackendConformance(
     IndexRules,
     FilterRules,
     TransactionRules,
+    TransactionSizeRules,
     RunnerRules,
     ConflictRules,
     SerializableRules,

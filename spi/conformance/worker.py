@@ -29,11 +29,13 @@ from structable.spi import (
     TableSpecification,
     Transaction,
     TransactionConflictError,
+    UnsupportedOperationError,
     Value,
     WriteJob,
     connect,
     read_split,
 )
+from structable.spi.transaction_size import lowered_limit
 
 from .bank import transfer
 from .interruptions import interrupt_at_points, interrupt_by_signals
@@ -190,6 +192,17 @@ def _upsert(storage: Storage, table: str, row: dict[str, Value]) -> None:
     storage.table(table).upsert(row)
 
 
+def _upsert_below_limit(storage: Storage, table: str, rows: list[dict[str, Value]], limit: int) -> str | None:
+    with lowered_limit(limit):
+        try:
+            with storage.transaction() as transaction:
+                for row in rows:
+                    transaction.table(table).upsert(row)
+        except UnsupportedOperationError as refusal:
+            return str(refusal)
+    return None
+
+
 def _change(storage: Storage, spec: TableSpecification) -> None:
     storage.admin.create_or_update(spec)
 
@@ -220,7 +233,9 @@ def _commit_write(storage: Storage, job: WriteJob, staged: list[StagedWrite]) ->
 DEEDS: dict[str, Callable[..., object]] = {
     "describe": _describe,
     "rows": _rows,
+    "multi_read": lambda storage, table, keys: [dict(row) for row in storage.table(table).multi_read(keys)],
     "upsert": _upsert,
+    "upsert_below_limit": _upsert_below_limit,
     "create": lambda storage, spec: storage.admin.create(spec),
     "change": _change,
     "drop": lambda storage, table: storage.admin.drop(table),

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.ordered import transaction
-from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError, connect, transaction_size
+from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError, connect
+from structable.spi.transaction_size import lowered_limit
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.bytes("b")], ["k"])
 
 
 @pytest.fixture(params=["memory", "leveldb"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     """Open a store whose transactions may write 100,000 bytes."""
-    monkeypatch.setattr(transaction_size, "MAX_TRANSACTION_SIZE", 100_000)
-    monkeypatch.setattr(transaction, "CERTAINLY_SMALL_ENOUGH", 5)
     url = "memory://" if request.param == "memory" else f"leveldb://{tmp_path}/store?durability=process"
-    with connect(url) as storage:
+    with connect(url) as storage, lowered_limit(100_000):
         storage.admin.create(TABLE)
         yield storage
 
@@ -40,35 +38,23 @@ def test_too_much_is_refused_and_the_transaction_goes_on(storage: Storage) -> No
     assert storage.table("t").count() == 10
 
 
-def test_left_by_its_block(storage: Storage) -> None:
-    """The `with` block and `run` end the transaction with the refusal, once."""
-    bodies: list[int] = []
-
-    def body(tx: object) -> None:
-        bodies.append(1)
-        many(tx)
-
-    def many(tx: object) -> None:
-        tx.table("t").upsert_many({"k": k, "b": bytes(10_000)} for k in range(11))  # type: ignore[attr-defined]
-
-    with pytest.raises(UnsupportedOperationError), storage.transaction() as left:
-        many(left)
-    assert left.closed
-    with pytest.raises(UnsupportedOperationError):
-        storage.run(body)
-    assert bodies == [1]
-    assert storage.table("t").count() == 0
+def test_index_entries_count(storage: Storage) -> None:
+    """What follows from the rows is written with them, and counts with them."""
+    storage.admin.create(TableSpecification("i", [Field.int("k"), Field.string("tag")], ["k"], indexes=["tag"]))
+    rows = [{"k": k, "tag": 1_900 * "t"} for k in range(30)]  # 57,000 bytes, and as many of index entries
+    with pytest.raises(UnsupportedOperationError, match="over the limit of 100,000"):
+        storage.table("i").upsert_many(rows)
+    storage.table("i").upsert_many(rows[:20])
+    assert storage.table("i").count() == 20
 
 
-def test_sum_of_all_tables(storage: Storage) -> None:
-    """What counts is the sum of what all tables get, and not what a job writes."""
-    storage.admin.create(TableSpecification("u", TABLE.fields, ["k"]))
+def test_each_increment_counts(storage: Storage) -> None:
+    """Increments of one row are sent one by one."""
+    storage.admin.create(TableSpecification("n", [Field.int("k"), Field.long("n")], ["k"]))
     tx = storage.transaction()
-    for name in ("t", "u"):
-        tx.table(name).upsert_many({"k": k, "b": bytes(10_000)} for k in range(6))
-    with pytest.raises(UnsupportedOperationError):
+    for _ in range(3_000):
+        tx.table("n").increment((1,), "n")
+    with pytest.raises(UnsupportedOperationError, match="over the limit of 100,000"):
         tx.commit()
     tx.rollback()
-    with storage.transaction() as tx:
-        tx.table("t").upsert_many({"k": k, "b": bytes(10_000)} for k in range(9))
-    assert storage.table("t").count() == 9
+    assert storage.table("n").read((1,)) is None

@@ -1,0 +1,34 @@
+"""The size of a write set, which the limit of transactions counts."""
+
+from __future__ import annotations
+
+from structable.spi.transaction_size import check_transaction_size, may_be_too_large
+
+from .engine import WriteSet
+
+__all__ = ["check_write_size"]
+
+_ENTRY_BYTES = 16
+"""What a protocol takes for an entry beside its bytes, at most."""
+_AMOUNT_BYTES = 20
+
+
+def check_write_size(changes: WriteSet) -> None:
+    """Check what a transaction writes: rows, index entries and increments, with all that is sent of them.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If that is over the limit of a transaction.
+    """
+    count = len(changes.writes) + len(changes.derived)
+    if changes.increments:
+        count += sum(map(len, changes.increments.values()))
+    if not may_be_too_large(count):
+        return
+    size = count * _ENTRY_BYTES
+    for pairs in (changes.writes, changes.derived):
+        size += sum(map(len, pairs)) + sum(map(len, filter(None, pairs.values())))
+    for key, steps in changes.increments.items():
+        size += sum([len(key) + len(step.schema) + len(step.field) + _AMOUNT_BYTES for step in steps])
+    check_transaction_size(size)
