@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError, connect
+from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError, Value, connect
 from structable.spi.transaction_size import lowered_limit
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.bytes("b")], ["k"])
@@ -41,7 +41,9 @@ def test_too_much_is_refused_and_the_transaction_goes_on(storage: Storage) -> No
 def test_index_entries_count(storage: Storage) -> None:
     """What follows from the rows is written with them, and counts with them."""
     storage.admin.create(TableSpecification("i", [Field.int("k"), Field.string("tag")], ["k"], indexes=["tag"]))
-    rows = [{"k": k, "tag": 1_900 * "t"} for k in range(30)]  # 57,000 bytes, and as many of index entries
+    rows: list[dict[str, Value]] = [
+        {"k": k, "tag": 1_900 * "t"} for k in range(30)
+    ]  # 57,000 bytes, and as many of index entries
     with pytest.raises(UnsupportedOperationError, match="over the limit of 100,000"):
         storage.table("i").upsert_many(rows)
     storage.table("i").upsert_many(rows[:20])
