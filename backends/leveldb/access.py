@@ -7,7 +7,7 @@ from collections.abc import Callable
 from structable.spi.errors import StorageUnavailableError
 
 from .border import border, wait_until_outside
-from .database import PLYVEL_ERRORS, Database, RawSnapshot, translated
+from .database import CLOSED, PLYVEL_ERRORS, Database, RawSnapshot, translated
 
 __all__ = ["READERS_LEAVE", "Access"]
 
@@ -25,11 +25,19 @@ class Access:
     """
 
     def __init__(self, wait: Callable[[], Database]) -> None:
+        # While they wait they do not count as inside: the database may be frozen, or closed, before they go on.
+
         def get_later(key: bytes) -> bytes | None:
-            return wait().get(key)
+            database, target = wait(), read
+            return database.get(key) if target is get_later else target(key)
 
         def take_later() -> RawSnapshot:
-            return wait().take()
+            database, target = wait(), self.take
+            if target is not take_later:
+                return target()
+            if database.gate.shut:
+                raise StorageUnavailableError(CLOSED)
+            return database.take()
 
         read: Callable[[bytes], bytes | None] = get_later
 

@@ -4,6 +4,9 @@ plyvel crashes the process if a database is closed while another thread is insid
 the interpreter lock. So the functions that call it are marked with `border`, look at a flag that says whether they
 still may, and `Database.close` raises the flag and waits until no thread's stack holds one of them. Whoever has looked
 is on some stack until the call is over, so this is safe, and it costs a reader nothing but the look.
+
+What has called `uninterrupted` is not inside: it waits, perhaps for the very thread that closes the database, and looks
+again when it goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from inspect import CO_GENERATOR
 from types import CodeType, FrameType, FunctionType
 from typing import ParamSpec, TypeVar
 
-from structable.backends.ordered.uninterrupted import stands_in_for_main
+from structable.backends.ordered.uninterrupted import uninterrupted
 
 __all__ = ["border", "wait_until_outside"]
 
@@ -25,11 +28,12 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _BORDER: set[CodeType] = set()
+_WAITING = uninterrupted.__code__
 _LOOKING = threading.Lock()
 
 
 def border(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Mark a function that calls plyvel."""
+    """Mark a function that calls plyvel; after a call of `uninterrupted` it looks again whether it still may."""
     assert isinstance(function, FunctionType)
     _BORDER.add(function.__code__)
     return function
@@ -70,12 +74,12 @@ def _frames_inside(generators: bool) -> set[FrameType]:
 
 
 def _frames_at_border(generators: bool) -> set[FrameType]:
-    mine = {threading.get_ident(), *((threading.main_thread().ident,) if stands_in_for_main() else ())}
+    me = threading.get_ident()
     inside: set[FrameType] = set()
     for thread, top in sys._current_frames().items():
-        frame: FrameType | None = top if thread not in mine else None
-        while frame is not None:
-            code = frame.f_code
+        frame: FrameType | None = top if thread != me else None
+        # From the innermost call outwards: a signal's handler may be inside, called by the main thread as it waits.
+        while frame is not None and (code := frame.f_code) is not _WAITING:
             if code in _BORDER and (generators or not code.co_flags & CO_GENERATOR):
                 inside.add(frame)
             frame = frame.f_back

@@ -166,7 +166,7 @@ class DatabaseKeeper(ABC):
             self._settle()
         except BaseException:
             self._database = None
-            database.close()
+            database.close(READERS_LEAVE)
             raise
         finally:
             self._recovering = False
@@ -189,7 +189,7 @@ class DatabaseKeeper(ABC):
         try:
             all_synced(self.path)  # LevelDB has moved the rows of the logs to table files
         except OSError as error:
-            database.close()
+            database.close(READERS_LEAVE)
             raise StorageUnavailableError(f"the database in {self.path} cannot be written: {error}") from error
         self._noted_unsynced = False
         return database

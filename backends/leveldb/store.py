@@ -67,6 +67,7 @@ class LocalStore(DatabaseKeeper):
             raise translated(error) from error
         database = self._database
         if epoch is None or self._epoch is not epoch or database is None:
+            del raw
             return uninterrupted(partial(self._begin_alone, read_only))
         return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
 
