@@ -28,7 +28,7 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
 
-from .permissions import check_entries, close_to_others, open_private
+from .permissions import check_entries, check_kinds, close_to_others, open_private
 
 __all__ = ["Folder"]
 
@@ -99,12 +99,14 @@ class Folder:
         DataCorruptionError
             If there was one, and the file that LevelDB begins with is gone.
         StorageUnavailableError
-            If the folder cannot be read, or is a file.
+            If the folder cannot be read, or is a file, or holds pipes or devices among LevelDB's files.
         """
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise NotADirectoryError(f"{self.path} is not a folder")
             missing = not self.database.is_dir() or self.may_create()
+            if not missing:
+                check_kinds(self.database)
         except OSError as error:
             raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
         if missing:

@@ -66,26 +66,32 @@ def begins_intact_record(content: bytes, tear: int) -> bool:
         place, limit = begin, min(begin - begin % _BLOCK + _BLOCK, len(content))
         while place + _HEADER <= limit and content[place + 6] in _KINDS:
             if place > tear and content[place + 6] in (_FULL, _FIRST):
-                end = next((end for _, end, _ in _records_from(content, place)), None)
+                end = _end_of_record(content, place)
                 if end is not None and _verifies(content, place, end):
                     return True
             place += _HEADER + int.from_bytes(content[place + 4 : place + 6], "little")
     return False
 
 
-def _records_from(content: bytes, place: int) -> Iterator[tuple[int, int, bytes]]:
-    block = place - place % _BLOCK
-    padding = bytearray(content[block:])
-    # The fragments before it become one that is skipped.
-    skipped = place - block
-    if skipped == 0:
-        yield from records(bytes(padding))
-    elif skipped >= _HEADER:
-        padding[4:7] = (skipped - _HEADER).to_bytes(2, "little") + bytes((_FULL,))
-        rest = records(bytes(padding))
-        next(rest, None)
-        for start, end, data in rest:
-            yield block + start, block + end, data
+def _end_of_record(content: bytes, place: int) -> int | None:
+    """Return where the record that begins with the fragment at a place ends; None if it is not complete.
+
+    No two records share a fragment, so that asking this for every one of a log takes time in proportion to its size.
+    """
+    begun = False
+    while place + _HEADER <= len(content):
+        left = _BLOCK - place % _BLOCK
+        if left < _HEADER:
+            place += left
+            continue
+        kind = content[place + 6]
+        end = place + _HEADER + int.from_bytes(content[place + 4 : place + 6], "little")
+        if kind not in _KINDS or end > len(content) or end - place > left or (kind in (_FULL, _FIRST)) == begun:
+            return None
+        if kind in (_FULL, _LAST):
+            return end
+        begun, place = True, end
+    return None
 
 
 def _verifies(content: bytes, start: int, end: int) -> bool:

@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["UntrustedFileError", "check_entries", "close_to_others", "open_private"]
+__all__ = ["UntrustedFileError", "check_entries", "check_kinds", "close_to_others", "open_private"]
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -92,7 +92,7 @@ def close_to_others(folder: Path) -> bool:
 
 
 def check_entries(folder: Path, *, owners: bool) -> None:
-    """Make sure that no entry of a folder is a link.
+    """Make sure that the entries of a folder are files and folders, and no links.
 
     Parameters
     ----------
@@ -110,8 +110,7 @@ def check_entries(folder: Path, *, owners: bool) -> None:
     """
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_symlink():
-                raise UntrustedFileError(_link(entry.path))
+            _check_kind(entry)
             if owners:
                 path = Path(entry.path)
                 try:
@@ -123,6 +122,31 @@ def check_entries(folder: Path, *, owners: bool) -> None:
                 if stat.S_ISDIR(status.st_mode):
                     close_to_others(path)
                     check_entries(path, owners=True)
+
+
+def check_kinds(folder: Path) -> None:
+    """Make sure that no file of a folder is a pipe, a socket or a device, which could block who opens it.
+
+    Raises
+    ------
+    UntrustedFileError
+        If one is.
+    OSError
+        If the folder cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_symlink():
+                _check_kind(entry)
+
+
+def _check_kind(entry: os.DirEntry[str]) -> None:
+    if entry.is_symlink():
+        raise UntrustedFileError(_link(entry.path))
+    if entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
+        return
+    if os.path.lexists(entry.path):  # else another process has removed it
+        raise UntrustedFileError(f"{entry.path} is not a regular file; remove it")
 
 
 def _trusted(user: int, folder: Path) -> bool:

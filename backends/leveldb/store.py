@@ -375,12 +375,15 @@ class LocalStore(DatabaseKeeper):
         except BaseException as error:
             # The decision stands, and a part of the chunks: reads stay with the state before it, until the database was
             # reopened and recovered.
-            self._ailing = StorageUnavailableError(f"a bulk commit has failed and was not completed yet: {error}")
+            self._ailing = StorageUnavailableError(
+                f"the database has to be reopened after a bulk commit failed: {error}"
+            )
             # Whatever was written counts from then on; what was not, when recovery has written it.
             self._unsettled = _ended(node)
             if isinstance(error, Exception):
                 raise CommitOutcomeUnknownError(
-                    f"the bulk commit failed half-way, and will be completed when the database can be written: {error}"
+                    "the bulk commit was decided, and writing it failed; what is missing of it, if anything, follows "
+                    f"when the database can be written: {error}"
                 ) from error
             raise
         self._thaw()

@@ -121,6 +121,18 @@ def test_pipe_instead_of_a_file_blocks_nobody(folder: Path, name: str) -> None:
     assert refused == "" or f"{name} is not a regular file" in refused
 
 
+@pytest.mark.parametrize("name", ["CURRENT", "LOG", "LOCK", "MANIFEST-000002", "000003.log", "000005.ldb", "unsynced"])
+@pytest.mark.parametrize("options", [{}, {"create": False}, {"read_only": True}], ids=["any", "there", "read only"])
+def test_pipe_among_the_files_of_leveldb_is_refused(folder: Path, name: str, options: dict[str, bool]) -> None:
+    _use(folder)
+    (folder / "database" / name).unlink(missing_ok=True)
+    if name == "CURRENT":
+        (folder / "clean").unlink()
+    os.mkfifo(folder / "database" / name)
+    with pytest.raises(StorageUnavailableError, match=f"{name} is not a regular file; remove it"):
+        connect(f"leveldb://{folder}", **options).close()
+
+
 def test_owner_file_of_a_stranger_removes_nothing(folder: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "structable-elsewhere"
     elsewhere.mkdir()

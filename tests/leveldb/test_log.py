@@ -55,6 +55,20 @@ def test_any_page_of_the_last_record_may_be_a_hole(
         engine.close()
 
 
+def test_garbage_of_many_headers_is_read_once(folder: Path, run: Callable[[str], Process]) -> None:
+    """A record may begin at each of them: following each must not mean to copy the rest of the log."""
+    crashed(run, [100, 100])
+    [log] = log_files(folder / "database")
+    first_part = bytes(6) + b"\x02"
+    block = (first_part * (BLOCK // len(first_part))).ljust(BLOCK, b"\0")
+    content = log.read_bytes()
+    left = BLOCK - len(content)
+    log.write_bytes(content + (first_part * (left // len(first_part))).ljust(left, b"\0") + 255 * block)
+    engine = open_engine(folder)
+    assert set(read_all(engine)) == {key(0), key(1)}
+    engine.close()
+
+
 def test_hole_that_ends_with_a_block_hides_no_records(folder: Path, run: Callable[[str], Process]) -> None:
     """LevelDB takes zeros where a record should begin for the end of a block."""
     crashed(run, [100] * 1_000)
