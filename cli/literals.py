@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from structable.spi import Field, FieldType, InvalidFieldError, Value
-from structable.spi.values import check_value
+from structable.spi.rules.values import check_value
 
 __all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]
 

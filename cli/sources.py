@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from structable.spi import InvalidFieldError, TableSpecification, Value
 from structable.spi.arrow import rows_to_batches
-from structable.spi.values import check_row
+from structable.spi.rules.values import check_row
 
 from .errors import UsageProblem
 from .json_rows import row_from_json

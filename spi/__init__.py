@@ -40,14 +40,8 @@ from .filters import Column, Filter, bind_filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
 from .ranges import Range, check_range
 from .rows import Row, RowShape
-from .runner import retry
-from .scans import RowIterator, ScanExplanation
-from .schema_change import SchemaChange, plan_schema_change
-from .specification import TableSpecification
-from .storage import Isolation, Storage, TableAdmin, Transaction, Transactional
-from .table import StructuredTable
-from .urls import StorageUrl, mask_url
-from .values import (
+from .rules.schema_changes import SchemaChange, plan_schema_change
+from .rules.values import (
     MAX_KEY_AND_INDEX_SIZE,
     MAX_KEY_SIZE,
     MAX_ROW_SIZE,
@@ -63,6 +57,12 @@ from .values import (
     check_value,
     value_size,
 )
+from .runner import retry
+from .scans import RowIterator, ScanExplanation
+from .specification import TableSpecification
+from .storage import Isolation, Storage, TableAdmin, Transaction, Transactional
+from .table import StructuredTable
+from .urls import StorageUrl, mask_url
 
 if TYPE_CHECKING:
     from .arrow import arrow_schema, arrow_type, conform_batch, rows_to_batches

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
+from .rules.values import Value
 from .specification import TableSpecification
-from .values import Value
 
 __all__ = ["arrow_schema", "arrow_type", "conform_batch", "rows_to_batches"]
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from .fields import FieldType
 from .filters import NAN, And, Comparison, Filter, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
+from .rules.values import Value, is_nan
 from .specification import TableSpecification
-from .values import Value, is_nan
 
 __all__ = ["Predicate", "compile_filter", "equal"]
 

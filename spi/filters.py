@@ -14,9 +14,9 @@ from typing import NoReturn, TypeAlias
 
 from .errors import InvalidFieldError
 from .fields import FieldType
+from .rules.values import Value, check_value, is_nan
 from .showing import shown
 from .specification import TableSpecification
-from .values import Value, check_value, is_nan
 
 __all__ = [
     "And",

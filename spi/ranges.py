@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .errors import InvalidFieldError
+from .rules.values import Value, check_value
 from .showing import shown
 from .specification import TableSpecification
-from .values import Value, check_value
 
 __all__ = ["Bound", "Range", "check_range"]
 

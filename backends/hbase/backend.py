@@ -11,9 +11,9 @@ from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
 from .engine import HBaseEngine
-from .gateway import Gateway
 from .layout import Layout
 from .settings import Settings
+from .thrift.gateway import Gateway
 
 __all__ = ["HBaseBackend"]
 

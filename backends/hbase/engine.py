@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 
+from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import (
     SPACE_BYTES,
     BulkCommit,
@@ -19,36 +20,35 @@ from structable.backends.ordered.engine import (
     SplitPlan,
     WriteSet,
 )
-from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi import Finding
 from structable.spi.errors import StorageUnavailableError
 
-from .bulk import BulkCommitter
-from .calls import Cells, get_row, get_rows
-from .commit import Committer
-from .conflicts import Conflicts
-from .diagnosis import Diagnosis
-from .direct import Direct
-from .durations import now
-from .failures import TableMissingError
-from .finaliser import Finaliser, Placing
-from .gateway import Gateway
-from .housekeeping import Housekeeping
-from .janitor import Janitor
 from .layout import CLOCK, FAMILY, MARKER, TICK, VALUE, Layout
-from .reading import Reader
-from .records import Records
-from .resolution import Resolver
-from .schema_trust import SchemaTrust
-from .sending import Sender
-from .session import Session
 from .settings import Settings
-from .snapshot import HBaseSnapshot
 from .splits import Splits
 from .staging import Staging
 from .tables import Tables
-from .unheld import UnheldSession, UnheldSnapshot
-from .versions import INCREMENT, PUT, base_of, intents_of
+from .thrift.errors import TableMissingError
+from .thrift.gateway import Gateway
+from .thrift.requests import Cells, get_row, get_rows
+from .txn.bulk import BulkCommitter
+from .txn.clock import now
+from .txn.commit import Committer
+from .txn.conflicts import Conflicts
+from .txn.finaliser import Finaliser, Placing
+from .txn.intents import INCREMENT, PUT, base_of, intents_of
+from .txn.prewrite import Sender
+from .txn.reader import Reader
+from .txn.schema_lease import SchemaTrust
+from .txn.session import Session
+from .txn.snapshot import HBaseSnapshot
+from .txn.status_table import Records
+from .txn.unchecked_writes import Direct
+from .txn.unheld import UnheldSession, UnheldSnapshot
+from .txn.visibility import Resolver
+from .upkeep.diagnosis import Diagnosis
+from .upkeep.heartbeat import Housekeeping
+from .upkeep.janitor import Janitor
 
 __all__ = ["HBaseEngine"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .calls import Call
-    from .gateway import Gateway
+    from .thrift.gateway import Gateway
+    from .thrift.requests import Call
 
 __all__ = ["failpoints", "reach", "stepwise"]
 

@@ -29,8 +29,8 @@ from __future__ import annotations
 import re
 import zlib
 
-from structable.backends.ordered.catalog import CATALOG_SPACE
 from structable.backends.ordered.engine import SPACE_BYTES
+from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 
 __all__ = [
     "CLOCK",

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, SplitPlan
-from structable.backends.ordered.intervals import intersection
+from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, TransactionClosedError
 
-from .calls import compare_and_put, delete_row, get_row, regions
-from .failures import TableMissingError
-from .gateway import Gateway
 from .layout import FAMILY, STATE, Layout, plan_row
-from .reading import Reader, dropped
-from .snapshot import HBaseSnapshot
-from .unheld import UnheldSnapshot, removed_point
+from .thrift.errors import TableMissingError
+from .thrift.gateway import Gateway
+from .thrift.requests import compare_and_put, delete_row, get_row, regions
+from .txn.reader import Reader, dropped
+from .txn.snapshot import HBaseSnapshot
+from .txn.unheld import UnheldSnapshot, removed_point
 
 __all__ = ["Splits"]
 

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from structable.backends.ordered.engine import Pair, successor
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
-from .calls import get_row, list_tables, put_rows, put_then_delete
-from .failures import TableMissingError
-from .gateway import Gateway
 from .layout import FAMILY, VALUE, Layout
 from .tables import Tables
+from .thrift.errors import TableMissingError
+from .thrift.gateway import Gateway
+from .thrift.requests import get_row, list_tables, put_rows, put_then_delete
 
 __all__ = ["Staging"]
 

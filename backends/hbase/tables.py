@@ -10,7 +10,10 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .calls import (
+from .layout import CLOCK, FAMILY, FORMAT, FORMAT_VERSION, MARKER, STATE, TICK, VALUE, Layout
+from .thrift.errors import ServerError, TableDisabledError, TableExistsError, TableMissingError
+from .thrift.gateway import Gateway
+from .thrift.requests import (
     Cells,
     Family,
     compare_and_put,
@@ -22,9 +25,6 @@ from .calls import (
     is_enabled,
     list_tables,
 )
-from .failures import ServerError, TableDisabledError, TableExistsError, TableMissingError
-from .gateway import Gateway
-from .layout import CLOCK, FAMILY, FORMAT, FORMAT_VERSION, MARKER, STATE, TICK, VALUE, Layout
 
 __all__ = ["FIRST_TIMESTAMP", "Tables", "drop_table"]
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from structable.backends.ordered.distributed import read_table_split
+from structable.backends.ordered.scan.splits import read_table_split
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from structable.spi.bulk import ScanSplit
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
-from .database import DatabaseOptions
 from .engine import LevelDBEngine
+from .native.database import DatabaseOptions
 from .observer import ObservingEngine
 from .settings import Settings
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import (
     BulkCommit,
     Engine,
@@ -14,16 +15,15 @@ from structable.backends.ordered.engine import (
     SplitPlan,
     WriteSet,
 )
-from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi.errors import StorageUnavailableError
 
-from .database import CLOSED
 from .folder import Folder
-from .place import Place
+from .membership import Place
+from .native.database import CLOSED
+from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .runs import Runs
 from .settings import Settings
-from .shared import no_shared
 from .splits import plan_splits, read_planned, read_split
 
 __all__ = ["LevelDBEngine"]

@@ -15,28 +15,28 @@ import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import Increment, Pair, RunLostError, SplitPlan
 from structable.backends.ordered.storage import OrderedStorage
-from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi.errors import (
     StorageUnavailableError,
     StructableError,
     UnsupportedOperationError,
 )
 
-from .checkpoint import copy_checkpoint
-from .client import Client
-from .database import CLOSED
+from .client.client import Client
 from .engine import LevelDBEngine
 from .folder import Folder
-from .place import INHERITED
+from .membership import INHERITED
+from .native.checkpoint import copy_checkpoint
+from .native.database import CLOSED
+from .owner.store import LocalStore
 from .private import PrivateCopy, private_folder
+from .protocol.shared_memory import no_shared, open_shared
+from .protocol.wire import ConnectionLostError, TimedOutError
 from .route import LocalRoute, NoRoute, Route
 from .settings import Settings
-from .shared import no_shared, open_shared
 from .splits import elsewhere, plan_splits, read_planned, read_split
-from .store import LocalStore
-from .wire import ConnectionLostError, TimedOutError
 
 __all__ = ["ObservingEngine"]
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from structable.spi.errors import StorageUnavailableError
 
-from .checkpoint import copy_checkpoint
 from .folder import Folder
+from .native.checkpoint import copy_checkpoint
 from .splits import Release, hold_plan, sweep_plans
 
 __all__ = ["PrivateCopy", "private_folder"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
-from structable.backends.ordered.uninterrupted import uninterrupted
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .checkpoint import copy_checkpoint
-from .database import LocalSnapshot
 from .folder import Folder
-from .markers import marker_key
-from .store import LocalStore
+from .native.checkpoint import copy_checkpoint
+from .native.database import LocalSnapshot
+from .owner.commit_markers import marker_key
+from .owner.store import LocalStore
 
 __all__ = ["OWNER_ENDED", "LocalRoute", "NoRoute", "Procedures", "Route"]
 

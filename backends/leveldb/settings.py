@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .database import DatabaseOptions
+from .native.database import DatabaseOptions
 
 __all__ = ["Settings"]
 

@@ -23,14 +23,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from structable.backends.ordered.engine import Pair, SplitPlan
-from structable.backends.ordered.intervals import intersection
+from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
 
-from . import wire
-from .checkpoint import link_copy
-from .database import Database, DatabaseOptions
 from .folder import Folder
+from .native.checkpoint import link_copy
+from .native.database import Database, DatabaseOptions
 from .permissions import open_private
+from .protocol import wire
 
 __all__ = ["Release", "elsewhere", "hold_plan", "plan_splits", "read_planned", "read_split", "sweep_plans"]
 

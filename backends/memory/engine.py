@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import chain
 
 from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
-from structable.backends.ordered.intervals import intersection
+from structable.backends.ordered.scan.intervals import intersection
 from structable.spi import (
     StorageUnavailableError,
     TransactionClosedError,

@@ -3,6 +3,8 @@
 A backend over any ordered key-value store implements `Engine` and hands it to `OrderedStorage`.
 """
 
+from structable.backends.base.uninterrupted import uninterrupted
+
 from .engine import (
     BulkCommit,
     Engine,
@@ -15,7 +17,6 @@ from .engine import (
     WriteSet,
 )
 from .storage import OrderedStorage
-from .uninterrupted import uninterrupted
 
 __all__ = [
     "BulkCommit",

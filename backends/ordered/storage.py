@@ -32,16 +32,16 @@ from structable.spi import (
 )
 from structable.spi.autocommit import AutoCommitTable, consumed
 
-from .admin import OrderedAdmin
-from .binding import TableBinding
-from .catalog import Catalog
-from .distributed import plan_table_scan, read_table_split
+from .codec.source import NewerLayoutError
 from .engine import Engine, Increment, SchemaChangedError, Spaces
-from .garbage import GarbageCollector
-from .generated import NewerLayoutError
-from .jobs import WriteJobs
-from .scanning import ScanRows
-from .spaces import read_spaces
+from .jobs.jobs import WriteJobs
+from .scan.execution import ScanRows
+from .scan.splits import plan_table_scan, read_table_split
+from .schema.admin import OrderedAdmin
+from .schema.binding import TableBinding
+from .schema.catalog import Catalog
+from .schema.garbage import GarbageCollector
+from .schema.spaces import read_spaces
 from .transaction import OrderedTransaction
 
 if TYPE_CHECKING:

@@ -20,16 +20,16 @@ from structable.spi import (
     TransactionConflictError,
     Value,
 )
-from structable.spi.argument_checks import check_many
 from structable.spi.evaluation import equal
-from structable.spi.values import check_changes, check_row
-from structable.spi.write_checks import check_changed_field, check_default
+from structable.spi.rules.arguments import check_many
+from structable.spi.rules.values import check_changes, check_row
+from structable.spi.rules.writes import check_changed_field, check_default
 
-from .binding import TableBinding
 from .engine import EngineSnapshot, Increment, SchemaChangedError, WriteSet
-from .lookup import values_of
-from .planning import ScanRequest, explain, plan, scan_request
-from .scanning import ScanRows, count_pairs, matching_rows
+from .scan.execution import ScanRows, count_pairs, matching_rows
+from .scan.lookup import values_of
+from .scan.planning import ScanRequest, explain, plan, scan_request
+from .schema.binding import TableBinding
 
 if TYPE_CHECKING:
     from .transaction import OrderedTransaction

@@ -15,9 +15,9 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .binding import TableBinding
-from .catalog import Catalog
 from .engine import Engine, EngineSnapshot, ReadSet, SchemaChangedError, WriteSet
+from .schema.binding import TableBinding
+from .schema.catalog import Catalog
 from .table import OrderedTable
 from .write_size import check_write_size
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.spi.transaction_size import check_transaction_size, may_be_too_large
+from structable.spi.rules.transaction_size import check_transaction_size, may_be_too_large
 
 from .engine import WriteSet
 

@@ -10,9 +10,9 @@ from structable.spi.bulk import ScanSplit
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
-from .catalog import is_name
-from .connecting import Connecting
-from .split_reading import read_one_split
+from .bulk.split_reading import read_one_split
+from .driver.connection_factory import Connecting
+from .schema.catalog import is_name
 from .storage import PostgreSQLStorage
 
 if TYPE_CHECKING:

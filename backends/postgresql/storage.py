@@ -30,18 +30,18 @@ from structable.spi import (
 )
 from structable.spi.autocommit import AutoCommitTable, consumed
 
-from .admin import PostgreSQLAdmin
-from .binding import TableBinding
-from .catalog import Catalog, prepare
-from .connecting import Connecting
-from .failures import STALE, ConnectionLostError, ServerError, translated
-from .jobs import WriteJobs
-from .pool import SessionPool
-from .rows import decode_row, read_call
-from .scanning import ScanRows
-from .session import Session
-from .split_reading import SplitReader
-from .splits import plan_table_scan
+from .bulk.jobs import WriteJobs
+from .bulk.split_reading import SplitReader
+from .bulk.splits import plan_table_scan
+from .driver.connection_factory import Connecting
+from .driver.errors import STALE, ConnectionLostError, ServerError, translated
+from .driver.pool import SessionPool
+from .driver.session import Session
+from .schema.admin import PostgreSQLAdmin
+from .schema.catalog import Catalog, prepare
+from .sql.binding import TableBinding
+from .sql.cursor_scan import ScanRows
+from .sql.rows import decode_row, read_call
 from .transaction import PostgreSQLTransaction
 
 if TYPE_CHECKING:

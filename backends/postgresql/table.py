@@ -20,8 +20,8 @@ from structable.spi import (
     TableSpecification,
     Value,
 )
-from structable.spi.argument_checks import check_many
-from structable.spi.values import (
+from structable.spi.rules.arguments import check_many
+from structable.spi.rules.values import (
     MAX_ROW_SIZE,
     check_changes,
     check_key,
@@ -29,20 +29,20 @@ from structable.spi.values import (
     check_row_size,
     check_value,
 )
-from structable.spi.write_checks import check_changed_field, check_default, check_incremented_field
+from structable.spi.rules.writes import check_changed_field, check_default, check_incremented_field
 
-from . import statements
-from .batches import upsert_batch
-from .binding import TableBinding
-from .bulk_changes import delete_matching, update_matching
-from .conditional import find_row, find_size, find_swap, find_value
-from .explaining import explain_scan
-from .queries import ScanRequest, count_statement, scan_request
-from .renewal import on_current_schema
-from .row_codec import SLACK, Pieces, at_most
-from .rows import decode_row, made_rows, multi_read_call, read_call
-from .scanning import ScanRows
-from .session import Call
+from .driver.session import Call
+from .schema_retry import on_current_schema
+from .sql import statements
+from .sql.binding import TableBinding
+from .sql.cursor_scan import ScanRows
+from .sql.explain import explain_scan
+from .sql.queries import ScanRequest, count_statement, scan_request
+from .sql.range_writes import delete_matching, update_matching
+from .sql.row_codec import SLACK, Pieces, at_most
+from .sql.row_probes import find_row, find_size, find_swap, find_value
+from .sql.rows import decode_row, made_rows, multi_read_call, read_call
+from .sql.upsert_many import upsert_batch
 
 if TYPE_CHECKING:
     from .transaction import PostgreSQLTransaction

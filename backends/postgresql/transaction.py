@@ -20,20 +20,20 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
-from structable.spi.transaction_size import check_transaction_size
+from structable.spi.rules.transaction_size import check_transaction_size
 
-from .binding import TableBinding
-from .catalog import Catalog
-from .failures import STALE, ConnectionLostError, ServerError, translated
-from .inspection import require_intact
-from .outcome import was_committed
-from .pool import SessionPool
-from .row_codec import Pieces
-from .session import Call, Session, Statement, Values
-from .snapshots import is_visible
-from .statements import current
+from .deferred import Work
+from .driver.commit_outcome import was_committed
+from .driver.errors import STALE, ConnectionLostError, ServerError, translated
+from .driver.pool import SessionPool
+from .driver.session import Call, Session, Statement, Values
+from .driver.snapshot_text import is_visible
+from .schema.catalog import Catalog
+from .schema.inspection import require_intact
+from .sql.binding import TableBinding
+from .sql.row_codec import Pieces
+from .sql.statements import current
 from .table import PostgreSQLTable
-from .work import Work
 
 __all__ = ["PostgreSQLTransaction"]
 

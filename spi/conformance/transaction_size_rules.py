@@ -17,7 +17,7 @@ from structable.spi import (
     WriteMode,
 )
 from structable.spi.arrow import rows_to_batches
-from structable.spi.transaction_size import lowered_limit
+from structable.spi.rules.transaction_size import lowered_limit
 
 from .case import Begin, ConformanceCase
 from .clients import Client

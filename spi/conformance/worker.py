@@ -35,7 +35,7 @@ from structable.spi import (
     connect,
     read_split,
 )
-from structable.spi.transaction_size import lowered_limit
+from structable.spi.rules.transaction_size import lowered_limit
 
 from .bank import transfer
 from .interruptions import interrupt_at_points, interrupt_by_signals

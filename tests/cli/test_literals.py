@@ -16,7 +16,7 @@ from structable.cli.literals import LiteralError, format_value, parse_value, val
 from structable.cli.text_columns import CellError, column_from_text, column_to_text
 from structable.spi import Field, Value
 from structable.spi.arrow import arrow_type
-from structable.spi.values import check_value
+from structable.spi.rules.values import check_value
 from tests.cli.samples import EVERYTHING, ROWS
 
 VALUES: dict[str, st.SearchStrategy[object]] = {

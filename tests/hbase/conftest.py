@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase.gateway import Gateway
+from structable.backends.hbase.thrift.gateway import Gateway
 from tests.hbase.fake import FakeGateway
 from tests.hbase.faulty import connect
 from tests.hbase.proxy import Proxy

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
-from structable.backends.hbase.calls import (
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import (
     Call,
     increment,
 )
-from structable.backends.hbase.gateway import Gateway
 from tests.hbase.fake import FakeGateway, Fault
 from tests.hbase.shared import Place
 

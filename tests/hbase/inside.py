@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from structable.backends.hbase.engine import HBaseEngine
-from structable.backends.hbase.janitor import Report
+from structable.backends.hbase.upkeep.janitor import Report
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 

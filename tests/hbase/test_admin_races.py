@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase import schema_trust
+from structable.backends.hbase.txn import schema_lease as schema_trust
 from structable.cli.doctor import examine
 from structable.spi import (
     Field,
@@ -281,7 +281,7 @@ def test_a_change_holds_for_who_never_stops_reading(
     trusted_for = 0.5  # so that whoever does not wait for it is found out
     monkeypatch.setattr(schema_trust, "TRUSTED_FOR", trusted_for)
     for worker in workers:
-        code = f"import structable.backends.hbase.schema_trust as trust; trust.TRUSTED_FOR = {trusted_for}"
+        code = f"import structable.backends.hbase.txn.schema_lease as trust; trust.TRUSTED_FOR = {trusted_for}"
         assert worker.run(code) == "done"
     storage.admin.create(RUNS)
     fill(storage, 3)

@@ -9,14 +9,14 @@ from contextlib import closing, suppress
 
 import pytest
 
-from structable.backends.hbase import connection as connection_module
-from structable.backends.hbase.calls import (
-    compare_and_put,
-)
-from structable.backends.hbase.failures import (
+from structable.backends.hbase.thrift import connection as connection_module
+from structable.backends.hbase.thrift.errors import (
     ConnectionLostError,
 )
-from structable.backends.hbase.gateway import Gateway
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import (
+    compare_and_put,
+)
 from structable.spi import StorageUnavailableError
 from tests.hbase.fake import FakeGateway, FakeTables
 from tests.hbase.faulty import COLUMN, ROW, connect, counting, fill, once

@@ -12,7 +12,7 @@ import pytest
 
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import STATE, session_row
-from structable.backends.hbase.session import DEAD
+from structable.backends.hbase.txn.session import DEAD
 from structable.spi import (
     Field,
     Range,

@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase.calls import list_tables
-from structable.backends.hbase.gateway import Gateway
 from structable.backends.hbase.layout import Layout
-from structable.backends.ordered.catalog import list_garbage
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import list_tables
+from structable.backends.ordered.schema.catalog import list_garbage
 from structable.spi import (
     Field,
     Isolation,

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from structable.backends.hbase import recent, sending
-from structable.backends.hbase.calls import Call
-from structable.backends.hbase.connection import Connection
+from structable.backends.hbase.thrift.connection import Connection
+from structable.backends.hbase.thrift.requests import Call
+from structable.backends.hbase.txn import prewrite as sending
+from structable.backends.hbase.txn import recent_writes as recent
 from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, connect
 from structable.spi.errors import DataCorruptionError
 

@@ -7,14 +7,14 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase.calls import (
-    list_tables,
-)
-from structable.backends.hbase.failures import (
+from structable.backends.hbase.thrift.errors import (
     ConnectionLostError,
     TableMissingError,
 )
-from structable.backends.hbase.gateway import Gateway
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import (
+    list_tables,
+)
 from tests.hbase.fake import FakeGateway, FakeTables
 from tests.hbase.faulty import COLUMN, connect, fill, keys_of, once
 

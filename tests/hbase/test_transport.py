@@ -7,7 +7,14 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase.calls import (
+from structable.backends.hbase.thrift.errors import (
+    ConnectionLostError,
+    ServerError,
+    TableExistsError,
+    TableMissingError,
+)
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import (
     Call,
     Family,
     compare_and_put,
@@ -25,13 +32,6 @@ from structable.backends.hbase.calls import (
     regions,
     split_rows,
 )
-from structable.backends.hbase.failures import (
-    ConnectionLostError,
-    ServerError,
-    TableExistsError,
-    TableMissingError,
-)
-from structable.backends.hbase.gateway import Gateway
 from tests.hbase.fake import FakeGateway
 from tests.hbase.faulty import COLUMN, ROW, connect, connect_to, counting, keys_of, once
 from tests.hbase.shared import Place

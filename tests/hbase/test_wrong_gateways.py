@@ -11,12 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase.calls import (
-    get_row,
-    list_tables,
-    put_rows,
-)
-from structable.backends.hbase.failures import (
+from structable.backends.hbase.thrift.errors import (
     AccessDeniedError,
     ConnectionLostError,
     RequestTooLargeError,
@@ -24,7 +19,12 @@ from structable.backends.hbase.failures import (
     WrongServiceError,
     unavailable,
 )
-from structable.backends.hbase.gateway import Gateway
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import (
+    get_row,
+    list_tables,
+    put_rows,
+)
 from structable.spi import StorageUnavailableError
 from tests.hbase.fake import FakeGateway
 from tests.hbase.faulty import COLUMN, ROW, connect, counting

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.client import Client
+from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
 
 from .support import SERVE, Process, open_engine

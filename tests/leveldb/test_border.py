@@ -9,8 +9,8 @@ import pytest
 from .support import Process
 
 INTERRUPTED = """
-from structable.backends.leveldb.border import border, wait_until_outside
-from structable.backends.ordered.uninterrupted import uninterrupted
+from structable.backends.leveldb.native.native_guard import border, wait_until_outside
+from structable.backends.base.uninterrupted import uninterrupted
 
 class Interruption(Exception):
     pass

@@ -16,7 +16,7 @@ from .support import Process
 
 DECIDE = """
 import pyarrow as pa
-from structable.backends.leveldb.database import Database
+from structable.backends.leveldb.native.database import Database
 from structable.spi import *
 storage = connect(f"leveldb://{folder}")
 for name in ("whole", "torn"):

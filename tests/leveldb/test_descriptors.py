@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.client import Client
+from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.ordered.engine import EngineSnapshot, Pair, WriteSet
 from structable.spi.errors import StorageUnavailableError

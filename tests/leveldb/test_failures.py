@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from structable.backends.leveldb.failures import pack_error, unpack_error
+from structable.backends.leveldb.protocol.error_codec import pack_error, unpack_error
 from structable.spi import errors
 from structable.spi.errors import (
     FieldSizeLimitError,

@@ -13,7 +13,7 @@ import plyvel
 import pytest
 
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.format import FORMAT_VERSION
+from structable.backends.leveldb.native.format import FORMAT_VERSION
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 from tests.waiting import until
 
@@ -134,7 +134,7 @@ def test_interruption_after_a_failed_write_loses_nothing(folder: Path, run: Call
     process = run(
         """
 import shutil
-from structable.backends.leveldb import database
+from structable.backends.leveldb.native import database
 
 WRITES = {database.Database.put.__code__, database.Database.write.__code__}
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb import wire
+from structable.backends.leveldb.protocol import wire
 from structable.spi import Field, Isolation, Storage, TableSpecification, UnsupportedOperationError, connect
 from structable.spi.conformance.clients import Client
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb import store
-from structable.backends.leveldb.log import log_files, retract, sync_logs
-from structable.backends.leveldb.log_format import manifest_state, records
+from structable.backends.leveldb.native.log import log_files, retract, sync_logs
+from structable.backends.leveldb.native.log_format import manifest_state, records
+from structable.backends.leveldb.owner import store
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.errors import DataCorruptionError, StoreNotFoundError
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.client import Client
+from structable.backends.leveldb.client.client import Client
+from structable.backends.leveldb.owner.store import LocalStore
 from structable.backends.leveldb.route import LocalRoute
-from structable.backends.leveldb.store import LocalStore
 from structable.spi import Field, StorageUnavailableError, TableSpecification, connect
 
 from .support import LONGEST, SERVE, Process, key, open_engine, put
@@ -91,7 +91,7 @@ def test_request_to_an_owner_that_ends_is_turned_away(folder: Path, run: Run) ->
     """It was not begun, so the client does it again elsewhere."""
     process = run(
         """
-from structable.backends.leveldb.served import ServedConnection
+from structable.backends.leveldb.owner.connection import ServedConnection
 original = ServedConnection.stop
 def stop(self):
     say("stopping")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb import recent
-from structable.backends.leveldb.client import Client
+from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.history import CommitNode
+from structable.backends.leveldb.owner import commit_numbers as recent
+from structable.backends.leveldb.owner.history import CommitNode
 from structable.backends.ordered.engine import EngineSnapshot, Increment, ReadSet, WriteSet
 from structable.spi.errors import TransactionClosedError, TransactionConflictError
 
@@ -25,7 +25,7 @@ def test_commit_that_read_nothing_takes_no_snapshot(folder: Path, run: Run) -> N
     """It has its place in the history all the same: what is committed after it began conflicts."""
     process = run(
         """
-import structable.backends.leveldb.store as store
+import structable.backends.leveldb.owner.store as store
 begun = []
 original = store.LocalStore.begin
 store.LocalStore.begin = lambda self, read_only: begun.append(read_only) or original(self, read_only)
@@ -119,7 +119,7 @@ def test_read_after_the_first_write_waits_for_a_commit_on_its_way(folder: Path, 
     """Its write shows in a new snapshot before it is in the history, where it is looked for."""
     process = run(
         """
-import structable.backends.leveldb.database as database
+import structable.backends.leveldb.native.database as database
 original = database.Database.put
 def put_slowly(self, key, value, sync):
     original(self, key, value, sync)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.client import Client
+from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.route import LocalRoute
 from structable.backends.ordered.engine import Increment, ReadSet, SchemaChangedError, WriteSet
@@ -214,7 +214,7 @@ def test_commit_that_got_no_answer_is_looked_up(folder: Path, run: Run) -> None:
     for arrives, checked, error, reason in refusals:
         process = run(
             f"""
-import structable.backends.leveldb.served as served
+import structable.backends.leveldb.owner.connection as served
 original = served.ServedConnection._commit
 def commit(self, frame):
     if {arrives}:

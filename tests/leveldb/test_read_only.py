@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from structable.backends.leveldb import observer
-from structable.backends.leveldb.checkpoint import copy_checkpoint
+from structable.backends.leveldb.native.checkpoint import copy_checkpoint
 from structable.spi import (
     DataCorruptionError,
     Field,
@@ -47,7 +47,7 @@ storage.close()
 """
 DIE_IN_A_JOB = """
 import pyarrow as pa
-import structable.backends.leveldb.database as database
+import structable.backends.leveldb.native.database as database
 job = storage.begin_write("t", mode="upsert", job_id="dying")
 keys, values = pa.array(range(-1000, 0), pa.int32()), pa.array(["job"] * 1000)
 staged = storage.stage(job, 0, 0, [pa.record_batch({"k": keys, "s": values})])
@@ -308,7 +308,7 @@ def copies(temporary: Path) -> list[Path]:
 
 HALF_A_JOB = """
 import pyarrow as pa
-import structable.backends.leveldb.database as database
+import structable.backends.leveldb.native.database as database
 job = storage.begin_write("t", mode="upsert", job_id="slow")
 keys, values = pa.array(range(ROWS), pa.int32()), pa.array(["job"] * ROWS)
 staged = storage.stage(job, 0, 0, [pa.record_batch({"k": keys, "s": values})])

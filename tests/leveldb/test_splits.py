@@ -193,7 +193,7 @@ def test_owner_that_ends_while_a_scan_is_planned(
     """A plan is one call: that its first snapshot went with a process is no conflict of the caller's."""
     owner = run(
         """
-from structable.backends.leveldb.served import ServedConnection
+from structable.backends.leveldb.owner.connection import ServedConnection
 from structable.spi import Field, TableSpecification, connect
 storage = connect(f"leveldb://{folder}")
 storage.admin.create(TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"], indexes=["n"]))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from structable.backends.leveldb import keeper
-from structable.backends.leveldb.database import Database, WriteFailedError
+from structable.backends.leveldb.native.database import Database, WriteFailedError
+from structable.backends.leveldb.owner import keeper
 from structable.spi import (
     CommitOutcomeUnknownError,
     Field,
@@ -70,7 +70,7 @@ def test_job_whose_sync_failed_counts_for_others(
             monkeypatch.undo()
             raise OSError("fdatasync: Input/output error")
 
-        monkeypatch.setattr("structable.backends.leveldb.store.sync_logs", fail)
+        monkeypatch.setattr("structable.backends.leveldb.owner.store.sync_logs", fail)
     else:
         fail_after(
             monkeypatch,

@@ -8,8 +8,8 @@ from itertools import accumulate
 
 import pytest
 
-from structable.backends.leveldb import wire
-from structable.backends.leveldb.wire import Channel, ConnectionLostError, TimedOutError
+from structable.backends.leveldb.protocol import wire
+from structable.backends.leveldb.protocol.wire import Channel, ConnectionLostError, TimedOutError
 from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
 
 FRAME = b"\x01\x00\x00\x00%c" % wire.DONE

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structable.backends.ordered.arrow_buffers import Array
-from structable.backends.ordered.arrow_codec import ArrowDecoder, ArrowEncoder
-from structable.backends.ordered.byte_columns import TooLargeError
+from structable.backends.ordered.arrow.buffers import Array
+from structable.backends.ordered.arrow.byte_columns import TooLargeError
+from structable.backends.ordered.arrow.decoder import ArrowDecoder
+from structable.backends.ordered.arrow.encoder import ArrowEncoder
+from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.rows import RowCodec
+from structable.backends.ordered.codec.source import NewerLayoutError
 from structable.backends.ordered.engine import Pair
-from structable.backends.ordered.generated import NewerLayoutError
-from structable.backends.ordered.key_codec import KeyCodec
-from structable.backends.ordered.row_codec import RowCodec
-from structable.backends.ordered.schema import TableSchema
+from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldSizeLimitError, FieldType, InvalidFieldError
 from structable.spi.arrow import arrow_schema, conform_batch
-from structable.spi.values import Value
+from structable.spi.rules.values import Value
 from tests.ordered.strategies import SPACE, fields, row_values, same, table
 from tests.ordered.test_row_codec import widened
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.engine import successor
-from structable.backends.ordered.key_codec import KeyCodec
 from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError
-from structable.spi.values import Value, check_key
+from structable.spi.rules.values import Value, check_key
 from tests.ordered.strategies import KEYABLE, SPACE, fields, row_values, same, table, values
 
 KEY = [Field.string("s"), Field.long("n")]

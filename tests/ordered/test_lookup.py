@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structable.backends.ordered.engine import EngineSnapshot, Pair
-from structable.backends.ordered.lookup import values_of
+from structable.backends.ordered.scan.lookup import values_of
 
 
 class _Snapshot(EngineSnapshot):

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structable.backends.ordered.generated import NewerLayoutError
-from structable.backends.ordered.key_codec import KeyCodec
-from structable.backends.ordered.row_codec import RowCodec
-from structable.backends.ordered.schema import TableSchema
+from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.rows import RowCodec
+from structable.backends.ordered.codec.source import NewerLayoutError
+from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError, TableSpecification
-from structable.spi.values import Value, check_row
+from structable.spi.rules.values import Value, check_row
 from tests.ordered.strategies import SPACE, fields, row_values, same, table
 
 KEY = [Field.string("s"), Field.long("n")]

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structable.backends.ordered.key_codec import KeyCodec
-from structable.backends.ordered.row_codec import RowCodec
-from structable.backends.ordered.row_patching import RowPatch, RowPatches
-from structable.backends.ordered.schema import TableSchema
+from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
+from structable.backends.ordered.codec.rows import RowCodec
+from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import Field
-from structable.spi.values import Value
+from structable.spi.rules.values import Value
 from tests.ordered.strategies import fields, row_values, same, table
 
 KEY = [Field.string("s"), Field.long("n")]

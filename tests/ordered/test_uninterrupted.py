@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from structable.backends.ordered.uninterrupted import stands_in_for_main, uninterrupted
+from structable.backends.base.uninterrupted import stands_in_for_main, uninterrupted
 
 
 def _no_thread(*_: object) -> int:
@@ -30,7 +30,7 @@ def test_failure_comes_out_where_no_thread_is_to_be_had(monkeypatch: pytest.Monk
 
 INTERRUPTED_AT_EACH_CALL = """
 import itertools, sys, time
-from structable.backends.ordered.uninterrupted import uninterrupted
+from structable.backends.base.uninterrupted import uninterrupted
 class Interruption(BaseException):
     pass
 def work():
@@ -67,7 +67,7 @@ def test_interruption_at_any_call_waits_for_what_was_begun() -> None:
 
 CALLED_BY = """
 import atexit, sys
-from structable.backends.ordered.uninterrupted import uninterrupted
+from structable.backends.base.uninterrupted import uninterrupted
 class Last:
     def __del__(self):
         try:

@@ -96,7 +96,7 @@ def test_commit_that_cannot_be_looked_up(
     storage: Storage, direct: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the server cannot be asked, the outcome is unknown, and `run` does not try again."""
-    from structable.backends.postgresql import outcome
+    from structable.backends.postgresql.driver import commit_outcome as outcome
 
     monkeypatch.setattr(outcome.was_committed, "__kwdefaults__", {"seconds": 0.5})
     times = 0

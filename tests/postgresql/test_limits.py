@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from structable.backends.postgresql import session
+from structable.backends.postgresql.driver import session
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -23,7 +23,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.rules.values import MAX_ROW_SIZE
 
 from .server import Server
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from structable.backends.postgresql.session import command
+from structable.backends.postgresql.driver.session import command
 from structable.backends.postgresql.storage import PostgreSQLStorage
 from structable.spi import (
     Field,

@@ -349,7 +349,7 @@ def test_killed_at_any_step(
     wanted = table(FieldType.LONG, Field.string("n"), indexes=("s",) if target == "old field" else ("n",))
     storage.admin.create(table())
     storage.table("t").upsert_many([{"k": str(number), "v": 1, "s": "a"} for number in range(20)])
-    from structable.backends.postgresql.session import Session
+    from structable.backends.postgresql.driver.session import Session
 
     count = 0
     pipeline = Session.pipeline

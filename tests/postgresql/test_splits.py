@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from structable.backends.postgresql.split_state import SplitState
+from structable.backends.postgresql.bulk.split_state import SplitState
 from structable.spi import (
     Field,
     Filter,

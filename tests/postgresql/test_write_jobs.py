@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structable.backends.postgresql.copy_encoder import CopyEncoder
-from structable.backends.postgresql.row_codec import RowEncoder
+from structable.backends.postgresql.bulk.copy_encoder import CopyEncoder
+from structable.backends.postgresql.sql.row_codec import RowEncoder
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -30,7 +30,7 @@ from structable.spi import (
 )
 from structable.spi.arrow import arrow_schema, rows_to_batches
 from structable.spi.conformance.samples import Record
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.rules.values import MAX_ROW_SIZE
 from tests.postgresql.fixtures import StartServer
 from tests.postgresql.proxy import Cut, Proxy, statement
 from tests.postgresql.server import Server

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from structable.spi.slots import Slot, Slots
+from structable.backends.base.slots import Slot, Slots
 
 
 def test_so_many_are_taken_at_once() -> None:

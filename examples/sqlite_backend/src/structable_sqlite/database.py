@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
+from structable.backends.base.slots import Slot, Slots
 from structable.spi import DataCorruptionError, OptionValue, StorageUnavailableError, StoreNotFoundError, may_create
-from structable.spi.slots import Slot, Slots
 
 from .errors import translated
 

@@ -9,7 +9,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet, uninterrupted
+from structable.backends.base.uninterrupted import uninterrupted
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
 from structable.spi import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,

@@ -1,0 +1,258 @@
+"""`Connection`: requests to one gateway, answered in their order, over a connection that one thread uses at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from structable.backends.base.slots import Slot
+
+from .errors import (
+    ConnectionLostError,
+    MixedUpError,
+    RequestTooLargeError,
+    ServerError,
+    closed_reason,
+    garbage_reason,
+    silent_reason,
+)
+from .messages import Replies, encode
+from .requests import Call
+from .transport import Wire
+
+__all__ = ["Connection", "Wiring"]
+
+_OUTSTANDING = 100
+_SENT_TOGETHER = 1 << 16  # bytes
+_IDLE_LIMIT = 25.0
+"""Seconds: a gateway drops a connection after 60 s without a request (hbase.thrift.server.socket.read.timeout)."""
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """How gateways are spoken to.
+
+    Parameters
+    ----------
+    transport : str
+        "buffered" or "framed".
+    protocol : str
+        "binary" or "compact".
+    timeout : float
+        Seconds for one reply, and for connecting.
+    frame_limit : int
+        Bytes of a framed request.
+    """
+
+    transport: str
+    protocol: str
+    timeout: float
+    frame_limit: int
+
+
+class Connection:
+    """A connection to a gateway, open from the start.
+
+    Every method that talks raises `ConnectionLostError` when there is no valid answer, or `RequestTooLargeError`; the
+    connection is of no use then. Whatever else is raised in the middle of an exchange ends it too: a reply that is
+    not read would be the next one's.
+
+    Parameters
+    ----------
+    address : tuple
+        Host and port.
+    wiring : Wiring
+        How to speak.
+    connect_timeout : float
+        Seconds for connecting.
+
+    Attributes
+    ----------
+    address : tuple
+        Host and port.
+    waits : int
+        How often it waited for replies: round trips.
+    slot : Slot or None
+        What the pool counts it by.
+    lent : bool
+        Whether it is in use.
+    """
+
+    def __init__(self, address: tuple[str, int], wiring: Wiring, connect_timeout: float) -> None:
+        self.address = address
+        self.waits = 0
+        self.slot: Slot | None = None
+        self.lent = False
+        self._wiring = wiring
+        self._outstanding: deque[tuple[Call[object], int]] = deque()
+        self._answered = False
+        self._broken = False
+        self._sent = False
+        try:
+            self._wire = Wire(
+                address,
+                framed=wiring.transport == "framed",
+                connect_timeout=connect_timeout,
+                timeout=wiring.timeout,
+            )
+        except TimeoutError:
+            reason = f"cannot be reached: no connection within {connect_timeout:g} s"
+            raise ConnectionLostError(address, reason, sent=False) from None
+        except (OSError, UnicodeError) as error:
+            reason = f"cannot be reached: {getattr(error, 'strerror', None) or error}"
+            raise ConnectionLostError(address, reason, sent=False) from error
+        self._replies = Replies(wiring.protocol, self._wire)
+        self._used = time.monotonic()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can take requests, with none outstanding."""
+        return not self._broken and not self._outstanding
+
+    @property
+    def sound(self) -> bool:
+        """Whether it can take requests, behind those that are outstanding."""
+        return not self._broken
+
+    @property
+    def answered(self) -> bool:
+        """Whether it ever gave a valid reply."""
+        return self._answered
+
+    @property
+    def received(self) -> int:
+        """How many bytes came so far."""
+        return self._wire.received
+
+    @property
+    def stale(self) -> bool:
+        """Whether it lay idle for so long, or has so ended, that its gateway may not answer any more."""
+        return time.monotonic() - self._used > _IDLE_LIMIT or self._wire.readable
+
+    def post(self, calls: Iterable[Call[object]]) -> None:
+        """Send requests, without waiting for their replies."""
+        try:
+            self._post(calls)
+        except RequestTooLargeError:
+            self._broken = True
+            raise
+        except OSError as error:
+            raise self._lost(error) from error
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _post(self, calls: Iterable[Call[object]]) -> None:
+        gathered: list[bytes] = []
+        size = 0
+        for call in calls:
+            number = next(_numbers) & 0x7FFFFFFF
+            request = encode(self._wiring.protocol, call.api, call.arguments, number)
+            if self._wiring.transport == "framed" and len(request) > self._wiring.frame_limit:
+                raise RequestTooLargeError(len(request), self._wiring.frame_limit)
+            self._outstanding.append((call, number))
+            gathered.append(request)
+            size += len(request)
+            if size >= _SENT_TOGETHER:
+                self._send(gathered)
+                gathered, size = [], 0
+        if gathered:
+            self._send(gathered)
+
+    def _send(self, requests: list[bytes]) -> None:
+        self._sent = True
+        self._wire.send(requests)
+
+    def take(self) -> object:
+        """Return the result of the oldest request without a reply; where it failed, a `ServerError`."""
+        call, number = self._outstanding[0]
+        self._wire.deadline = time.monotonic() + self._wiring.timeout
+        try:
+            reply = self._replies.receive(call.api, number)
+        except Exception as error:
+            raise self._lost(error) from error
+        except BaseException:
+            self._broken = True
+            raise
+        self._outstanding.popleft()
+        self._answered = True
+        self._used = time.monotonic()
+        return reply if isinstance(reply, ServerError) else call.decode(reply)
+
+    def wait(self) -> object:
+        """Return what `take` does; the client waits for it, as it does for a flight."""
+        self.waits += 1
+        return self.take()
+
+    def take_all(self) -> Iterator[object]:
+        """Return the results of all requests without a reply, in their order."""
+        if self._outstanding:
+            self.waits += 1
+        while self._outstanding:
+            yield self.take()
+
+    def exchange(self, calls: Sequence[Call[object]]) -> list[object]:
+        """Send requests one after another, never more than about a hundred ahead of their replies.
+
+        Returns
+        -------
+        list of object
+            A result for each; where one failed, its `ServerError`. The errors that are raised have in `results` what
+            came before them.
+        """
+        results: list[object] = []
+        sent = 0
+        try:
+            while len(results) < len(calls):
+                ahead = len(results) + _OUTSTANDING
+                if sent < min(ahead, len(calls)):
+                    self.post(calls[sent:ahead])
+                    sent = min(ahead, len(calls))
+                self.waits += 1
+                # Half of them are left while more is sent, so that the gateway is never without work.
+                left = 0 if sent == len(calls) else _OUTSTANDING // 2
+                while len(self._outstanding) > left:
+                    results.append(self.take())
+        except (ConnectionLostError, RequestTooLargeError) as error:
+            error.results = results
+            raise
+        return results
+
+    def _lost(self, error: Exception) -> ConnectionLostError:
+        self._broken = True
+        wiring = self._wiring
+        first = not self._answered
+        if isinstance(error, TimeoutError):
+            reason = (
+                silent_reason(wiring.transport, wiring.protocol, wiring.timeout)
+                if first
+                else f"gave no answer within {wiring.timeout:g} s (timeout)"
+            )
+        elif isinstance(error, OSError):
+            if not first:
+                reason = f"the connection was lost: {error.strerror or error}"
+            elif self._wire.first:
+                reason = garbage_reason(self._wire.first, wiring.transport, wiring.protocol)
+            else:
+                reason = closed_reason(wiring.transport, wiring.protocol)
+        elif first and self._wire.first:
+            reason = garbage_reason(self._wire.first, wiring.transport, wiring.protocol)
+        elif isinstance(error, MixedUpError):
+            reason = f"the connection was closed: {error}"
+        else:
+            reason = f"the connection was closed: a reply could not be read: {error!r}"
+        return ConnectionLostError(self.address, reason, sent=self._sent)
+
+    def shut(self) -> None:
+        """End it under whoever uses it, who closes it then."""
+        self._wire.shut()
+
+    def close(self) -> None:
+        """Close it."""
+        self._broken = True
+        self._wire.close()

@@ -1,0 +1,202 @@
+"""Scans: pages of rows from a scanner, which is opened again where it was when its connection or gateway is lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from .connection import Connection
+from .errors import ConnectionLostError, ServerError
+from .requests import Call, FoundRow, close_scanner, next_rows, open_scanner
+from .retry import Attempts
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+__all__ = ["Scan", "pages"]
+
+_FIRST_PAGE = 100  # rows
+_GROWTH = 4
+_PAGE_BYTES = 1 << 20
+_BELOW = b"\xff" * 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is scanned: see `Gateway.pages`."""
+
+    table: str
+    begin: bytes
+    end: bytes
+    columns: tuple[bytes, ...]
+    before: int | None
+    reverse: bool
+    page_rows: int
+    server_filter: str | None
+
+    def opening(self, last: bytes | None) -> Call[int]:
+        """Return the call that opens a scanner, behind the last row that was given, if there was one."""
+        if self.reverse:
+            # HBase includes the row it begins with and excludes the one it stops at, whatever the direction: `trimmed`
+            # removes what is too much.
+            begin = self.end if last is None else last
+            end = _below(self.begin)
+        else:
+            begin = self.begin if last is None else last + b"\0"
+            end = self.end
+        return open_scanner(
+            self.table,
+            begin,
+            end,
+            self.columns,
+            before=self.before,
+            reverse=self.reverse,
+            caching=self.page_rows,
+            server_filter=self.server_filter,
+        )
+
+    def trimmed(self, rows: list[FoundRow], last: bytes | None) -> list[FoundRow]:
+        """Return those rows of a page that belong to the scan."""
+        if self.reverse and rows:
+            end = self.end if last is None else last
+            if end and rows[0][0] >= end:
+                rows = rows[1:]
+            while rows and rows[-1][0] < self.begin:
+                rows.pop()
+        return rows
+
+
+def _below(key: bytes) -> bytes:
+    """Return a key that is smaller, with as little as possible between them; empty for the least."""
+    if not key or key.endswith(b"\0"):
+        return key[:-1]
+    return key[:-1] + bytes([key[-1] - 1]) + _BELOW
+
+
+class _PageSize:
+    """How many rows are asked for: few at first, for a caller that needs no more, and never too many bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.rows = min(_FIRST_PAGE, most)
+
+    def learn(self, rows: int, size: int) -> None:
+        """Take note of a page."""
+        fitting = max(1, _PAGE_BYTES * rows // max(size, 1)) if rows else self._most
+        self.rows = min(self.rows * _GROWTH, self._most, fitting)
+
+
+def pages(gateway: Gateway, scan: Scan) -> Iterator[list[FoundRow]]:
+    """Yield the rows of a scan; `Gateway.pages` says how."""
+    if scan.end and scan.begin >= scan.end:
+        return
+    last: bytes | None = None
+    size = _PageSize(scan.page_rows)
+    attempts = Attempts(gateway)
+    while True:
+        try:
+            with gateway.connection() as connection:
+                scanning = _Scanner(connection, scan, last, size)
+                for page in scanning.pages():
+                    attempts.succeeded()
+                    last = page[-1][0]
+                    yield page
+                if scanning.ended:
+                    return
+        except (ConnectionLostError, ServerError) as error:
+            attempts.failed(error, retry=True)
+
+
+class _Scanner:
+    """One scanner of a gateway, and the connection it is bound to.
+
+    A gateway that was restarted gives the same numbers to other scanners, so that none is used on another connection.
+
+    Attributes
+    ----------
+    ended : bool
+        Whether there are no more rows.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        scan: Scan,
+        last: bytes | None,
+        size: _PageSize,
+    ) -> None:
+        self._connection = connection
+        self._scan = scan
+        self._last = last
+        self._size = size
+        self.ended = False
+
+    def pages(self) -> Generator[list[FoundRow], None, None]:
+        """Yield pages until there are no more rows, or the scan has to be opened anew."""
+        connection = self._connection
+        number = connection.exchange([self._scan.opening(self._last)])[0]
+        if isinstance(number, ServerError):
+            raise number
+        scanner = cast("int", number)
+        is_open = True
+        try:
+            received = connection.received
+            asked = deque([self._ask(scanner)])
+            first = True
+            taken = 0
+            while True:
+                if not first and self._size.rows <= taken:
+                    # The gateway reads it while the one before is received. Two pages at once must be no surprise: they
+                    # have no more rows than one that was seen.
+                    asked.append(self._ask(scanner))
+                page = self._answer()
+                taken = len(page)
+                self._size.learn(taken, connection.received - received)
+                received = connection.received
+                self.ended = taken < asked.popleft()
+                rows = self._scan.trimmed(page, self._last)
+                self.ended |= len(rows) < len(page) and page[-1][0] != (rows[-1][0] if rows else self._last)
+                if self.ended:
+                    connection.post([close_scanner(scanner)])
+                    is_open = False
+                elif not first and not asked:
+                    # Whoever comes back for a second page will most likely do so for a third: the gateway reads it
+                    # while the caller decodes this one.
+                    asked.append(self._ask(scanner))
+                if rows:
+                    self._last = rows[-1][0]
+                    yield rows
+                if self.ended:
+                    return
+                if first:
+                    first = False
+                    if connection.stale:
+                        return
+                    asked.append(self._ask(scanner))
+        finally:
+            if connection.sound:
+                self._finish(scanner if is_open else None)
+
+    def _ask(self, scanner: int) -> int:
+        asked = self._size.rows
+        self._connection.post([next_rows(scanner, asked)])
+        return asked
+
+    def _answer(self) -> list[FoundRow]:
+        page = self._connection.wait()
+        if isinstance(page, ServerError):
+            # A gateway forgets a scanner that nobody asked for long.
+            page.transient |= page.kind == "IllegalArgument"
+            raise page
+        return cast("list[FoundRow]", page)
+
+    def _finish(self, scanner: int | None) -> None:
+        # Without the connection there is nothing to close.
+        with suppress(ConnectionLostError):
+            if scanner is not None:
+                self._connection.post([close_scanner(scanner)])
+            for _reply in self._connection.take_all():
+                pass

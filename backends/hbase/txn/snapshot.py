@@ -1,0 +1,67 @@
+"""`HBaseSnapshot`: the committed state at one timestamp of the counter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Pair
+
+from .reader import Reader
+from .session import Session
+
+__all__ = ["HBaseSnapshot"]
+
+
+class HBaseSnapshot(EngineSnapshot):
+    """A snapshot, held by the session of this process until it is closed.
+
+    Parameters
+    ----------
+    reader : Reader
+        Reads.
+    session : Session
+        Holds it.
+
+    Attributes
+    ----------
+    holder : object
+        What the session knows it by; not the snapshot itself, which is let go when nobody has it any more.
+    timestamp : int
+        What is committed at or before it is seen.
+    epoch : int
+        The timestamp of the newest schema change in it.
+    """
+
+    scan_from = 501  # as many as one call gets; a scan takes three at least
+
+    def __init__(self, reader: Reader, session: Session) -> None:
+        self._reader = reader
+        self.session = session
+        self.holder = object()
+        self.timestamp = 0
+        self.epoch = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.get_many((key,))[0]
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self.session.require_alive()
+        values: list[bytes | None] = []
+        for _, group in groupby(keys, key=lambda key: key[:SPACE_BYTES]):
+            values += self._reader.values(list(group), self.timestamp)
+        self.session.require_alive()
+        return values
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        for pairs in self._reader.pages(begin, end, self.timestamp, reverse=reverse):
+            self.session.require_alive()
+            yield from pairs
+        # Rows whose versions were removed make no page.
+        self.session.require_alive()
+
+    def close(self) -> None:
+        self.session.let_go(self.holder)
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,91 @@
+"""`Direct`: writes without a transaction, of what nobody reads yet, or any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+from structable.backends.hbase.layout import FAMILY, GC, STATE, VALUE, Layout
+from structable.backends.hbase.tables import drop_table
+from structable.backends.hbase.thrift.errors import TableMissingError
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, get_row, put_rows, put_then_delete, split_rows
+from structable.backends.ordered.engine import SPACE_BYTES, WriteSet, successor
+
+from .intents import write_intent
+from .session import read_clock
+from .unheld import publish_removed
+
+__all__ = ["Direct", "safe_point"]
+
+
+def safe_point(gateway: Gateway, layout: Layout) -> int:
+    """Return the timestamp that no snapshot of any process is older than."""
+    cells = gateway.call(get_row(layout.transactions, GC, [STATE]))
+    return int(cells[STATE][0]) if STATE in cells else 0
+
+
+class Direct:
+    """Writes and removes cells at once.
+
+    Parameters
+    ----------
+    gateway : Gateway
+        Where HBase is.
+    layout : Layout
+        The names.
+    """
+
+    def __init__(self, gateway: Gateway, layout: Layout) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._asked: dict[bytes, int] = {}
+
+    def write(self, changes: WriteSet) -> None:
+        """Put and remove rows without a check; whoever reads them later than now sees it."""
+        layout = self._layout
+        puts: dict[str, dict[bytes, Mapping[bytes, bytes]]] = {}
+        removed: dict[str, list[bytes]] = {}
+        for key, value in chain(changes.writes.items(), changes.derived.items()):
+            table, row = layout.locate(key)
+            if value is None:
+                removed.setdefault(table, []).append(row)
+            else:
+                puts.setdefault(table, {})[row] = {VALUE: write_intent(value)}
+        at = read_clock(self._gateway, layout)
+        calls: list[Call[None]] = []
+        for table, rows in puts.items():
+            calls += [put_rows(table, part, at) for part in split_rows(rows)]
+        for table, names in removed.items():
+            calls += self._removals(table, names, at)
+        self._gateway.flight(calls, retry=True)
+
+    @staticmethod
+    def _removals(table: str, rows: list[bytes], at: int) -> list[Call[None]]:
+        return [
+            put_then_delete(table, {}, {row: [FAMILY] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
+            for begin in range(0, len(rows), ROWS_AT_ONCE)
+        ]
+
+    def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
+        """Remove rows once no snapshot can read them; see `Engine.discard`."""
+        gateway, layout = self._gateway, self._layout
+        now = self._asked.get(beginning)
+        if now is None:
+            now = self._asked[beginning] = read_clock(gateway, layout)
+        if safe_point(gateway, layout) < now:
+            return False
+        publish_removed(gateway, layout, now)
+        if len(beginning) == SPACE_BYTES:
+            drop_table(gateway, layout.table(beginning))
+        else:
+            table, first, last = layout.interval(beginning, successor(beginning))
+            try:
+                for page in gateway.pages(table, first, last, [FAMILY], before=None, page_rows=ROWS_AT_ONCE):
+                    if stopped():
+                        return False
+                    gateway.flight(self._removals(table, [row for row, _ in page], now), retry=True)
+            except TableMissingError:
+                return True
+        del self._asked[beginning]
+        return True

@@ -1,0 +1,129 @@
+"""Reading without a sign of life: nothing keeps old versions for it, so that it looks whether they are still there.
+
+A process that removes versions first publishes up to which timestamp. A snapshot that is older than that
+by the time it was read is a conflict; a later one has lost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from structable.backends.hbase.layout import GC, REMOVED, Layout
+from structable.backends.hbase.thrift.errors import TableDisabledError
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import compare_and_put, get_row
+from structable.backends.ordered.engine import Pair
+from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+
+from .reader import Reader
+from .session import Session
+from .snapshot import HBaseSnapshot
+
+__all__ = ["UnheldSession", "UnheldSnapshot", "publish_removed", "removed_point"]
+
+
+def removed_point(gateway: Gateway, layout: Layout) -> int:
+    """Return the timestamp before which snapshots may have lost what they read."""
+    cells = gateway.call(get_row(layout.transactions, GC, [REMOVED]))
+    return int(cells[REMOVED][0]) if REMOVED in cells else 0
+
+
+def publish_removed(gateway: Gateway, layout: Layout, upto: int) -> None:
+    """Say that snapshots before a timestamp lose what they read, before anything of it is removed.
+
+    Raises
+    ------
+    StorageUnavailableError
+        If HBase cannot be reached; nothing may be removed then.
+    """
+    while (previous := removed_point(gateway, layout)) < upto:
+        expected = b"%d" % previous if previous else None
+        call = compare_and_put(layout.transactions, GC, REMOVED, expected, b"%d" % upto)
+        gateway.call(call, retry=False)  # a faster process may have published less
+
+
+class UnheldSession(Session):
+    """Takes the place of a session where nothing may be written: it holds nothing, and shows no sign of life."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.id = b""
+        self.clock = 0
+        self._layout = layout
+        self._closed = False
+
+    @property
+    def over(self) -> bool:
+        return self._closed
+
+    @property
+    def floors(self) -> int:
+        return 0
+
+    def beat(self) -> None:
+        """Do nothing: there is no session to keep alive."""
+
+    def tell(self) -> None:
+        """Do nothing: there is nothing to publish."""
+
+    def hold(self, holder: object, timestamp: int) -> None:
+        """Do nothing: see `UnheldSnapshot`."""
+
+    def let_go(self, holder: object) -> None:
+        """Do nothing."""
+
+    def require_alive(self) -> None:
+        """Refuse to go on when the storage was closed."""
+        if self._closed:
+            raise StorageUnavailableError("the storage was closed")
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class UnheldSnapshot(HBaseSnapshot):
+    """A snapshot that is looked after by its reader.
+
+    Parameters
+    ----------
+    reader : Reader
+        Reads.
+    session : UnheldSession
+        What there is of a session.
+    gateway : Gateway
+        Where HBase is.
+    layout : Layout
+        The names.
+    """
+
+    def __init__(self, reader: Reader, session: Session, gateway: Gateway, layout: Layout) -> None:
+        super().__init__(reader, session)
+        self._gateway = gateway
+        self._layout = layout
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            values = super().get_many(keys)
+        except TableDisabledError:  # as it is before it is dropped
+            self._require_there()
+            raise
+        self._require_there()
+        return values
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        try:
+            for pairs in self._reader.pages(begin, end, self.timestamp, reverse=reverse):
+                self.session.require_alive()
+                self._require_there()
+                yield from pairs
+        except TableDisabledError:
+            self._require_there()
+            raise
+        self.session.require_alive()
+        self._require_there()
+
+    def _require_there(self) -> None:
+        if removed_point(self._gateway, self._layout) > self.timestamp:
+            raise TransactionConflictError(
+                "the snapshot is too old: versions that it reads have been removed, which a storage with "
+                "read_only=True cannot prevent (see the writers' option late_writes)"
+            )

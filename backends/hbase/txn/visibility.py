@@ -1,0 +1,214 @@
+"""`Resolver`: what rows are at a snapshot, with the intents of other transactions taken into account."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from structable.backends.hbase.layout import FAMILY, VALUE
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, FoundRow, get_rows
+from structable.spi.errors import StorageUnavailableError
+
+from .intents import LOCK, Merge, RowState, base_of, fold, fold_stepwise, intents_of
+from .status import ABORTED, COMMITTED, Status
+from .status_table import Records
+
+__all__ = ["Resolver"]
+
+_COURTESY = (0.002, 0.008)
+"""Seconds that a reader waits before it makes a writer take a later timestamp."""
+
+
+class Resolver:
+    """Reads rows of other transactions without ever waiting for one.
+
+    Parameters
+    ----------
+    gateway : Gateway
+        Where HBase is.
+    records : Records
+        The statuses.
+    merge : callable
+        Applies increments.
+    """
+
+    def __init__(self, gateway: Gateway, records: Records, merge: Merge) -> None:
+        self._gateway = gateway
+        self._records = records
+        self._merge = merge
+
+    def read(
+        self, table: str, rows: Sequence[bytes], at: int | None, assumed: Mapping[bytes, Status] | None = None
+    ) -> dict[bytes, RowState]:
+        """Return the states of rows at a timestamp, or newest; rows that never were are left out."""
+        before = None if at is None else at + 1
+        states: dict[bytes, RowState] = {}
+        calls = [
+            get_rows(table, rows[start : start + ROWS_AT_ONCE], [FAMILY], before)
+            for start in range(0, len(rows), ROWS_AT_ONCE)
+        ]
+        for found in self._gateway.flight(calls, retry=True):
+            assert isinstance(found, list)
+            states.update(self.states(table, found, at, assumed))
+        return states
+
+    def states(
+        self, table: str, found: Sequence[FoundRow], at: int | None, assumed: Mapping[bytes, Status] | None = None
+    ) -> dict[bytes, RowState]:
+        """Return the states of rows that were read.
+
+        Parameters
+        ----------
+        table : str
+            Their HBase table.
+        found : sequence of FoundRow
+            All cells of family x, at the timestamp.
+        at : int or None
+            The timestamp. A pending writer is made to commit after it; None is the newest committed state, which leaves
+            pending ones alone.
+        assumed : mapping, optional
+            Statuses that are known without looking.
+        """
+        states: dict[bytes, RowState] = {}
+        contested: dict[bytes, Cells] = {}
+        for row, cells in found:
+            if len(cells) == 1 and VALUE in cells:
+                states[row] = base_of(cells)
+            elif cells:
+                contested[row] = cells
+        for row, committed in self._committed(table, contested, at, assumed).items():
+            states[row] = fold(base_of(contested[row]), committed, self._merge)
+        return states
+
+    def history(
+        self, table: str, rows: Mapping[bytes, Collection[int]], assumed: Mapping[bytes, Status]
+    ) -> dict[tuple[bytes, int], RowState]:
+        """Return the states of rows at several timestamps each; rows that never were are left out.
+
+        The intents of a row are looked at once, at the last of its timestamps. What was committed up to there, and is
+        no intent any more, is a version by then: so the versions below the earlier timestamps are read after that.
+
+        Parameters
+        ----------
+        table : str
+            Their HBase table.
+        rows : mapping
+            Row to timestamps.
+        assumed : mapping
+            Statuses that are known without looking.
+        """
+        last: dict[int, list[bytes]] = {}
+        for row, times in rows.items():
+            last.setdefault(max(times), []).append(row)
+        found: dict[bytes, Cells] = {}
+        committed: dict[bytes, list[tuple[int, bytes]]] = {}
+        for at, names in last.items():
+            some = dict(self._gateway.call(get_rows(table, names, [FAMILY], at + 1)))
+            committed |= self._committed(table, some, at, assumed)
+            found |= some
+        bases = {row: dict.fromkeys(rows[row], base_of(cells)) for row, cells in found.items()}
+        self._look_below(table, bases)
+        return {
+            (row, at): state
+            for row, below in bases.items()
+            for at, state in fold_stepwise(below, committed[row], self._merge).items()
+        }
+
+    def _look_below(self, table: str, bases: Mapping[bytes, dict[int, RowState]]) -> None:
+        """Correct the states of rows, without intents, at timestamps below them."""
+        older: dict[int, list[bytes]] = {}
+        for row, below in bases.items():
+            for at, base in below.items():
+                if base.version > at:
+                    older.setdefault(at, []).append(row)
+        calls = [get_rows(table, names, [VALUE], at + 1) for at, names in older.items()]
+        for (at, names), read in zip(older.items(), self._gateway.flight(calls, retry=True), strict=True):
+            assert isinstance(read, list)
+            cells = dict(read)
+            for row in names:
+                bases[row][at] = base_of(cells.get(row, {}))
+
+    def _committed(
+        self, table: str, contested: dict[bytes, Cells], at: int | None, assumed: Mapping[bytes, Status] | None
+    ) -> dict[bytes, list[tuple[int, bytes]]]:
+        """Return commit timestamp and intent of all that counts at a timestamp; rows are read again where need be."""
+        found: dict[bytes, list[tuple[int, bytes]]] = {}
+        ignored: set[tuple[bytes, bytes]] = set()
+        waited = False
+        end = time.monotonic() + self._gateway.timeout
+        while contested:
+            statuses = self._statuses(contested, assumed)
+            pushes: dict[bytes, tuple[Status, Status]] = {}
+            again: set[tuple[bytes, bytes]] = set()
+            absent: dict[bytes, set[bytes]] = {}
+            for row, cells in contested.items():
+                for txid, intent in intents_of(cells):
+                    if (row, txid) in ignored:
+                        continue
+                    status = statuses.get(txid)
+                    if status is None:
+                        absent.setdefault(row, set()).add(txid)
+                    elif status.finalised:
+                        # Its data is in place, perhaps since the row was read: this is an intent that came late.
+                        if status.state != COMMITTED or at is None or status.commit <= at:
+                            again.add((row, txid))
+                    elif status.state == COMMITTED:
+                        continue
+                    elif status.state != ABORTED and at is not None and status.least <= at and intent[0] != LOCK:
+                        pushes[txid] = status, status.pushed(at + 1)
+            if pushes and not waited:
+                waited = True
+                time.sleep(random.uniform(*_COURTESY))
+                continue
+            if pushes:
+                try:
+                    self._records.change_many(pushes)
+                except StorageUnavailableError:
+                    # What was changed, and by whom, is looked up; but not for ever.
+                    if time.monotonic() > end:
+                        raise
+                continue
+            if again or absent:
+                self._read_again(table, contested, {row for row, _ in again}, absent, at)
+                ignored |= again
+                continue
+            for row, cells in contested.items():
+                found[row] = [
+                    (known.commit, intent)
+                    for txid, intent in intents_of(cells)
+                    if (row, txid) not in ignored and _counts(known := statuses[txid], at)
+                ]
+            break
+        return found
+
+    def _statuses(
+        self, contested: Mapping[bytes, Cells], assumed: Mapping[bytes, Status] | None
+    ) -> dict[bytes, Status]:
+        txids = {txid for cells in contested.values() for txid, _ in intents_of(cells)}
+        if not assumed:
+            return self._records.statuses(txids)
+        return {**self._records.statuses(txids - assumed.keys()), **assumed}
+
+    def _read_again(
+        self,
+        table: str,
+        contested: dict[bytes, Cells],
+        again: set[bytes],
+        absent: Mapping[bytes, set[bytes]],
+        at: int | None,
+    ) -> None:
+        """Read rows anew whose intents' transactions have ended; abort those that left no record but an intent."""
+        rows = sorted(again | absent.keys())
+        before = None if at is None else at + 1
+        found = dict(self._gateway.call(get_rows(table, rows, [FAMILY], before)))
+        for row in rows:
+            contested[row] = found.get(row, {})
+            left = {txid for txid, _ in intents_of(contested[row])}
+            for txid in absent.get(row, set()) & left:
+                self._records.settle_absent(txid)
+
+
+def _counts(status: Status, at: int | None) -> bool:
+    return status.state == COMMITTED and (at is None or status.commit <= at)

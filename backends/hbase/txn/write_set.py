@@ -1,0 +1,102 @@
+"""`Changes`: a write set by HBase table, as intents, and what of it is checked against others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from structable.backends.hbase.layout import MARKER, Layout
+from structable.backends.ordered.engine import SPACE_BYTES, WriteSet
+from structable.backends.ordered.schema.catalog import CATALOG_SPACE
+
+from .intents import increment_intent, write_intent
+
+__all__ = ["Changes", "SpaceChanges"]
+
+
+@dataclass(slots=True)
+class SpaceChanges:
+    """What is written to one space.
+
+    Parameters
+    ----------
+    checked : dict
+        Row to intent, for the rows that conflict with other transactions' writes.
+    derived : dict
+        Row to intent, for those that follow from the others.
+    """
+
+    checked: dict[bytes, bytes] = field(default_factory=dict)
+    derived: dict[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def all(self) -> Mapping[bytes, bytes]:
+        """Row to intent."""
+        return {**self.checked, **self.derived} if self.derived else self.checked
+
+    def intents(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows and their intents."""
+        return chain(self.checked.items(), self.derived.items())
+
+
+class Changes:
+    """A write set, ready to be sent.
+
+    Parameters
+    ----------
+    layout : Layout
+        The names.
+    writes : WriteSet
+        What is to be written.
+
+    Attributes
+    ----------
+    spaces : dict of bytes to SpaceChanges
+        What is written where.
+    markers : set of bytes
+        The spaces whose schema must not have changed since the snapshot, and is not changed here.
+    schemas : list of bytes
+        The spaces whose schema is changed.
+    increments : bool
+        Whether there are increments.
+    """
+
+    def __init__(self, layout: Layout, writes: WriteSet) -> None:
+        self._layout = layout
+        self.spaces: dict[bytes, SpaceChanges] = {}
+        space, checked = b"", {}
+        for key, value in writes.writes.items():
+            if not space or not key.startswith(space):
+                space = key[:SPACE_BYTES]
+                checked = self._space(space).checked
+            row = key[SPACE_BYTES:] if space != CATALOG_SPACE else layout.row(key)
+            checked[row] = b"D" if value is None else b"P" + value
+        for key, increments in writes.increments.items():
+            self._space(key).checked[layout.row(key)] = increment_intent(increments)
+        for key, value in writes.derived.items():
+            self._space(key).derived[layout.row(key)] = write_intent(value)
+        if writes.changed_spaces:
+            # The catalog's own marker gives the new epoch, and makes changes of schemas follow one another.
+            for space in (CATALOG_SPACE, *writes.changed_spaces):
+                self._space(space).checked[layout.row(space + MARKER)] = write_intent(MARKER)
+        self.markers = writes.spaces - writes.changed_spaces
+        self.schemas = sorted(writes.changed_spaces)
+        self.increments = bool(writes.increments)
+
+    def _space(self, key: bytes) -> SpaceChanges:
+        space = key[:SPACE_BYTES]
+        found = self.spaces.get(space)
+        if found is None:
+            found = self.spaces[space] = SpaceChanges()
+        return found
+
+    @property
+    def rows(self) -> int:
+        """How many rows conflict with other transactions' writes."""
+        return sum(len(one.checked) for one in self.spaces.values())
+
+    @property
+    def kinds(self) -> Mapping[bytes, Mapping[bytes, int]]:
+        """Space to row to the first byte of its intent."""
+        return {space: {row: intent[0] for row, intent in one.intents()} for space, one in self.spaces.items()}

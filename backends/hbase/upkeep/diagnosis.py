@@ -1,0 +1,244 @@
+"""`Diagnosis`: what the transaction table and HBase's list of tables tell about a prefix, and its repair."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from structable.backends.hbase.layout import FORMAT_VERSION, GC, STATE, Layout, session_row, status_row
+from structable.backends.hbase.settings import Settings
+from structable.backends.hbase.tables import FIRST_TIMESTAMP, Tables, drop_table
+from structable.backends.hbase.thrift.errors import ServerError, TableDisabledError, TableMissingError
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import Cell, is_enabled
+from structable.backends.hbase.txn.session import CLOSED, DEAD, Session
+from structable.backends.hbase.txn.status import COMMITTED, PENDING
+from structable.backends.hbase.txn.status_table import Records
+from structable.backends.ordered.engine import Spaces
+from structable.spi import Finding, FindingLevel
+
+from .janitor import Janitor, Report
+
+__all__ = ["Diagnosis"]
+
+_LONG_LAG = 100_000
+"""Commits behind which it is worth a note that the safe point is."""
+_SLACK = 5.0
+
+
+class Diagnosis:
+    """Looks at a prefix, and finishes what ended processes left.
+
+    Parameters
+    ----------
+    gateway : Gateway
+        Where HBase is.
+    layout : Layout
+        The names.
+    records : Records
+        The statuses.
+    tables : Tables
+        HBase's tables.
+    janitor : Janitor
+        Does the work; not the one that another thread uses.
+    settings : Settings
+        After what times.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        layout: Layout,
+        records: Records,
+        tables: Tables,
+        janitor: Janitor,
+        settings: Settings,
+    ) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._records = records
+        self._tables = tables
+        self._janitor = janitor
+        self._settings = settings
+
+    def findings(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
+        """Look, and change nothing; see `Engine.diagnose`."""
+        report = self._janitor.inspect()
+        yield Finding(FindingLevel.OK, "format", f"{FORMAT_VERSION}, in the HBase tables {self._layout.prefix}_*")
+        yield self._transactions(report)
+        yield from self._processes(report, session)
+        yield self._collection(report)
+        yield from self._spaces(spaces())
+        yield from self._strays(spaces)
+
+    def _transactions(self, report: Report) -> Finding:
+        text = (
+            f"{report.pending:,} pending, {report.aborted:,} aborted, {report.unfinalised:,} committed and not yet "
+            f"finalised, {report.finalised:,} finalised"
+        )
+        if report.pending or report.unfinalised:
+            text += (
+                f"; what shows no sign of life for {self._settings.lease:g} s (lease) was left by an ended process; "
+                "any other finishes it, or --repair"
+            )
+        return Finding(FindingLevel.NOTE if report.pending else FindingLevel.OK, "transactions", text)
+
+    def _processes(self, report: Report, session: Session) -> Iterator[Finding]:
+        cells = self._sessions()
+        own = cells.pop(session_row(session.id), None)
+        newest = max((at for _, at in cells.values()), default=0) if own is None else own[1]
+        # The servers' clocks, which no decision rests on.
+        silent = [
+            row
+            for row, (raw, at) in cells.items()
+            if raw not in (DEAD, CLOSED) and newest - at > self._settings.session_timeout * 500
+        ]
+        others = report.sessions - (own is not None)
+        text = f"{others:,} beside this one, {report.plans:,} pinned plans of distributed scans"
+        if silent:
+            text += (
+                f"; {len(silent):,} silent for more than half of session_timeout: stopped, killed or cut off; "
+                "--repair ends those that stay so"
+            )
+        yield Finding(FindingLevel.NOTE if silent else FindingLevel.OK, "processes", text)
+
+    def _sessions(self) -> dict[bytes, Cell]:
+        pages = self._gateway.pages(
+            self._layout.transactions, session_row(b""), GC, [STATE], before=None, page_rows=500
+        )
+        return {row: cells[STATE] for page in pages for row, cells in page if STATE in cells}
+
+    def _collection(self, report: Report) -> Finding:
+        given = report.clock - FIRST_TIMESTAMP
+        if not report.safe:
+            text = f"the clock stands at {given:,} commits; no safe point has been published yet"
+            return Finding(FindingLevel.OK if given < _LONG_LAG else FindingLevel.NOTE, "garbage collection", text)
+        lag = report.clock - report.safe
+        text = (
+            f"the clock stands at {given:,} commits, and the safe point, which no snapshot is older than, {lag:,} "
+            f"behind it; records are kept for {self._settings.late_writes:g} s (late_writes)"
+        )
+        if lag < _LONG_LAG:
+            return Finding(FindingLevel.OK, "garbage collection", text)
+        holders = [
+            (int(raw.partition(b"|")[0]), row)
+            for row, (raw, _) in self._sessions().items()
+            if raw not in (DEAD, CLOSED)
+        ]
+        if holders:
+            floor, row = min(holders)
+            text += (
+                f"; the oldest snapshot is of process {int.from_bytes(row[1:])}, {report.clock - floor:,} commits old: "
+                "end what is open there, or that process"
+            )
+        return Finding(FindingLevel.NOTE, "garbage collection", text)
+
+    def _spaces(self, spaces: Spaces) -> Iterator[Finding]:
+        there = set(self._tables.spaces())
+        text = f"{len(spaces.tables & there):,} of tables"
+        waiting = spaces.leaving & there
+        if waiting:
+            text += f", {len(waiting):,} of dropped tables, deleted once no snapshot needs them"
+        yield Finding(FindingLevel.OK, "HBase tables", text)
+        for space in sorted(spaces.tables):
+            table = self._layout.table(space)
+            try:
+                if not self._gateway.call(is_enabled(table)):
+                    yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", "is disabled: enable it")
+            except TableMissingError:
+                text = (
+                    "is missing, with a table's rows: restore a backup of all tables, or make it again, empty, with "
+                    "the family x, and drop its table"
+                )
+                yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
+        for space in self._unused(spaces):
+            table = self._layout.table(space)
+            with suppress(TableMissingError):  # dropped just now
+                yield self._unused_table(table)
+
+    def _unused_table(self, table: str) -> Finding:
+        try:
+            if self._tables.is_empty(table):
+                text = "is empty and no table's, left by an interrupted call: --repair drops it"
+                return Finding(FindingLevel.NOTE, f"HBase table {table}", text)
+            how = "has rows"
+        except TableDisabledError:
+            how = "is disabled"
+        text = f"{how}, and is no table's: see whether somebody needs them, and drop it by hand"
+        return Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
+
+    def _strays(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
+        """Tell of tables in whose place none can be made."""
+        following = spaces().following
+        written = [space for space in self._tables.spaces() if space >= following and self._is_written(space)]
+        # The catalog is read once more after the rows: what was made meanwhile is in it by now.
+        following = spaces().following if written else following
+        for space in written:
+            if space >= following:
+                text = (
+                    "has rows, and a number that no table has had yet: left from before a backup was restored, maybe; "
+                    "drop it by hand, for no table can be made in its place"
+                )
+                yield Finding(FindingLevel.PROBLEM, f"HBase table {self._layout.table(space)}", text)
+
+    def _is_written(self, space: bytes) -> bool:
+        try:
+            return self._tables.has_rows(self._layout.table(space))
+        except ServerError:
+            return False  # it is being made or dropped, or somebody else's
+
+    def _unused(self, spaces: Spaces) -> list[bytes]:
+        """Return the spaces with an HBase table that no table, job or snapshot uses or will ever use."""
+        known = spaces.tables | spaces.loading | spaces.leaving
+        return [space for space in self._tables.spaces() if space not in known and space < spaces.following]
+
+    def repair(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
+        """Finish what ended processes left; see `Engine.repair`.
+
+        Nothing is believed of others but what is seen here: what is pending now, and who is silent now, is watched
+        until it has changed, or has not for so long that the janitor may end it.
+        """
+        total = Report()
+        watched = self._unsettled(session)
+        end = time.monotonic() + max(self._settings.lease, self._settings.session_timeout) + _SLACK
+        while True:
+            self._round(session, total)
+            current = self._unsettled(session)
+            watched = {row: raw for row, raw in watched.items() if current.get(row) == raw}
+            if not watched or time.monotonic() > end:
+                break
+            time.sleep(min(1.0, self._settings.lease / 4))
+        self._round(session, total)  # without those that were just found to be dead
+        yield Finding(
+            FindingLevel.OK,
+            "repair",
+            f"{total.repaired:,} transactions of ended processes are finished, {total.dead_sessions:,} dead processes "
+            f"are let go, {total.removed:,} records are removed with what they replaced",
+        )
+        if watched:
+            text = f"{len(watched):,} transactions or processes neither showed life nor could be ended: try again"
+            yield Finding(FindingLevel.PROBLEM, "repair", text)
+        for space in self._unused(spaces()):
+            table = self._layout.table(space)
+            with suppress(TableMissingError, TableDisabledError):  # as `findings` says
+                if self._tables.is_empty(table):
+                    drop_table(self._gateway, table)
+                    yield Finding(FindingLevel.OK, f"HBase table {table}", "dropped: it was empty, and no table's")
+
+    def _round(self, session: Session, total: Report) -> None:
+        session.beat()
+        report = self._janitor.run(session, alone=True)
+        assert report is not None
+        total.repaired += report.repaired
+        total.dead_sessions += report.dead_sessions
+        total.removed += report.removed
+
+    def _unsettled(self, session: Session) -> dict[bytes, bytes]:
+        """Return what may have been left by others: row of the transaction table to its cell."""
+        own = session_row(session.id)
+        found = {row: raw for row, (raw, _) in self._sessions().items() if row != own and raw not in (DEAD, CLOSED)}
+        for txid, outline in self._records.all():
+            if outline.state == PENDING or (outline.state == COMMITTED and not outline.finalised):
+                found[status_row(txid)] = outline.life
+        return found

@@ -1,0 +1,363 @@
+"""The typed surface of plyvel: a LevelDB database that can be closed under its readers, with structable's errors."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import plyvel
+
+from structable.backends.leveldb.owner.history import CommitNode
+from structable.backends.ordered.engine import EngineSnapshot, Pair
+from structable.spi.errors import (
+    DataCorruptionError,
+    StorageUnavailableError,
+    StructableError,
+    TransactionClosedError,
+)
+
+from .native_guard import border, wait_until_outside
+
+__all__ = [
+    "CLOSED",
+    "Database",
+    "DatabaseLockedError",
+    "DatabaseOptions",
+    "Gate",
+    "LocalSnapshot",
+    "RawSnapshot",
+    "WriteFailedError",
+]
+
+Changes = Mapping[bytes, bytes | None]
+
+FIRST_KEY = b"\x00\x00\x00\x00\x00"
+LAST_KEY = b"\xff\xff\xff\xff\xff"
+"""Between these two lies all that is ever scanned, and they exist in every database.
+
+plyvel takes an iterator that has become invalid for one that is at its end, and does not ask whether a damaged block
+was the reason. With keys around every interval, an iterator ends at a valid key, where plyvel does ask.
+"""
+
+
+class DatabaseLockedError(StorageUnavailableError):
+    """Another program holds LevelDB's own lock."""
+
+
+class WriteFailedError(Exception):
+    """LevelDB could not write: the record may be in its log or not. The cause says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RawSnapshot(Protocol):
+    """plyvel's snapshot, freed when nobody references it any more."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+
+    def iterator(
+        self, *, start: bytes, stop: bytes, reverse: bool, verify_checksums: bool, fill_cache: bool
+    ) -> RawIterator:
+        """Return an iterator over start <= key < stop."""
+
+
+class RawIterator(Protocol):
+    """plyvel's iterator."""
+
+    def __iter__(self) -> Iterator[Pair]: ...
+    def close(self) -> None:
+        """Free it."""
+
+
+class Gate:
+    """Whether a database may still be read, and the snapshots that were left while it was being closed."""
+
+    __slots__ = ("parked", "shut")
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.parked: list[RawSnapshot] = []
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseOptions:
+    """How LevelDB works.
+
+    Parameters
+    ----------
+    write_buffer, block_cache : int
+        Bytes of memory for new rows before they become a table file, and for blocks of table files.
+    open_files : int
+        How many table files may be open.
+    """
+
+    write_buffer: int = 16 << 20
+    block_cache: int = 64 << 20
+    open_files: int = 1000
+
+
+class Database:
+    """An open LevelDB database. Only one thread may write at a time; every thread may read.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The folder of the LevelDB files.
+    options : DatabaseOptions
+        How it works.
+    create : bool
+        Whether to make it where it is missing.
+
+    Raises
+    ------
+    DatabaseLockedError
+        If another program has it open.
+    DataCorruptionError
+        If it is damaged.
+    StorageUnavailableError
+        If its files cannot be read or written.
+    """
+
+    def __init__(self, path: Path, options: DatabaseOptions, *, create: bool) -> None:
+        self.path = path
+        self.gate = Gate()
+        self.write_failed = False
+        """Whether a write has failed: what is written after it would be lost with it."""
+        try:
+            self._database = plyvel.DB(
+                str(path),
+                create_if_missing=create,
+                paranoid_checks=True,
+                write_buffer_size=options.write_buffer,
+                lru_cache_size=options.block_cache,
+                max_open_files=options.open_files,
+                bloom_filter_bits=10,
+            )
+        except plyvel.Error as error:
+            raise _open_error(path, error) from error
+        self.read: Callable[[bytes], bytes | None] = self._database.get
+        self.take: Callable[[], RawSnapshot] = self._database.snapshot
+
+    @border
+    def get(self, key: bytes) -> bytes | None:
+        """Return the newest value of a key."""
+        if self.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            return self.read(key)
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    def put(self, key: bytes, value: bytes, sync: bool) -> None:
+        """Write one key.
+
+        Raises
+        ------
+        WriteFailedError
+            If LevelDB could not.
+        """
+        try:
+            self._database.put(key, value, sync=sync)
+        except plyvel.Error as error:
+            self.write_failed = True  # before any call, which could be interrupted
+            raise WriteFailedError(str(error)) from error
+
+    def write(self, parts: Iterable[Changes], sync: bool) -> None:
+        """Apply all changes atomically, later parts over earlier ones.
+
+        Raises
+        ------
+        WriteFailedError
+            If LevelDB could not.
+        """
+        batch = self._database.write_batch(sync=sync)
+        put, delete = batch.put, batch.delete
+        for part in parts:
+            for key, value in part.items():
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
+        try:
+            batch.write()
+        except plyvel.Error as error:
+            self.write_failed = True  # before any call, which could be interrupted
+            raise WriteFailedError(str(error)) from error
+
+    @border
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False, fill_cache: bool = True) -> Iterator[Pair]:
+        """Yield the pairs of the newest state with begin <= key < end."""
+        if self.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        return _pairs(self.gate, self.take(), begin, end, reverse, fill_cache)
+
+    @border
+    def sizes(self, intervals: Sequence[tuple[bytes, bytes]]) -> list[int]:
+        """Return about how many bytes of table files each interval takes."""
+        if self.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            return [int(size) for size in self._database.approximate_sizes(*intervals)]
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    def close(self, seconds: float = 30.0) -> bool:
+        """Close the database when the last reader has left it; its snapshots and iterators raise from then on.
+
+        Returns
+        -------
+        bool
+            False if a reader did not leave within the time: the database stays open, and unusable.
+        """
+        self.gate.shut = True
+        if not wait_until_outside(seconds):
+            return False
+        self._database.close()
+        self.gate.parked.clear()
+        return True
+
+    def abandon(self) -> None:
+        """Leave the database as it is, in a forked process: closing it could wait for threads that do not exist."""
+        self.gate.shut = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
+
+
+class LocalSnapshot(EngineSnapshot):
+    """A LevelDB snapshot.
+
+    Parameters
+    ----------
+    raw : RawSnapshot
+        plyvel's.
+    gate : Gate
+        The database's.
+    node : CommitNode or None
+        The newest commit that is certainly in it; None where no commit will follow.
+    epoch : int
+        The schema epoch.
+    """
+
+    __slots__ = ("_gate", "_raw", "epoch", "node")
+
+    def __init__(self, raw: RawSnapshot, gate: Gate, node: CommitNode | None, epoch: int) -> None:
+        self._raw = raw
+        self._gate = gate
+        self.node = node
+        self.epoch = epoch
+
+    @classmethod
+    def unread(cls, node: CommitNode, epoch: int) -> LocalSnapshot:
+        """Return a snapshot that can be committed, and not read."""
+        return cls(_ENDED, _NO_GATE, node, epoch)
+
+    def hand_over(self) -> tuple[RawSnapshot, Gate]:
+        """Return plyvel's snapshot, which is somebody else's from now on, and the database's gate."""
+        raw, self._raw = self._raw, _ENDED
+        return raw, self._gate
+
+    @border
+    def get(self, key: bytes) -> bytes | None:
+        if self._gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            return self._raw.get(key)
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    @border
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self._gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        get = self._raw.get
+        try:
+            return [get(key) for key in keys]
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        return _pairs(self._gate, self._raw, begin, end, reverse, True)
+
+    @border
+    def close(self) -> None:
+        if self._gate.shut:
+            self._gate.parked.append(self._raw)
+        self._raw = _ENDED
+        self.node = None
+
+
+class _Ended:
+    def get(self, key: bytes) -> bytes | None:
+        raise TransactionClosedError("the snapshot was closed")
+
+    def iterator(
+        self, *, start: bytes, stop: bytes, reverse: bool, verify_checksums: bool, fill_cache: bool
+    ) -> RawIterator:
+        raise TransactionClosedError("the snapshot was closed")
+
+
+_ENDED = _Ended()
+_NO_GATE = Gate()
+
+
+@border
+def _pairs(gate: Gate, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool) -> Iterator[Pair]:
+    if begin >= end:
+        return
+    if gate.shut:
+        raise StorageUnavailableError(CLOSED)
+    empty = True
+    try:
+        iterator = raw.iterator(start=begin, stop=end, reverse=reverse, verify_checksums=True, fill_cache=fill_cache)
+        try:
+            for pair in iterator:
+                empty = False
+                yield pair
+                if gate.shut:
+                    raise StorageUnavailableError(CLOSED)
+            if reverse and empty:
+                # plyvel 1.5.1 finds nothing backwards where the only key is the first of the interval.
+                value = raw.get(begin)
+                if value is not None:
+                    yield begin, value
+        finally:
+            iterator.close()
+    except (plyvel.Error, RuntimeError) as error:
+        raise translated(error) from error
+
+
+CLOSED = "the database was closed"
+_DAMAGED_TABLE = re.compile(r"\.(ldb|sst): (No such file or directory|Invalid argument)")
+"""A table file that is gone or too short: LevelDB maps it into memory, and was about to read behind its end."""
+PLYVEL_ERRORS = (plyvel.Error, RuntimeError)
+"""What plyvel raises; RuntimeError after `close`."""
+
+
+def translated(error: Exception) -> StructableError:
+    """Return structable's error for plyvel's."""
+    if isinstance(error, plyvel.CorruptionError):
+        return DataCorruptionError(f"the LevelDB database is damaged: {error}")
+    if isinstance(error, StructableError):
+        return error
+    if isinstance(error, plyvel.IOError) and _DAMAGED_TABLE.search(str(error)):
+        return DataCorruptionError(f"the LevelDB database has lost a table file, or a part of it: {error}")
+    return StorageUnavailableError(f"LevelDB: {error}")
+
+
+def _open_error(path: Path, error: Exception) -> StructableError:
+    text = str(error)
+    if isinstance(error, plyvel.CorruptionError) or "does not exist (create_if_missing is false)" in text:
+        return DataCorruptionError(f"the LevelDB database in {path} is damaged: {text}")
+    if "lock" in text.lower() and ("temporarily unavailable" in text or "already held" in text):
+        return DatabaseLockedError(f"another program has the LevelDB database in {path} open: {text}")
+    if isinstance(error, plyvel.IOError) and (
+        ("No such file" in text and "LOCK" not in text) or _DAMAGED_TABLE.search(text)
+    ):
+        return DataCorruptionError(f"the LevelDB database in {path} has lost a file: {text}")
+    return StorageUnavailableError(f"cannot open the LevelDB database in {path}: {text}")

@@ -1,0 +1,136 @@
+"""`Listener`: the socket on which the owner of a database listens, and the file by which clients find it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+import tempfile
+from pathlib import Path
+
+from structable.backends.leveldb.folder import Folder
+
+__all__ = ["Listener", "check_peer"]
+
+_LONGEST_PATH = 107
+_PRIVATE_PREFIX = "structable-"
+_BACKLOG = 128
+
+
+class Listener:
+    """A listening Unix socket: in the database folder, or in a private folder where that path would be too long.
+
+    It is published in the folder's file `owner` once it listens.
+
+    Parameters
+    ----------
+    folder : Folder
+        The database folder, owned by this process.
+
+    Raises
+    ------
+    OSError
+        If the socket cannot be made or published; nothing stays.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self.path = ""
+        self._remove_predecessor()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # Linux gives the socket's file this mode: the file is never open to others, not even for a moment.
+            os.fchmod(self._socket.fileno(), 0o600)
+            self.path = self._make_path()
+            self._socket.bind(self.path)
+            self._socket.listen(_BACKLOG)
+            folder.write_owner(self.path)
+            self._files = self._identities()
+        except BaseException:
+            self._socket.close()
+            self.remove()
+            raise
+
+    def _make_path(self) -> str:
+        path = str(self._folder.socket)
+        if len(os.fsencode(path)) <= _LONGEST_PATH:
+            return path
+        parent = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+        if not os.access(parent, os.W_OK | os.X_OK) or len(os.fsencode(parent)) > _LONGEST_PATH - 40:
+            parent = tempfile.gettempdir() if len(tempfile.gettempdir()) < _LONGEST_PATH - 40 else "/tmp"
+        return os.path.join(tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir=parent), "socket")
+
+    def _remove_predecessor(self) -> None:
+        owner = self._folder.read_owner()
+        if owner is not None:
+            _remove_private(owner[0])
+        self._folder.socket.unlink(missing_ok=True)
+
+    def _identities(self) -> list[tuple[int, int]]:
+        found = [os.lstat(path) for path in (self.path, self._folder.owner)]
+        return [(status.st_dev, status.st_ino) for status in found]
+
+    @property
+    def reachable(self) -> bool:
+        """Whether clients still find the socket: neither its file nor `owner` was removed or replaced."""
+        try:
+            return self._identities() == self._files
+        except OSError:
+            return False
+
+    def accept(self) -> socket.socket:
+        """Wait for a client and return the connection.
+
+        Raises
+        ------
+        OSError
+            After `shut`, or where the connection cannot be made.
+        """
+        return self._socket.accept()[0]
+
+    def shut(self) -> None:
+        """Let a thread that waits in `accept` return; clients are refused from now on."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Free the socket, where no thread is in `accept`."""
+        self._socket.close()
+
+    def remove(self) -> None:
+        """Remove the socket's file, once: the next owner's may have the same path."""
+        path, self.path = self.path, ""
+        if path == str(self._folder.socket):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        elif path:
+            _remove_private(path)
+
+
+def _remove_private(path: str) -> None:
+    """Remove a socket in a private folder of this user; anything else of such a name stays."""
+    parent = Path(path).parent
+    with contextlib.suppress(OSError):  # it was cleaned away
+        status = os.lstat(parent)
+        private = parent.name.startswith(_PRIVATE_PREFIX) and stat.S_ISDIR(status.st_mode)
+        if private and status.st_uid == os.getuid():
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    os.unlink(path)
+            os.rmdir(parent)
+
+
+def check_peer(connection: socket.socket, folder: Path) -> None:
+    """Make sure that the other side belongs to this user, to the folder's, or to root.
+
+    Raises
+    ------
+    PermissionError
+        If not.
+    """
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    if user not in (os.getuid(), os.stat(folder).st_uid, 0):
+        raise PermissionError(f"user {user} does not own {folder}")

@@ -1,0 +1,52 @@
+"""What the owner of a database tells every process in shared memory, so that no process has to ask for it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+from structable.backends.leveldb.permissions import open_private
+
+__all__ = ["no_shared", "open_shared"]
+
+_BYTES = 16
+
+
+def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
+    """Map a file into memory as two cells. Each is read and written in one step, for they are aligned.
+
+    The first is the schema epoch, the second the number of the newest commit, as of `RecentCommits`.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file.
+    writable : bool
+        Whether this process is the owner; then the file is made where it is missing.
+
+    Returns
+    -------
+    memoryview
+        The cells. The memory is freed with it.
+
+    Raises
+    ------
+    OSError, ValueError
+        If it cannot be mapped.
+    """
+    descriptor = open_private(path, os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        while writable and size < _BYTES:
+            # No truncate: a full disk must show here, not as SIGBUS.
+            size += os.pwrite(descriptor, bytes(_BYTES - size), size)
+        memory = mmap.mmap(descriptor, _BYTES, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
+    return memoryview(memory).cast("Q")
+
+
+def no_shared() -> memoryview[int]:
+    """Return cells that belong to no database."""
+    return memoryview(bytes(_BYTES)).cast("Q")

@@ -1,0 +1,109 @@
+"""`ByteColumn`: many byte strings in one buffer, out of which fields of all of them are cut at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .buffers import Array, Integers, Numbers, bytes_array, parts_of, select
+
+__all__ = ["BadElementError", "ByteColumn", "TooLargeError"]
+
+
+class TooLargeError(Exception):
+    """The byte strings are over 2 GiB together, more than an Arrow array holds."""
+
+
+class BadElementError(Exception):
+    """The byte string at a position is not what it should be."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+class ByteColumn:
+    """Byte strings, copied one after the other into one buffer.
+
+    Parameters
+    ----------
+    raws : sequence of bytes
+        At least one.
+
+    Attributes
+    ----------
+    begins, ends : Integers
+        Where each byte string begins and ends in the buffer; offsets that methods take and return are of this kind.
+
+    Raises
+    ------
+    TooLargeError
+        If they do not fit one buffer.
+    """
+
+    def __init__(self, raws: Sequence[bytes]) -> None:
+        array: Array | pa.ChunkedArray[Any] = pa.array(raws, pa.binary())
+        if isinstance(array, pa.ChunkedArray):
+            raise TooLargeError
+        edges32, self._buffer = parts_of(array)
+        edges = edges32.astype(np.int64)
+        self.begins: Integers = edges[:-1]
+        self.ends: Integers = edges[1:]
+        self._zeros: dict[int, Integers] = {}
+
+    def require(self, good: npt.NDArray[np.bool_]) -> None:
+        """Raise `BadElementError` for the first byte string for which an array of bools says False."""
+        if not good.all():
+            raise BadElementError(int(np.argmin(good)))
+
+    def records(self, dtype: np.dtype[Any], at: Integers) -> Numbers:
+        """Return the record that each byte string holds at its offset, which may be unaligned.
+
+        Raises
+        ------
+        BadElementError
+            If one ends before.
+        """
+        self.require((self.begins <= at) & (at + dtype.itemsize <= self.ends))
+        # A view with a stride of one byte has every offset as an index.
+        count = self._buffer.size - dtype.itemsize + 1
+        overlapping: Numbers = np.ndarray((count,), dtype, cast(Any, self._buffer), strides=(1,))
+        return overlapping[at]
+
+    def pieces(self, begins: Integers, ends: Integers) -> Array:
+        """Return the piece of each byte string between two offsets.
+
+        Raises
+        ------
+        BadElementError
+            If one has not that piece.
+        """
+        self.require((self.begins <= begins) & (begins <= ends) & (ends <= self.ends))
+        count = len(begins)
+        edges = np.empty(2 * count, np.int32)
+        edges[0::2] = begins
+        edges[1::2] = ends
+        # Every other element of this array is what lies between two pieces.
+        return select(bytes_array(edges, self._buffer), np.arange(0, 2 * count, 2))
+
+    def find_zeros(self, length: int, at: Integers) -> Integers:
+        """Return where each byte string holds so many zero bytes (1 or 2) for the first time from an offset on.
+
+        Raises
+        ------
+        BadElementError
+            If one has none.
+        """
+        places = self._zeros.get(length)
+        if places is None:
+            zero = np.frombuffer(cast(Any, self._buffer), np.uint8) == 0
+            places = self._zeros[length] = np.flatnonzero(zero if length == 1 else zero[:-1] & zero[1:])
+        found = np.searchsorted(places, at)
+        self.require(found < len(places))
+        ends: Integers = places[found]
+        self.require(ends + length <= self.ends)
+        return ends

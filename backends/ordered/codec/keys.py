@@ -1,0 +1,236 @@
+"""`KeyCodec`: the keys of a table's rows and index entries, generated for each table.
+
+    row            space + 0x01 + key fields                                                 -> the row's value
+    index entry    space + 0x02 + index number (2 bytes) + indexed value + key fields
+
+The form of a field is that of `key_code`. An indexed value is 0x00 if null; else 0x01 and its form, all integers as
+LONG so that entries outlive a widening of the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from structable.backends.ordered.engine import SPACE_BYTES, successor
+from structable.backends.ordered.schema.schema import TableSchema
+from structable.spi import DataCorruptionError, Field, FieldType
+from structable.spi.rules.values import MAX_KEY_SIZE, Value
+
+from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
+from .source import DECODE_FAILURES, Source, corrupt
+
+__all__ = ["ROW_KEY_START", "ROW_MARK", "KeyCodec"]
+
+ROW_KEY_START = SPACE_BYTES + 1
+"""Where the key fields of a raw row key begin."""
+_VALUE_START = SPACE_BYTES + 3
+"""Where the indexed value of a raw index entry begins."""
+ROW_MARK = b"\x01"
+"""What follows the space in the key of a row, and of nothing else."""
+_ENTRIES = b"\x02"
+
+
+class _IndexedValueCode:
+    """Generated functions for the entries of indexes of one field type."""
+
+    def __init__(self, rows_begin: bytes, field: Field, corrupt_entry: Callable[[bytes, object], Exception]) -> None:
+        self.encode = _generate_encoder(b"\x01", (field,))
+        self.decode = self._generate_decoder(field)
+        self.row_key = self._generate_row_key(rows_begin, field.type, corrupt_entry)
+
+    @staticmethod
+    def _generate_decoder(field: Field) -> Callable[[bytes], Value]:
+        source = Source()
+        source.add(0, "def decode(raw):")
+        add_key_decoder(source, 1, "raw", 0, (field,), ["value"], ("value",))
+        source.add(1, "return value")
+        return source.function("decode")
+
+    @staticmethod
+    def _generate_row_key(
+        rows_begin: bytes, kind: FieldType, corrupt_entry: Callable[[bytes, object], Exception]
+    ) -> Callable[[bytes], bytes]:
+        source = Source()
+        source.constants["corrupt"] = corrupt_entry
+        null_end = _VALUE_START + 1
+        if width := key_width(kind):
+            end = str(null_end + width)
+        else:
+            terminator = bytes(shortest_form(kind))
+            end = f"raw.index({terminator!r}, {null_end}) + {len(terminator)}"
+        source.add(0, "def row_key(raw):")
+        source.add(1, "try:")
+        source.add(2, f"start = {end} if raw[{_VALUE_START}] else {null_end}")
+        source.add(1, "except FAILURES as error:")
+        source.add(2, "raise corrupt(raw, error) from error")
+        source.add(1, f"return {source.constant('rows', rows_begin)} + raw[start:]")
+        return source.function("row_key")
+
+
+class KeyCodec:
+    """Encodes and decodes the keys of one table; immutable, safe to share between threads.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        The table.
+
+    Attributes
+    ----------
+    rows_begin, rows_end : bytes
+        The half-open interval of all rows.
+    encode_tuple : callable
+        The raw key of a tuple, or None where anything about it is unusual: then `check_key` and
+        `encode_checked` decide. It never returns a key for a tuple that `check_key` would refuse, or would change.
+    encode_checked : callable
+        The raw key of a tuple that `check_key` returned.
+    decode : callable
+        The tuple of a raw row key of this table. Raises `DataCorruptionError`.
+    """
+
+    encode_tuple: Callable[[object], bytes | None]
+    encode_checked: Callable[[tuple[Value, ...]], bytes]
+    decode: Callable[[bytes], tuple[Value, ...]]
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._table = schema.spec.name
+        self._fields = schema.spec.key_fields
+        self._space = schema.space
+        self._value_codes: dict[FieldType, _IndexedValueCode] = {}
+        self.rows_begin = schema.space + ROW_MARK
+        self.rows_end = schema.space + _ENTRIES
+        self.encode_tuple = self._generate_checked_encoder()
+        self._prefixes = [
+            _generate_encoder(self.rows_begin, self._fields[:count]) for count in range(len(self._fields) + 1)
+        ]
+        self.encode_checked = self._prefixes[-1]
+        self.decode = self._generate_decoder()
+
+    def encode_prefix(self, values: tuple[Value, ...]) -> bytes:
+        """Return what the raw keys of all rows begin with whose key begins with these checked values, maybe none."""
+        return self._prefixes[len(values)](values)
+
+    def index_begin(self, number: int) -> bytes:
+        """Return the smallest possible entry of an index."""
+        return self._space + _ENTRIES + number.to_bytes(2, "big")
+
+    def index_end(self, number: int) -> bytes:
+        """Return a bound above all entries of an index."""
+        return successor(self.index_begin(number))
+
+    def encode_index_value(self, field: Field, value: Value) -> bytes:
+        """Return what follows the index's number in all entries of a checked value; None is null."""
+        if value is None:
+            return b"\x00"
+        return self._value_code(field.type).encode((value,))
+
+    def encode_index_entry(self, number: int, field: Field, value: Value, raw_key: bytes) -> bytes:
+        """Return the raw entry of a row, given by its raw key, in an index."""
+        return self.index_begin(number) + self.encode_index_value(field, value) + raw_key[ROW_KEY_START:]
+
+    def index_entry_encoder(self, number: int, field: Field) -> Callable[[Value, bytes], bytes]:
+        """Return `encode_index_entry` of one index as a generated function of value and raw row key."""
+        head = self.index_begin(number)
+        source = Source()
+        value = key_expression(source, head + b"\x01", (_widest(field),), ["value"])
+        null = source.constant("null", head + b"\x00")
+        source.add(0, "def encode(value, raw_key):")
+        source.add(1, f"if value is None: return {null} + raw_key[{ROW_KEY_START}:]")
+        source.add(1, f"return {value} + raw_key[{ROW_KEY_START}:]")
+        return source.function("encode")
+
+    def index_row_key_decoder(self, field: Field) -> Callable[[bytes], bytes]:
+        """Return `index_entry_row_key` of one field's index as a generated function of the raw entry."""
+        return self._value_code(field.type).row_key
+
+    def index_entry_row_key(self, raw_entry: bytes, field: Field) -> bytes:
+        """Return the raw row key of a raw index entry.
+
+        Raises
+        ------
+        DataCorruptionError
+            If it is not an entry of an index of this field.
+        """
+        return self._value_code(field.type).row_key(raw_entry)
+
+    def decode_index_entry(self, raw_entry: bytes, field: Field) -> tuple[Value, bytes]:
+        """Return the indexed value, None for null, and the raw row key of a raw index entry.
+
+        Raises
+        ------
+        DataCorruptionError
+            If it is not an entry of an index of this field.
+        """
+        code = self._value_code(field.type)
+        raw_key = code.row_key(raw_entry)
+        if raw_entry[_VALUE_START] == 0:
+            return None, raw_key
+        if raw_entry[_VALUE_START] != 1:
+            raise self._corrupt_entry(raw_entry, "the indexed value is neither null nor set")
+        value_end = len(raw_entry) - len(raw_key) + ROW_KEY_START
+        try:
+            return code.decode(raw_entry[_VALUE_START + 1 : value_end]), raw_key
+        except DECODE_FAILURES as error:
+            raise self._corrupt_entry(raw_entry, error) from error
+
+    def _value_code(self, kind: FieldType) -> _IndexedValueCode:
+        code = self._value_codes.get(kind)
+        if code is None:
+            code = _IndexedValueCode(self.rows_begin, _widest(Field("value", kind)), self._corrupt_entry)
+            self._value_codes[kind] = code
+        return code
+
+    def _corrupt_entry(self, raw: bytes, reason: object) -> DataCorruptionError:
+        return corrupt(self._table, "index entry", raw, reason)
+
+    def _corrupt_key(self, raw: bytes, reason: object) -> DataCorruptionError:
+        return corrupt(self._table, "row key", raw, reason)
+
+    def _generate_checked_encoder(self) -> Callable[[object], bytes | None]:
+        source, names = Source(), _names(self._fields)
+        source.add(0, "def encode_tuple(key):")
+        source.add(1, f"if key.__class__ is not tuple or len(key) != {len(names)}: return None")
+        source.add(1, f"{', '.join(names)}, = key")
+        add_key_checks(source, 1, self._fields, names)
+        source.add(1, "try:")
+        source.add(2, f"raw = {key_expression(source, self.rows_begin, self._fields, names)}")
+        source.add(1, "except FAILURES:")
+        source.add(2, "return None")
+        if any(not key_width(field.type) for field in self._fields):
+            # The encoded key is longer than what the limit counts.
+            source.add(1, f"return raw if len(raw) <= {MAX_KEY_SIZE} else None")
+        else:
+            source.add(1, "return raw")
+        return source.function("encode_tuple")
+
+    def _generate_decoder(self) -> Callable[[bytes], tuple[Value, ...]]:
+        source, names = Source(), _names(self._fields)
+        source.constants["corrupt"] = self._corrupt_key
+        source.add(0, "def decode(raw):")
+        source.add(1, "try:")
+        if not all(key_width(field.type) for field in self._fields):
+            shortest = ROW_KEY_START + sum(shortest_form(field.type) for field in self._fields)
+            source.add(2, f"if len(raw) < {shortest}: raise ValueError('it is too short')")
+        add_key_decoder(source, 2, "raw", ROW_KEY_START, self._fields, names, names)
+        source.add(2, f"return {', '.join(names)},")
+        source.add(1, "except FAILURES as error:")
+        source.add(2, "raise corrupt(raw, error) from error")
+        return source.function("decode")
+
+
+def _names(fields: Sequence[Field]) -> list[str]:
+    return [f"k{position}" for position in range(len(fields))]
+
+
+def _generate_encoder(head: bytes, fields: Sequence[Field]) -> Callable[[tuple[Any, ...]], bytes]:
+    source, names = Source(), _names(fields)
+    source.add(0, "def encode(key):")
+    if names:
+        source.add(1, f"{', '.join(names)}, = key")
+    source.add(1, f"return {key_expression(source, head, fields, names)}")
+    return source.function("encode")
+
+
+def _widest(field: Field) -> Field:
+    return Field.long(field.name) if field.type.integer_bits else field

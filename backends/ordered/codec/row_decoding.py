@@ -1,0 +1,97 @@
+"""Bytes to rows: source for generated decoders of row values, whole or of some fields only."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from structable.spi import Field, FieldType
+
+from .row_layout import FORMATS, RowLayout
+from .scalars import decimal_decoder, from_number
+from .source import Source
+
+__all__ = ["add_row_decoder"]
+
+
+def add_row_decoder(
+    source: Source, indent: int, raw: str, layout: RowLayout, outputs: Sequence[str | int | None]
+) -> None:
+    """Add lines that return values out of the bytes of one layout; they go on after the last where it is another's.
+
+    Parameters
+    ----------
+    source : Source
+        The function.
+    indent : int
+        Of the lines.
+    raw : str
+        The variable with the value.
+    layout : RowLayout
+        What to read.
+    outputs : sequence of str, int or None
+        What is returned: source as it is, the field at a position of the layout, or None.
+    """
+    wanted = {output for output in outputs if isinstance(output, int)}
+    targets = [f"w{word}" for word in range(layout.words)]
+    text = "<" + layout.word_format + "Q" * (layout.words - 1)
+    for position in layout.fixed:
+        code = FORMATS[layout.fields[position].type]
+        if position in wanted:
+            text += code
+            targets.append(f"v{position}")
+        else:
+            text += f"{struct.calcsize('<' + code)}x"
+    begins, ends = _ends(layout, wanted)
+    for position in layout.variable:
+        if position in ends:
+            text += "I"
+            targets.append(f"e{position}")
+        else:
+            text += "4x"
+    # A value without variable fields has a constant length, which `unpack` verifies.
+    method = struct.Struct(text).unpack_from if layout.variable else struct.Struct(text).unpack
+    source.add(indent, f"{', '.join(targets)}, = {source.constant('unpack', method)}({raw})")
+    plain = " and ".join([f"w0 == {layout.version}", *(f"not w{word}" for word in range(1, layout.words))])
+    for test, nulls in ((plain, False), (f"w0 & 65535 == {layout.version}", True)):
+        source.add(indent, f"if {test}:")
+        if ends:
+            source.add(indent + 1, f"if e{layout.variable[-1]} != len({raw}): raise ValueError('its length is wrong')")
+        values = [
+            _field(source, raw, layout, output, begins, nulls=nulls) if isinstance(output, int) else str(output)
+            for output in outputs
+        ]
+        source.add_values(indent + 1, values)
+
+
+def _ends(layout: RowLayout, wanted: set[int]) -> tuple[dict[int, str], set[int]]:
+    """Return what each wanted variable field begins at, and the fields whose ends have to be read for that."""
+    begins: dict[int, str] = {}
+    ends: set[int] = set()
+    begin = str(layout.size)
+    for before, position in zip([None, *layout.variable], layout.variable, strict=False):
+        if position in wanted:
+            begins[position] = begin
+            ends |= {position, layout.variable[-1]} | (set() if before is None else {before})
+        begin = f"e{position}"
+    return begins, ends
+
+
+def _field(source: Source, raw: str, layout: RowLayout, position: int, begins: dict[int, str], *, nulls: bool) -> str:
+    field = layout.fields[position]
+    value = _value(source, field, f"v{position}", f"{raw}[{begins.get(position)}:e{position}]")
+    if not nulls:
+        return value
+    word, mask = layout.null_bit(position)
+    return f"None if w{word} & {mask} else {value}"
+
+
+def _value(source: Source, field: Field, name: str, piece: str) -> str:
+    match field.type:
+        case FieldType.STRING:
+            return f"{piece}.decode()"
+        case FieldType.BYTES:
+            return piece
+        case FieldType.DECIMAL:
+            return f"{source.constant('decimal', decimal_decoder(field))}({name})"
+    return from_number(field.type, name)

@@ -1,0 +1,109 @@
+"""Rows to bytes: source for generated encoders of row values, with and without the checks of the contract."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from structable.spi import Field, FieldType
+
+from .row_layout import FORMATS, RowLayout
+from .scalars import decimal_checker, decimal_encoder, to_number, wrong_class
+from .source import Source
+
+__all__ = ["add_field_encoder", "add_row_encoder"]
+
+_ZEROS = {
+    FieldType.BOOLEAN: "False",
+    FieldType.FLOAT: "0.0",
+    FieldType.DOUBLE: "0.0",
+    FieldType.DECIMAL: repr(bytes(16)),
+    FieldType.STRING: 'b""',
+    FieldType.BYTES: 'b""',
+}
+_SINGLE = struct.Struct("<f")
+_JOINED = 4
+
+
+def add_row_encoder(
+    source: Source, indent: int, layout: RowLayout, names: Sequence[str], *, checks: bool
+) -> tuple[str, str | None]:
+    """Add lines that encode the variables of a layout's fields.
+
+    Parameters
+    ----------
+    source : Source
+        The function, which returns None for what the checks do not pass.
+    indent : int
+        Of the lines.
+    layout : RowLayout
+        What to write.
+    names : sequence of str
+        The variables with the values of the fields; None is null. They are assigned to.
+    checks : bool
+        Whether values are tested to be just as `check_row` would return them. Ranges of numbers are left to the
+        packing, which raises struct.error or OverflowError, and surrogates to the encoding, which raises a ValueError.
+
+    Returns
+    -------
+    tuple of str and str or None
+        The source of the value, and the variable that will hold its length, if that is not constant.
+    """
+    for word in range(layout.words):
+        source.add(indent, f"w{word} = {layout.version if word == 0 else 0}")
+    for position, (field, name) in enumerate(zip(layout.fields, names, strict=True)):
+        word, mask = layout.null_bit(position)
+        add_field_encoder(source, indent, field, name, f"w{word} |= {mask}", checks=checks)
+    end = str(layout.size)
+    for position in layout.variable:
+        source.add(indent, f"e{position} = {end} + len({names[position]})")
+        end = f"e{position}"
+    text = layout.word_format + "Q" * (layout.words - 1)
+    text += "".join(FORMATS[layout.fields[position].type] for position in layout.fixed) + "I" * len(layout.variable)
+    arguments = [f"w{word}" for word in range(layout.words)]
+    arguments += [names[position] for position in layout.fixed] + [f"e{position}" for position in layout.variable]
+    header = f"{source.constant('pack', struct.Struct('<' + text).pack)}({', '.join(arguments)})"
+    parts = [header, *(names[position] for position in layout.variable)]
+    value = " + ".join(parts) if len(parts) <= _JOINED else f'b"".join(({", ".join(parts)}))'
+    return value, end if layout.variable else None
+
+
+def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_null: str, *, checks: bool) -> None:
+    """Add lines that turn one variable into what is packed; `set_null` is run for a None. See `add_row_encoder`."""
+    lines = _conversion(source, field, name, checks=checks)
+    null = f"{name} = {_ZEROS.get(field.type, '0')}; {set_null}"
+    if not checks:
+        source.add(indent, f"if {name} is None: {null}")
+        if lines:
+            source.add(indent, "else:")
+    else:
+        source.add(indent, f"if {wrong_class(field, name)}:")
+        source.add(indent + 1, f"if {name} is not None: return None")
+        source.add(indent + 1, null)
+        if lines:
+            source.add(indent, "else:")
+    for line in lines:
+        source.add(indent + 1, line)
+
+
+def _conversion(source: Source, field: Field, name: str, *, checks: bool) -> list[str]:
+    lines = []
+    match field.type:
+        case FieldType.STRING:
+            if checks:
+                lines.append(f'if "\\0" in {name}: return None')
+            lines.append(f"{name} = {name}.encode()")
+        case FieldType.FLOAT if checks:
+            single = f"{source.constant('unpack', _SINGLE.unpack)}({source.constant('pack', _SINGLE.pack)}({name}))[0]"
+            lines.append(f"if {single} != {name} == {name}: return None")
+        case FieldType.DECIMAL:
+            encode = decimal_checker(field) if checks else decimal_encoder(field)
+            lines.append(f"{name} = {source.constant('decimal', encode)}({name})")
+        case FieldType.TIMESTAMP if checks:
+            lines.append(f"if {name}.tzinfo is not UTC or {name}.fold: return None")
+        case FieldType.TIMESTAMP_NTZ if checks:
+            lines.append(f"if {name}.tzinfo is not None or {name}.fold: return None")
+    number = to_number(field.type, name)
+    if number != name:
+        lines.append(f"{name} = {number}")
+    return lines

@@ -1,0 +1,166 @@
+"""`RowPatches`: changes of some fields of a stored row, generated for each set of fields that is changed.
+
+A service that changes one field of a row pays for that field: the others pass from the old value to the new one as they
+are, in bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from structable.backends.ordered.schema.schema import TableSchema
+from structable.spi.rules.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
+
+from .key_fields import add_key_checks, key_expression, key_width
+from .row_encoding import add_field_encoder
+from .row_layout import FORMATS, RowLayout
+from .source import Source
+
+__all__ = ["RowPatch", "RowPatches"]
+
+_MOST_PATCHES = 256
+
+
+class RowPatch(NamedTuple):
+    """How mappings that name certain fields change a row.
+
+    Both functions return None where anything is unusual; then `check_row` and the row codec decide. They never take
+    what `check_row` would refuse, or would change.
+    """
+
+    key: Callable[[Mapping[str, Value]], bytes | None]
+    """The raw key of a mapping."""
+    change: Callable[[Mapping[str, Value], bytes, bytes], bytes | None]
+    """The new raw value, from a mapping, its raw key and the old raw value."""
+
+
+class RowPatches:
+    """The patches of one table; safe to share between threads.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        The table.
+    rows_begin : bytes
+        What all raw row keys begin with.
+    """
+
+    def __init__(self, schema: TableSchema, rows_begin: bytes) -> None:
+        self._schema = schema
+        self._rows_begin = rows_begin
+        self._layout = RowLayout(schema.version, schema.layouts[schema.version])
+        self._patches: dict[tuple[str, ...], RowPatch] = {}
+        self._key = self._generate_key()
+
+    def of(self, row: Mapping[str, Value]) -> RowPatch | None:
+        """Return the patch for the fields of a dict: all of the key, and some others. None if it is anything else."""
+        if row.__class__ is not dict:
+            return None
+        names = tuple(row)
+        return self._patches.get(names) or self._generated(names)
+
+    def _generated(self, names: tuple[str, ...]) -> RowPatch | None:
+        spec = self._schema.spec
+        if not (set(spec.primary_key) < set(names) <= set(spec.field_names)):
+            return None
+        if len(self._patches) >= _MOST_PATCHES:
+            self._patches.clear()
+        patch = self._patches[names] = RowPatch(self._key, self._generate_change(frozenset(names)))
+        return patch
+
+    def _generate_key(self) -> Callable[[Mapping[str, Value]], bytes | None]:
+        source, fields = Source(), self._schema.spec.key_fields
+        names = [f"k{position}" for position in range(len(fields))]
+        source.add(0, "def key(row):")
+        for field, name in zip(fields, names, strict=True):
+            source.add(1, f"{name} = row[{field.name!r}]")
+        add_key_checks(source, 1, fields, names)
+        source.add(1, "try:")
+        source.add(2, f"raw = {key_expression(source, self._rows_begin, fields, names)}")
+        source.add(1, "except FAILURES:")
+        source.add(2, "return None")
+        if any(not key_width(field.type) for field in fields):
+            source.add(1, f"return raw if len(raw) <= {MAX_KEY_SIZE} else None")
+        else:
+            source.add(1, "return raw")
+        return source.function("key")
+
+    def _generate_change(self, changed: frozenset[str]) -> Callable[[Mapping[str, Value], bytes, bytes], bytes | None]:
+        source, layout, schema = Source(), self._layout, self._schema
+        names = [f"v{position}" for position in range(len(layout.fields))]
+        named = [position for position, field in enumerate(layout.fields) if field.name in changed]
+        source.add(0, "def change(row, key, old):")
+        source.add(1, "try:")
+        _add_unpack(source, layout, named)
+        source.add(2, f"if w0 & 65535 != {layout.version}: return None")
+        if layout.variable:
+            source.add(2, f"if e{layout.variable[-1]} != len(old): return None")
+        begin = str(layout.size)
+        for position in layout.variable:
+            if position not in named:
+                source.add(2, f"v{position} = old[{begin}:e{position}]")
+            begin = f"e{position}"
+        for position in named:
+            word, mask = layout.null_bit(position)
+            source.add(2, f"w{word} &= {~mask}")
+            source.add(2, f"v{position} = row[{layout.fields[position].name!r}]")
+            add_field_encoder(source, 2, layout.fields[position], names[position], f"w{word} |= {mask}", checks=True)
+        end = str(layout.size)
+        for position in layout.variable:
+            source.add(2, f"e{position} = {end} + len(v{position})")
+            end = f"e{position}"
+        # The same bounds as those of whole rows: the slow path decides about what is near a limit.
+        for position in layout.variable:
+            if layout.fields[position].name in schema.maintained:
+                source.add(2, f"if len(key) + len(v{position}) > {MAX_KEY_SIZE}: return None")
+        if layout.variable:
+            source.add(2, f"if {end} > {MAX_ROW_SIZE - MAX_KEY_SIZE}: return None")
+        pieces = [_packed(source, layout, named), *(names[position] for position in layout.variable)]
+        source.add(2, f"return {' + '.join(pieces)}" if len(pieces) <= 4 else f'return b"".join(({", ".join(pieces)}))')
+        source.add(1, "except FAILURES:")
+        source.add(2, "return None")
+        return source.function("change")
+
+
+def _runs(layout: RowLayout, named: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the fixed-width fields in order: position and 0 of a named one, first position and bytes of a run."""
+    runs: list[tuple[int, int]] = []
+    for position in layout.fixed:
+        if position in named:
+            runs.append((position, 0))
+            continue
+        width = struct.calcsize(f"<{FORMATS[layout.fields[position].type]}")
+        if runs and runs[-1][1]:
+            first, before = runs[-1]
+            runs[-1] = (first, before + width)
+        else:
+            runs.append((position, width))
+    return runs
+
+
+def _add_unpack(source: Source, layout: RowLayout, named: Sequence[int]) -> None:
+    text = "<" + layout.word_format + "Q" * (layout.words - 1)
+    targets = [f"w{word}" for word in range(layout.words)]
+    for position, width in _runs(layout, named):
+        if width:
+            text += f"{width}s"
+            targets.append(f"v{position}")
+        else:
+            text += f"{struct.calcsize('<' + FORMATS[layout.fields[position].type])}x"
+    text += "I" * len(layout.variable)
+    targets += [f"e{position}" for position in layout.variable]
+    method = struct.Struct(text).unpack_from if layout.variable else struct.Struct(text).unpack
+    source.add(2, f"{', '.join(targets)}, = {source.constant('unpack', method)}(old)")
+
+
+def _packed(source: Source, layout: RowLayout, named: Sequence[int]) -> str:
+    text = "<" + layout.word_format + "Q" * (layout.words - 1)
+    arguments = [f"w{word}" for word in range(layout.words)]
+    for position, width in _runs(layout, named):
+        text += f"{width}s" if width else FORMATS[layout.fields[position].type]
+        arguments.append(f"v{position}")
+    text += "I" * len(layout.variable)
+    arguments += [f"e{position}" for position in layout.variable]
+    return f"{source.constant('pack', struct.Struct(text).pack)}({', '.join(arguments)})"

@@ -1,0 +1,374 @@
+"""Write jobs: staged anywhere as sorted runs, committed once, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from structable.backends.ordered.engine import Engine, EngineSnapshot, Pair, RunLostError, SchemaChangedError, WriteSet
+from structable.backends.ordered.schema.catalog import Catalog, garbage_key, read_schema, schema_key
+from structable.backends.ordered.schema.garbage import GarbageCollector
+from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.schema.spaces import allocate_space
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    CommitResult,
+    DataCorruptionError,
+    Finding,
+    InvalidFieldError,
+    StagedWrite,
+    StorageUnavailableError,
+    StructableError,
+    TransactionConflictError,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.rules.jobs import (
+    JOB_RETENTION_SECONDS,
+    check_job,
+    check_staged_columns,
+)
+
+from .commit import JobCommit, JobRows, StagedRows
+from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
+from .records import JobRecord, job_key, list_jobs, read_job
+from .recovery import JobRecovery
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["WriteJobs"]
+
+Result = TypeVar("Result")
+
+_RUN_ROWS = 65_536
+_RUN_BYTES = 64 << 20
+_ATTEMPTS = 20
+
+
+class WriteJobs:
+    """The write jobs of one storage.
+
+    Parameters
+    ----------
+    engine : Engine
+        The store.
+    catalog : Catalog
+        Its tables.
+    garbage : GarbageCollector
+        Told what a job has replaced.
+    """
+
+    def __init__(self, engine: Engine, catalog: Catalog, garbage: GarbageCollector) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._garbage = garbage
+        self._next_sweep = 0.0
+        self._recovery = JobRecovery(
+            engine, lambda job_id, record: self._job_commit(job_id, record, None), self._change, self._drop_runs
+        )
+
+    def procedures(self) -> dict[str, Callable[[bytes], bytes]]:
+        """Return what engines run where they can do it best; see `Engine.delegate` and `Engine.start`."""
+        return {"commit_job": self._commit_job, "abort_job": self._abort_job, "recover": self._recover}
+
+    def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
+        """Record a job; see `Storage.begin_write`."""
+        mode = check_job(mode, job_id)
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
+            schema = required_schema(snapshot, table)
+            record = read_job(snapshot, job_id)
+            if record is not None and not record.belongs_to(living_schema(snapshot, record.table)):
+                _discard_loading(record, changes)
+                record = None
+            if record is None:
+                opened = JobRecord("open", table, schema.identity, mode, time.time())
+                changes.writes[job_key(job_id)] = opened.encode()
+            elif (record.table, record.mode) != (table, mode):
+                owner = f"a job of mode {record.mode} on table {record.table!r}"
+                raise ValueError(f"the job id {job_id!r} belongs to {owner}; take another")
+            return WriteJob(table, mode, job_id, schema.encode(), record is not None and record.committed)
+
+        job = self._change(body)
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            # Not with each job: the records of a week of small ones are many.
+            self._next_sweep = now + _GRACE_SECONDS
+            with suppress(StructableError, OSError):  # the job has begun, and the next sweep finds what is left
+                self._sweep()
+        return job
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+        """Store one attempt's rows as sorted runs; see `Storage.stage`."""
+        from structable.backends.ordered.arrow.encoder import ArrowEncoder
+        from structable.spi.arrow import conform_batch
+
+        binding = self._catalog.bind(job.state)
+        spec = binding.spec
+        columns: tuple[str, ...] | None = None
+        encoder: ArrowEncoder | None = None
+        runs: list[bytes] = []
+        buffered: list[Pair] = []
+        size = rows = 0
+        for batch in batches:
+            conformed = conform_batch(spec, batch)
+            names = tuple(conformed.schema.names)
+            if encoder is None:
+                check_staged_columns(job, spec.primary_key, names)
+                columns = names
+                encoder = ArrowEncoder(binding.schema, names)
+            elif columns != names:
+                raise InvalidFieldError(
+                    spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"
+                )
+            pairs = encoder.encode(conformed)
+            rows += len(pairs)
+            size += conformed.nbytes
+            buffered.extend(pairs)
+            if len(buffered) >= _RUN_ROWS or size >= _RUN_BYTES:
+                runs.append(self._write_run(job.job_id, buffered))
+                buffered, size = [], 0
+        if buffered:
+            runs.append(self._write_run(job.job_id, buffered))
+        document = {"schema": job.state.decode(), "columns": columns or (), "runs": [run.hex() for run in runs]}
+        return StagedWrite(job.job_id, partition, attempt, rows, json.dumps(document).encode())
+
+    def _write_run(self, job_id: str, pairs: list[Pair]) -> bytes:
+        pairs.sort(key=lambda pair: pair[0])  # stable: of two rows of a key the later one stays the last
+        return self._engine.write_run(job_id, iter(pairs))
+
+    def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
+        """Commit a job where the engine can do it best; see `Storage.commit_write`."""
+        applied: bool = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
+        return CommitResult(applied)
+
+    def abort(self, job: WriteJob) -> None:
+        """Abort a job; see `Storage.abort_write`."""
+        self._engine.delegate("abort_job", JobOrder.of(job).encode())
+
+    def _abort_job(self, argument: bytes) -> bytes:
+        order = JobOrder.decode(argument)
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> bool:
+            record = read_job(snapshot, order.job_id)
+            if record is None:
+                record = JobRecord("open", order.table, order.identity, order.mode, time.time())
+            if record.committed or (record.table, record.identity) != (order.table, order.identity):
+                return False
+            _discard_loading(record, changes)
+            changes.writes[job_key(order.job_id)] = record.becoming("aborted").encode()
+            return True
+
+        if self._change(body):
+            self._drop_runs(order.job_id)
+            self._garbage.notify()
+        return b""
+
+    def _commit_job(self, argument: bytes) -> bytes:
+        order = JobOrder.decode(argument)
+        try:
+            snapshot = self._engine.begin(True)
+            try:
+                record, schema = open_job(snapshot, order)
+            finally:
+                snapshot.close()
+            if record.mode is WriteMode.OVERWRITE:
+                self._overwrite(order)
+            else:
+                self._apply(order, record, schema)
+        except JobEndedError as ended:
+            return json.dumps(ended.record.decider == order.call).encode()
+        except (TransactionConflictError, StorageUnavailableError):
+            # Another caller may have ended the job meanwhile, and dropped the runs that this one was reading.
+            found = self._ended(order)
+            if found is None:
+                raise
+            applied = found.decider == order.call
+        else:
+            applied = True
+        self._drop_runs(order.job_id)
+        return json.dumps(applied).encode()
+
+    def _drop_runs(self, job_id: str) -> None:
+        # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
+        with suppress(StructableError, OSError):
+            self._engine.drop_runs(job_id)
+
+    def _ended(self, order: JobOrder) -> JobRecord | None:
+        """Return the record of a job if it is committed by now; raise as `open_job` does if it ended otherwise."""
+        snapshot = self._engine.begin(True)
+        try:
+            open_job(snapshot, order)
+        except JobEndedError as ended:
+            return ended.record if ended.record.state == "committed" else None
+        finally:
+            snapshot.close()
+        return None
+
+    def _apply(self, order: JobOrder, record: JobRecord, schema: TableSchema) -> None:
+        """Commit a job in place."""
+        raw_schema = schema.encode()
+
+        def recheck(latest: EngineSnapshot) -> None:
+            _, current = open_job(latest, order)
+            if current.encode() != raw_schema:
+                raise _changed(order)
+
+        decided = replace(record.becoming("applying", order.call), staged=order.staged, schema=raw_schema)
+        try:
+            self._engine.commit_bulk(self._job_commit(order.job_id, decided, recheck))
+        except (RunLostError, DataCorruptionError) as error:
+            raise type(error)(f"the write job {order.job_id!r} of table {order.table!r}: {error}") from error
+
+    def _job_commit(
+        self, job_id: str, decided: JobRecord, recheck: Callable[[EngineSnapshot], None] | None
+    ) -> JobCommit:
+        schema = TableSchema.decode(decided.schema)
+        rows = JobRows(self._engine, self._catalog.bind(decided.schema), decided.mode, _staged_rows(decided.staged))
+        key = job_key(job_id)
+        return JobCommit(
+            rows, schema.space, {key: decided.encode()}, {key: decided.becoming("committed").encode()}, recheck
+        )
+
+    def _recover(self, _: bytes) -> bytes:
+        return json.dumps(self._recovery.recover()).encode()
+
+    def diagnose(self) -> Iterator[Finding]:
+        """Yield the tables whose jobs cannot be completed."""
+        return self._recovery.diagnose()
+
+    def repair(self) -> Iterator[Finding]:
+        """Give up the jobs that cannot be completed."""
+        return self._recovery.repair()
+
+    def _overwrite(self, order: JobOrder) -> None:
+        """Load the rows into a space of their own, then let the table point to it."""
+        table, key = order.table, job_key(order.job_id)
+
+        def prepare(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema:
+            record, schema = open_job(snapshot, order)
+            _discard_loading(record, changes)
+            space = allocate_space(self._engine, snapshot, changes.writes)
+            changes.writes[key] = replace(record.becoming("open"), loading=space).encode()
+            return replace(schema, space=space)
+
+        loaded = self._change(prepare)
+        rows = JobRows(
+            self._engine, self._catalog.bind(loaded.encode()), WriteMode.OVERWRITE, _staged_rows(order.staged)
+        )
+
+        def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            record, current = open_job(snapshot, order)
+            if record.loading != loaded.space:
+                raise TransactionConflictError(
+                    f"the job {order.job_id!r} was committed by two callers at once; the other goes on"
+                )
+            if replace(current, space=loaded.space) != loaded:
+                raise _changed(order)
+            changes.writes[schema_key(table)] = loaded.encode()
+            changes.writes[garbage_key(current.space)] = b"\x01"
+            changes.writes[key] = record.becoming("committed", order.call).encode()
+            changes.changed_spaces.update((current.space, loaded.space))
+
+        try:
+            rows.check_sizes()
+            for chunk in rows.chunks(None):
+                self._engine.commit(None, WriteSet(derived=chunk))
+            self._change(publish, attempts=1)
+        except CommitOutcomeUnknownError:
+            raise  # the table may be there
+        except (StructableError, JobEndedError):
+            with suppress(
+                StructableError, SchemaChangedError
+            ):  # the next attempt, or the sweep, finds it by the record
+                self._discard_space(table, loaded.space)
+            raise
+        self._garbage.notify()
+
+    def _discard_space(self, table: str, space: bytes) -> None:
+        """Have a space collected that was loaded for nothing, also where it was discarded while it was being loaded."""
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            schema = read_schema(snapshot, table)
+            if schema is None or schema.space != space:
+                changes.writes[garbage_key(space)] = b"\x01"
+
+        self._change(body)
+        self._garbage.notify()
+
+    def _sweep(self) -> None:
+        """Drop records that are too old, and the runs of jobs that have ended or died."""
+        now = time.time()
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> set[str]:
+            alive: set[str] = set()
+            for job_id, record in list_jobs(snapshot):
+                if record.state == "applying":
+                    alive.add(job_id)
+                elif now - record.time <= JOB_RETENTION_SECONDS:
+                    if record.state == "open":
+                        alive.add(job_id)
+                elif record.state != "open" or now - runs.get(job_id, 0.0) > JOB_RETENTION_SECONDS:
+                    changes.writes[job_key(job_id)] = None
+                    _discard_loading(record, changes)
+                else:
+                    alive.add(job_id)
+            return alive
+
+        runs = self._engine.jobs_with_runs()
+        alive = self._change(body)
+        for job_id in runs.keys() - alive:
+            # A job may have been begun, and have staged, since the records were read.
+            if now - runs[job_id] > _GRACE_SECONDS:
+                self._engine.drop_runs(job_id)
+
+    def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
+        """Run a transaction on the catalog, again after conflicts."""
+        for attempt in range(1, attempts + 1):
+            snapshot = self._engine.begin(False)
+            try:
+                changes = WriteSet()
+                result = body(snapshot, changes)
+                if changes.writes:
+                    self._engine.commit(snapshot, changes)
+                return result
+            except (TransactionConflictError, SchemaChangedError):
+                if attempt == attempts:
+                    raise
+            finally:
+                snapshot.close()
+            time.sleep(_PAUSE * attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+_GRACE_SECONDS = 60.0
+_PAUSE = 0.002
+
+
+def _changed(order: JobOrder) -> TransactionConflictError:
+    return TransactionConflictError(f"table {order.table!r} was changed as the job {order.job_id!r} was committed")
+
+
+def _discard_loading(record: JobRecord, changes: WriteSet) -> None:
+    """Have the space collected that an earlier attempt to commit has loaded."""
+    if record.loading:
+        changes.writes[garbage_key(record.loading)] = b"\x01"
+
+
+def _staged_rows(states: Iterable[str]) -> list[StagedRows]:
+    try:
+        return [
+            StagedRows(
+                TableSchema.decode(document["schema"].encode()),
+                tuple(document["columns"]),
+                tuple(bytes.fromhex(run) for run in document["runs"]),
+            )
+            for document in map(json.loads, states)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataCorruptionError(f"what a job has staged cannot be decoded: {error!r}") from error

@@ -1,0 +1,133 @@
+"""What one call of `commit_write` or `abort_write` asks for, and whether its job is still open to that."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from structable.backends.ordered.engine import EngineSnapshot
+from structable.backends.ordered.schema.catalog import read_schema
+from structable.backends.ordered.schema.schema import TableSchema
+from structable.spi import StagedWrite, TableNotFoundError, TransactionClosedError, WriteJob, WriteMode
+from structable.spi.rules.jobs import last_attempts, table_dropped
+
+from .records import JobRecord, read_job
+from .stuck_jobs import require_whole, stuck_key
+
+__all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_schema"]
+
+
+class JobEndedError(Exception):
+    """The job was found committed: there is nothing left to do.
+
+    Parameters
+    ----------
+    record : JobRecord
+        The job's.
+    """
+
+    def __init__(self, record: JobRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+
+@dataclass(frozen=True, slots=True)
+class JobOrder:
+    """One call, as it travels to where it is done.
+
+    Parameters
+    ----------
+    job_id, table : str
+        The job.
+    identity : bytes
+        That of the job's table.
+    mode : WriteMode
+        The job's.
+    call : str
+        A random name of the call.
+    staged : tuple of str
+        What to commit.
+    """
+
+    job_id: str
+    table: str
+    identity: bytes
+    mode: WriteMode
+    call: str
+    staged: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, job: WriteJob, staged: Iterable[StagedWrite] = ()) -> Self:
+        """Return the order of a new call."""
+        identity = TableSchema.decode(job.state).identity
+        return cls(
+            job.job_id,
+            job.table,
+            identity,
+            job.mode,
+            secrets.token_hex(8),
+            tuple(one.state.decode() for one in last_attempts(job, staged)),
+        )
+
+    def encode(self) -> bytes:
+        """Return this as JSON."""
+        return json.dumps([self.job_id, self.table, self.identity.hex(), self.mode, self.call, self.staged]).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        """Read what `encode` returned."""
+        job_id, table, identity, mode, call, staged = json.loads(raw)
+        return cls(job_id, table, bytes.fromhex(identity), WriteMode(mode), call, tuple(staged))
+
+
+def living_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
+    """Return the table of exactly this name."""
+    schema = read_schema(snapshot, table) if isinstance(table, str) else None
+    return schema if schema is not None and schema.spec.name == table else None
+
+
+def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
+    """Return the table of exactly this name.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is none.
+    DataCorruptionError
+        If it has a write job that cannot be completed.
+    """
+    schema = living_schema(snapshot, table)
+    if schema is None:
+        raise TableNotFoundError(table)
+    require_whole(snapshot.get(stuck_key(table)), schema)
+    return schema
+
+
+def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, TableSchema]:
+    """Return the record of a job that can be committed, and its table.
+
+    Raises
+    ------
+    TableNotFoundError
+        If the job's table is not there, though another of its name may be.
+    TransactionClosedError
+        If it was aborted, or is not known (any more).
+    """
+    schema = living_schema(snapshot, order.table)
+    if schema is None or schema.identity != order.identity:
+        raise table_dropped(order.table, order.job_id)
+    record = read_job(snapshot, order.job_id)
+    if record is None or not record.belongs_to(schema):
+        raise TransactionClosedError(
+            f"there is no write job {order.job_id!r} of table {order.table!r}: "
+            "it was never begun, or ended more than 7 days ago"
+        )
+    if record.state == "aborted":
+        raise TransactionClosedError(f"the write job {order.job_id!r} was aborted and cannot be committed")
+    if record.committed:
+        raise JobEndedError(record)
+    require_whole(snapshot.get(stuck_key(order.table)), schema)
+    return record, schema

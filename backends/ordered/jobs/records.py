@@ -1,0 +1,135 @@
+"""Records of write jobs in the catalog: by their id, with the table that they were begun for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, Self, TypeAlias
+
+from structable.backends.ordered.engine import EngineSnapshot, successor
+from structable.backends.ordered.schema.catalog import CATALOG_SPACE
+from structable.backends.ordered.schema.schema import TableSchema
+from structable.spi import DataCorruptionError, WriteMode
+
+__all__ = ["JobRecord", "JobState", "job_key", "list_jobs", "read_job"]
+
+JobState: TypeAlias = Literal["open", "applying", "committed", "aborted"]
+"""A job is `applying` from its decision until all of its rows are in place."""
+_STATES = ("open", "applying", "committed", "aborted")
+_JOBS = CATALOG_SPACE + b"\x13"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What the catalog keeps of a job.
+
+    Parameters
+    ----------
+    state : JobState
+        Where it stands.
+    table : str
+        The name of its table.
+    identity : bytes
+        `TableSchema.identity` of its table: empty in records older than identities, as in tables older than them.
+    mode : WriteMode
+        What happens to its rows.
+    time : float
+        When this was written, in seconds since the epoch.
+    decider : str
+        The call of `commit_write` that decided the job, by a random name; empty if it is not decided.
+    staged : tuple of str
+        While it is applied: what it consists of.
+    schema : bytes
+        While it is applied: the table as of the decision, encoded.
+    loading : bytes
+        While it overwrites: the space that it loads; empty if there is none.
+    """
+
+    state: JobState
+    table: str
+    identity: bytes
+    mode: WriteMode
+    time: float
+    decider: str = ""
+    staged: tuple[str, ...] = ()
+    schema: bytes = b""
+    loading: bytes = b""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the job is decided, so that its rows are visible to every later snapshot."""
+        return self.state in ("applying", "committed")
+
+    def belongs_to(self, schema: TableSchema | None) -> bool:
+        """Tell whether this is a job of a table, and not of one that was dropped and had its name."""
+        return schema is not None and (self.table, self.identity) == (schema.spec.name, schema.identity)
+
+    def becoming(self, state: JobState, decider: str = "") -> JobRecord:
+        """Return the record of the job's next state, without what belonged to the last one alone."""
+        return replace(
+            self, state=state, time=time.time(), decider=decider or self.decider, staged=(), schema=b"", loading=b""
+        )
+
+    def encode(self) -> bytes:
+        """Return the catalog's form, UTF-8 JSON."""
+        document: dict[str, object] = {
+            "state": self.state,
+            "table": self.table,
+            "identity": self.identity.hex(),
+            "mode": str(self.mode),
+            "time": self.time,
+        }
+        if self.decider:
+            document["decider"] = self.decider
+        if self.state == "applying":
+            document |= {"staged": self.staged, "schema": self.schema.hex()}
+        if self.loading:
+            document["loading"] = self.loading.hex()
+        return json.dumps(document).encode()
+
+    @classmethod
+    def decode(cls, job_id: str, raw: bytes) -> Self:
+        """Read the catalog's form.
+
+        Raises
+        ------
+        DataCorruptionError
+            If it is not one.
+        """
+        try:
+            document = json.loads(raw)
+            if document["state"] not in _STATES:
+                raise ValueError(f"the state {document['state']!r} is none of {', '.join(_STATES)}")
+            return cls(
+                document["state"],
+                document["table"],
+                bytes.fromhex(document.get("identity", "")),
+                WriteMode(document["mode"]),
+                float(document["time"]),
+                document.get("decider", ""),
+                tuple(document.get("staged", ())),
+                bytes.fromhex(document.get("schema", "")),
+                bytes.fromhex(document.get("loading", "")),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataCorruptionError(f"the record of the write job {job_id!r} cannot be decoded: {error!r}") from error
+
+
+def job_key(job_id: str) -> bytes:
+    """Return the key of a write job's record."""
+    return _JOBS + job_id.encode()
+
+
+def read_job(snapshot: EngineSnapshot, job_id: str) -> JobRecord | None:
+    """Return the record of a job."""
+    raw = snapshot.get(job_key(job_id))
+    return None if raw is None else JobRecord.decode(job_id, raw)
+
+
+def list_jobs(snapshot: EngineSnapshot) -> Iterator[tuple[str, JobRecord]]:
+    """Yield ids and records of all write jobs."""
+    for key, raw in snapshot.scan(_JOBS, successor(_JOBS)):
+        job_id = key[len(_JOBS) :].decode(errors="replace")
+        yield job_id, JobRecord.decode(job_id, raw)

@@ -1,0 +1,153 @@
+"""`JobRecovery`: completes the jobs that were decided before a crash, and sets apart those that it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Protocol
+
+from structable.backends.ordered.engine import Engine, EngineSnapshot, RunLostError, WriteSet
+from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUnavailableError
+
+from .commit import JobCommit
+from .orders import living_schema
+from .records import JobRecord, job_key, list_jobs, read_job
+from .stuck_jobs import StuckJob, list_stuck, stuck_key
+
+__all__ = ["JobRecovery"]
+
+
+class _Change(Protocol):
+    def __call__(self, body: Callable[[EngineSnapshot, WriteSet], object], /) -> object: ...
+
+
+class JobRecovery:
+    """What becomes of decided jobs after a crash.
+
+    Parameters
+    ----------
+    engine : Engine
+        The store.
+    commit_of : callable
+        Returns the commit of a job that was decided, by its id and record.
+    change : callable
+        Runs a transaction on the catalog.
+    drop_runs : callable
+        Drops the runs of a job; it never fails.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        commit_of: Callable[[str, JobRecord], JobCommit],
+        change: _Change,
+        drop_runs: Callable[[str], None],
+    ) -> None:
+        self._engine = engine
+        self._commit_of = commit_of
+        self._change = change
+        self._drop_runs = drop_runs
+
+    def recover(self) -> list[str]:
+        """Complete what was decided. A job whose rows are lost or damaged makes its table, and no other, unreadable.
+
+        Returns
+        -------
+        list of str
+            What is wrong with the jobs that were set apart now, and not before.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If a job cannot be completed now, and perhaps can later.
+        """
+        with closing(self._engine.begin(True)) as snapshot:
+            decided = [(job_id, record) for job_id, record in list_jobs(snapshot) if record.state == "applying"]
+            stuck = {job.job_id for job in list_stuck(snapshot)}
+            gone = {job_id for job_id, record in decided if not _has_table(snapshot, record)}
+        found: list[str] = []
+        for job_id, record in decided:
+            if job_id in gone:
+                self._give_up(job_id, record)
+                continue
+            try:
+                self._engine.commit_bulk(self._commit_of(job_id, record))
+            except (RunLostError, DataCorruptionError) as error:
+                job = StuckJob(record.table, job_id, record.identity, str(error))
+                self._set_apart(job)
+                if job_id not in stuck:
+                    found.append(f"table {job.table!r} is not whole: {job.text}")
+                continue
+            except StorageUnavailableError as error:
+                raise StorageUnavailableError(
+                    f"the write job {job_id!r} of table {record.table!r}, which was decided, cannot be completed yet: "
+                    f"{error}"
+                ) from error
+            if job_id in stuck:
+                self._clear(record)
+            self._drop_runs(job_id)
+        return found
+
+    def diagnose(self) -> Iterator[Finding]:
+        """Yield the tables that are not whole."""
+        with closing(self._engine.begin(True)) as snapshot:
+            stuck = list(_list_present(snapshot))
+        for job in stuck:
+            yield Finding(FindingLevel.PROBLEM, f"table {job.table}", f"{job.text}; --repair gives the job up")
+
+    def repair(self) -> Iterator[Finding]:
+        """Give up the jobs that cannot be completed: their tables are what is there of them."""
+        with closing(self._engine.begin(True)) as snapshot:
+            stuck = [(job, read_job(snapshot, job.job_id)) for job in _list_present(snapshot)]
+        for job, record in stuck:
+            if record is None:
+                continue
+            self._give_up(job.job_id, record)
+            yield Finding(
+                FindingLevel.NOTE,
+                f"table {job.table}",
+                f"the write job {job.job_id!r} was given up: it may have written some of its rows and not others; "
+                "write them again",
+            )
+
+    def _set_apart(self, job: StuckJob) -> None:
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            schema = living_schema(snapshot, job.table)
+            if schema is not None and snapshot.get(stuck_key(job.table)) != job.encode():
+                changes.writes[stuck_key(job.table)] = job.encode()
+                changes.changed_spaces.add(schema.space)
+
+        self._change(body)
+
+    def _clear(self, record: JobRecord) -> None:
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            _make_whole(snapshot, changes, record)
+
+        self._change(body)
+
+    def _give_up(self, job_id: str, record: JobRecord) -> None:
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            _make_whole(snapshot, changes, record)
+            changes.writes[job_key(job_id)] = record.becoming("aborted").encode()
+
+        self._change(body)
+        self._drop_runs(job_id)
+
+
+def _list_present(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
+    """Yield the stuck jobs of tables that are there; another table of the name is none of theirs."""
+    for job in list_stuck(snapshot):
+        schema = living_schema(snapshot, job.table)
+        if schema is not None and schema.identity == job.identity:
+            yield job
+
+
+def _has_table(snapshot: EngineSnapshot, record: JobRecord) -> bool:
+    return record.belongs_to(living_schema(snapshot, record.table))
+
+
+def _make_whole(snapshot: EngineSnapshot, changes: WriteSet, record: JobRecord) -> None:
+    changes.writes[stuck_key(record.table)] = None
+    schema = living_schema(snapshot, record.table)
+    if schema is not None:
+        changes.changed_spaces.add(schema.space)

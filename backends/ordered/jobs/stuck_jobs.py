@@ -1,0 +1,93 @@
+"""Tables whose decided write job cannot be completed, for what it staged is lost or damaged.
+
+Some rows of such a job may be in place and others not. The table is not read or written until its job is completed, as
+after its files were restored, or given up; every other table is as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, successor
+from structable.backends.ordered.schema.schema import TableSchema
+from structable.spi import DataCorruptionError
+
+__all__ = ["StuckJob", "list_stuck", "require_whole", "stuck_key"]
+
+_STUCK = b"\0" * SPACE_BYTES + b"\x14"  # in the catalog's space
+
+
+@dataclass(frozen=True, slots=True)
+class StuckJob:
+    """A decided job that cannot be completed.
+
+    Parameters
+    ----------
+    table, job_id : str
+        Its table and itself.
+    identity : bytes
+        That of its table.
+    problem : str
+        Why it cannot.
+    """
+
+    table: str
+    job_id: str
+    identity: bytes
+    problem: str
+
+    @property
+    def text(self) -> str:
+        """What is the matter."""
+        return (
+            f"its write job {self.job_id!r} was decided and cannot be completed, so that rows of the job may be "
+            f"missing: {self.problem}"
+        )
+
+    def encode(self) -> bytes:
+        """Return the catalog's form, UTF-8 JSON."""
+        return json.dumps([self.table, self.job_id, self.identity.hex(), self.problem]).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> StuckJob:
+        """Read what `encode` returned."""
+        table, job_id, identity, problem = json.loads(raw)
+        return cls(table, job_id, bytes.fromhex(identity), problem)
+
+
+def stuck_key(table: str) -> bytes:
+    """Return the key that records the stuck job of a table."""
+    return _STUCK + table.lower().encode(errors="surrogatepass")
+
+
+def list_stuck(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
+    """Yield the stuck jobs of all tables."""
+    for _, raw in snapshot.scan(_STUCK, successor(_STUCK)):
+        yield StuckJob.decode(raw)
+
+
+def require_whole(raw: bytes | None, schema: TableSchema) -> None:
+    """Raise if a table has a stuck job.
+
+    Parameters
+    ----------
+    raw : bytes or None
+        The value at its `stuck_key`.
+    schema : TableSchema
+        The table.
+
+    Raises
+    ------
+    DataCorruptionError
+        If it has.
+    """
+    if raw is None:
+        return
+    job = StuckJob.decode(raw)
+    if job.identity == schema.identity:
+        raise DataCorruptionError(
+            f"table {schema.spec.name!r} is not whole: {job.text}; restore what is missing and connect anew, or give "
+            "the job up with `structable doctor --repair`"
+        )

@@ -1,0 +1,277 @@
+"""Execution of scan paths: the snapshot's pairs merged with the transaction's own writes, filtered, sorted, decoded."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from structable.backends.ordered.codec.rows import RowDecoder
+from structable.backends.ordered.engine import Pair, SchemaChangedError
+from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
+from structable.spi import (
+    DataCorruptionError,
+    Filter,
+    Row,
+    RowIterator,
+    StorageUnavailableError,
+    TransactionClosedError,
+    TransactionConflictError,
+)
+from structable.spi.evaluation import compile_filter
+
+from .intervals import Interval, contains
+from .planning import ScanPath
+from .sorting import sort_records
+
+if TYPE_CHECKING:
+    from structable.backends.ordered.table import OrderedTable
+    from structable.backends.ordered.transaction import OrderedTransaction
+
+__all__ = ["ScanRows", "count_pairs", "entry_without_row", "matching_rows", "pair_filter"]
+
+_ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
+_FIRST_FETCH = 16
+_LARGEST_FETCH = 512
+
+
+class ScanRows(RowIterator):
+    """The rows of a scan inside a transaction.
+
+    Parameters
+    ----------
+    transaction : OrderedTransaction
+        Whose snapshot and writes so far are read.
+    table : OrderedTable
+        The table.
+    path : ScanPath
+        How.
+    """
+
+    __slots__ = ("_closed", "_progress", "_rows", "_transaction")
+
+    def __init__(self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> None:
+        self._progress = _Progress()
+        self._rows = _rows(transaction, table, path, self._progress)
+        self._transaction = transaction
+        self._closed = False
+
+    def own(self, transaction: OrderedTransaction) -> None:
+        """Let the transaction end when the rows are exhausted, closed or collected."""
+        self._progress.owned = transaction
+
+    def __next__(self) -> Row:
+        self._require_open()
+        for row in self._rows:
+            return row
+        raise StopIteration
+
+    def __iter__(self) -> Iterator[Row]:
+        # The generator itself: a loop then pays for no wrapper around each row.
+        self._require_open()
+        return self._rows
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise TransactionClosedError("the scan was closed; begin a new one")
+        progress = self._progress
+        if not self._transaction.usable and not (progress.exhausted and progress.owned is not None):
+            self._transaction.refuse()
+        if progress.ended and not progress.exhausted:
+            # A generator that has raised would look exhausted.
+            raise TransactionClosedError("the scan failed before its end; begin a new one")
+
+    def close(self) -> None:
+        """Release the snapshot; idempotent."""
+        self._closed = True
+        self._rows.close()
+        if self._progress.owned is not None:
+            self._progress.owned.rollback()  # a generator that was never begun ends without a word
+
+
+class _Progress:
+    """What a scan and its generator share; if that referred to the scan, only a collection would free the two."""
+
+    __slots__ = ("ended", "exhausted", "owned")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.exhausted = False
+        self.owned: OrderedTransaction | None = None
+
+
+def _rows(
+    transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, progress: _Progress
+) -> Generator[Row, None, None]:
+    # Not itself a generator: what the scan sees is settled by the call, not by the first row.
+    decode = table.binding.row_decoder(path.request.columns)
+    try:
+        pairs = _PathReader(transaction, table, path).matching()
+    except _ENGINE_FAILURES as error:
+        transaction.fail(error)
+    return _decoded(transaction, decode, pairs, progress)
+
+
+def _decoded(
+    transaction: OrderedTransaction, decode: RowDecoder, pairs: Iterator[Pair], progress: _Progress
+) -> Generator[Row, None, None]:
+    if not transaction.usable:
+        transaction.refuse()
+    try:
+        for raw_key, raw in pairs:
+            yield decode(raw_key, raw)
+            if not transaction.usable:
+                transaction.refuse()
+        progress.exhausted = True
+    except _ENGINE_FAILURES as error:
+        transaction.fail(error)
+    finally:
+        progress.ended = True
+        if progress.owned is not None:
+            progress.owned.rollback()
+
+
+def matching_rows(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> Iterator[Pair]:
+    """Yield raw keys and raw values of the rows that a path finds, in its order."""
+    try:
+        yield from _PathReader(transaction, table, path).matching()
+    except _ENGINE_FAILURES as error:
+        transaction.fail(error)
+
+
+def count_pairs(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> int:
+    """Return the number of rows that a path finds."""
+    try:
+        return sum(1 for _ in _PathReader(transaction, table, path, keys_only=True).matching())
+    except _ENGINE_FAILURES as error:
+        transaction.fail(error)
+
+
+def pair_filter(binding: TableBinding, condition: Filter) -> Callable[[Pair], bool]:
+    """Return a function that tells whether a bound filter is true of a raw row."""
+    names = tuple(dict.fromkeys(condition.fields()))
+    decode, predicate = binding.rows.projection(names), compile_filter(binding.spec, condition, names)
+    return lambda pair: predicate(decode(*pair))
+
+
+def entry_without_row(binding: TableBinding, index: IndexBinding, raw_key: bytes) -> DataCorruptionError:
+    """Return the error of an index that points to nothing."""
+    where = f"the index {index.field.name!r} of table {binding.spec.name!r}"
+    return DataCorruptionError(f"{where} has an entry without its row, {binding.keys.decode(raw_key)!r}")
+
+
+class _PathReader:
+    """Reads one path in one transaction.
+
+    Parameters
+    ----------
+    transaction, table, path
+        As of `ScanRows`.
+    keys_only : bool
+        The raw values and the order do not matter, and need not be fetched where nothing is evaluated on them.
+    """
+
+    def __init__(
+        self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, *, keys_only: bool = False
+    ) -> None:
+        self._snapshot = transaction.snapshot
+        self._reads = transaction.reads
+        self._binding = table.binding
+        self._path = path
+        self._reverse = path.request.reverse
+        self._keys_only = keys_only and path.residual is None
+        self._sort_by = None if keys_only else path.sort_by
+        if self._reads is not None:
+            self._reads.intervals.extend(path.intervals)
+        self._own: dict[bytes, bytes | None] = {}
+        if table.writes or table.increments:
+            self._own = dict(table.writes)
+            for raw_key, increments in table.increments.items():
+                self._own[raw_key] = table.binding.incremented(self._snapshot.get(raw_key), increments)
+
+    def matching(self) -> Iterator[Pair]:
+        """Return the pairs of the path that meet the residual filter, in the order asked for, up to the limit."""
+        path, binding = self._path, self._binding
+        pairs = self._row_pairs() if path.index is None else self._index_pairs(path.index)
+        if path.residual is not None:
+            names = tuple(dict.fromkeys(path.residual.fields()))
+            decode = binding.rows.projection(names)
+            predicate = compile_filter(binding.spec, path.residual, names)
+            pairs = (pair for pair in pairs if predicate(decode(*pair)))
+        if self._sort_by:
+            pairs = self._sorted(pairs, self._sort_by)
+        return pairs if path.request.limit is None else islice(pairs, path.request.limit)
+
+    def _intervals(self) -> Iterable[Interval]:
+        return reversed(self._path.intervals) if self._reverse else self._path.intervals
+
+    def _scan(self) -> Iterator[Pair]:
+        intervals = list(self._intervals())
+        if not intervals:
+            return iter(())
+        # The first interval at once: a snapshot in another process begins with its first request.
+        first = self._snapshot.scan(*intervals[0], reverse=self._reverse)
+        if len(intervals) == 1:
+            return first
+        others = (self._snapshot.scan(*interval, reverse=self._reverse) for interval in intervals[1:])
+        return chain(first, chain.from_iterable(others))
+
+    def _row_pairs(self) -> Iterator[Pair]:
+        base = self._scan()
+        if not self._own:
+            return base
+        inside = contains(self._path.intervals)
+        own = {raw_key: raw for raw_key, raw in self._own.items() if inside(raw_key)}
+        others = (pair for pair in base if pair[0] not in own)
+        mine = sorted(((raw_key, raw) for raw_key, raw in own.items() if raw is not None), reverse=self._reverse)
+        return heapq.merge(others, mine, reverse=self._reverse)
+
+    def _index_pairs(self, index: IndexBinding) -> Iterator[Pair]:
+        raw_keys: Iterator[bytes] = self._index_keys(index)
+        if self._path.within is not None:
+            raw_keys = filter(contains(self._path.within), raw_keys)
+        if self._sort_by == "":
+            records = sort_records(((raw_key, b"", b"") for raw_key in raw_keys), reverse=self._reverse)
+            raw_keys = map(itemgetter(0), records)
+        return ((raw_key, b"") for raw_key in raw_keys) if self._keys_only else self._fetched(index, raw_keys)
+
+    def _index_keys(self, index: IndexBinding) -> Iterator[bytes]:
+        row_key, own = index.row_key, self._own
+        entries = map(itemgetter(0), self._scan())
+        if not own:
+            return map(row_key, entries)
+        inside = contains(self._path.intervals)
+        mine = sorted(
+            (
+                entry
+                for raw_key, raw in own.items()
+                if raw is not None and inside(entry := index.entry_of(raw_key, raw))
+            ),
+            reverse=self._reverse,
+        )
+        others = (entry for entry in entries if row_key(entry) not in own)
+        return map(row_key, heapq.merge(others, mine, reverse=self._reverse))
+
+    def _fetched(self, index: IndexBinding, raw_keys: Iterator[bytes]) -> Iterator[Pair]:
+        own, size = self._own, _FIRST_FETCH
+        while chunk := list(islice(raw_keys, size)):
+            size = min(2 * size, _LARGEST_FETCH)
+            if self._reads is not None:
+                # Their entries are in the intervals, but do not change when only other fields of the rows do.
+                self._reads.keys.update(chunk)
+            for raw_key, found in zip(chunk, self._snapshot.get_many(chunk), strict=True):
+                raw = own.get(raw_key, found) if own else found
+                if raw is None:
+                    raise entry_without_row(self._binding, index, raw_key)
+                yield raw_key, raw
+
+    def _sorted(self, pairs: Iterator[Pair], name: str) -> Iterator[Pair]:
+        binding = self._binding
+        field = binding.spec.field(name)
+        value_of = binding.rows.projection((name,))
+        encode = binding.keys.encode_index_value
+        records = ((encode(field, value_of(raw_key, raw)[0]) + raw_key, raw_key, raw) for raw_key, raw in pairs)
+        for _, raw_key, raw in sort_records(records, reverse=self._reverse, limit=self._path.request.limit):
+            yield raw_key, raw

@@ -1,0 +1,87 @@
+"""Which path the splits of a plan read: `plan` ranks paths, and what the table holds has the last word on an index."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+
+from structable.backends.ordered.engine import Engine, EngineSnapshot, SplitPlan
+from structable.backends.ordered.schema.binding import TableBinding
+
+from .execution import pair_filter
+from .intervals import Interval
+from .planning import ScanPath, ScanRequest, conjunction, plan, plan_rows
+
+__all__ = ["divide_scan"]
+
+_FEW_ENTRIES = 2_000
+_ENTRIES_OF_A_SPLIT = 500
+_COUNTED_INTERVALS = 64
+_LEAST_SPOTS = 4
+_SPOTS = 16
+_SAMPLE = 1_024
+_ROWS_PER_FETCH = 8
+"""About so many rows are read one after the other in the time in which an index finds and fetches one."""
+
+
+def divide_scan(
+    engine: Engine, snapshot: EngineSnapshot, binding: TableBinding, request: ScanRequest, splits: int
+) -> tuple[ScanPath, SplitPlan]:
+    """Return the path of a divided scan, and a newer snapshot that is divided for it.
+
+    The path is that of a scan, but for an index that finds too much. What it finds is counted, up to a few thousand
+    entries; beyond that rows from all over the table are looked at. So a plan of any table costs little, and what
+    it reads is never many times what reading the rows themselves would take.
+    """
+    path, rows = plan(binding, request), plan_rows(binding, request)
+    if path.index is None or not engine.plans_hold_everything:
+        return rows, engine.plan_splits(*_hull(binding, rows), splits)
+    entries = _count(snapshot, path.intervals)
+    if entries <= _FEW_ENTRIES:
+        worth = max(1, -(-entries // _ENTRIES_OF_A_SPLIT))
+        return path, engine.plan_splits(*_hull(binding, path), min(splits, worth))
+    spots = splits if splits >= _LEAST_SPOTS else _SPOTS
+    divided = engine.plan_splits(*_hull(binding, rows), spots)
+    try:
+        selective = _share(engine, binding, divided, rows, path) * _ROWS_PER_FETCH < 1
+    except BaseException:
+        divided.release()
+        raise
+    if not selective and spots == splits:
+        return rows, divided
+    divided.release()
+    path = path if selective else rows
+    return path, engine.plan_splits(*_hull(binding, path), splits)
+
+
+def _hull(binding: TableBinding, path: ScanPath) -> Interval:
+    """Return the smallest interval with all that a path reads in it; an empty one if it reads nothing."""
+    nothing = binding.keys.rows_begin
+    return (path.intervals[0][0], path.intervals[-1][1]) if path.intervals else (nothing, nothing)
+
+
+def _count(snapshot: EngineSnapshot, intervals: list[Interval]) -> int:
+    """Return about how many entries there are, or any number beyond a few."""
+    counted = 0
+    some = intervals[:_COUNTED_INTERVALS]
+    for begin, end in some:
+        with closing(snapshot.scan(begin, end)) as entries:  # type: ignore[type-var] # a generator
+            counted += sum(1 for _ in islice(entries, _FEW_ENTRIES + 1 - counted))
+        if counted > _FEW_ENTRIES:
+            break
+    return counted * len(intervals) // max(1, len(some))
+
+
+def _share(engine: Engine, binding: TableBinding, divided: SplitPlan, rows: ScanPath, path: ScanPath) -> float:
+    """Return about which share of the rows, as they would be read themselves, the index would find."""
+    condition = conjunction(path.pushed)
+    if condition is None:
+        return 1.0
+    matches = pair_filter(binding, condition)
+    seen = found = 0
+    for state in divided.states:
+        with closing(engine.read_split(state, rows.intervals)) as pairs:  # type: ignore[type-var] # a generator
+            for pair in islice(pairs, -(-_SAMPLE // len(divided.states))):
+                seen += 1
+                found += matches(pair)
+    return found / seen if seen else 0.0

@@ -1,0 +1,129 @@
+"""Scans divided among processes: what a split has to know, and its rows as Arrow batches."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from structable.backends.ordered.engine import Engine, EngineSnapshot, Pair
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.backends.ordered.schema.schema import TableSchema
+from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
+from structable.spi.rules.values import check_columns
+
+from .execution import entry_without_row, pair_filter
+from .intervals import Interval, contains
+from .planning import scan_request
+from .split_choice import divide_scan
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["plan_table_scan", "read_table_split"]
+
+_FETCHED_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    """What all splits of a plan have in common; it travels with each.
+
+    Parameters
+    ----------
+    raw_schema : bytes
+        The table.
+    columns : tuple of str
+        The columns of the batches.
+    residual : Filter or None
+        What is evaluated on each row.
+    intervals : list of Interval
+        Of raw row keys, or of raw entries of the index.
+    index : str or None
+        The field whose index finds the rows.
+    within : list of Interval or None
+        Of those that the index finds, the raw row keys that count.
+    """
+
+    raw_schema: bytes
+    columns: tuple[str, ...]
+    residual: Filter | None
+    intervals: list[Interval]
+    index: str | None
+    within: list[Interval] | None
+
+
+def plan_table_scan(
+    engine: Engine,
+    binding: TableBinding,
+    snapshot: EngineSnapshot,
+    range_: Range,
+    where: Filter | None,
+    columns: Iterable[str] | None,
+    splits: int,
+) -> tuple[ScanPlan, int]:
+    """Take a snapshot of a table and divide its scan, see `Storage.plan_scan`; return the snapshot's epoch as well.
+
+    `snapshot` is an earlier one: by it the path is chosen.
+    """
+    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
+        raise ValueError(f"splits is {splits!r}; it must be a whole number of at least 1")
+    names = check_columns(binding.spec, columns) or binding.spec.field_names
+    path, divided = divide_scan(engine, snapshot, binding, scan_request(binding, (range_,), where=where), splits)
+    index = None if path.index is None else path.index.field.name
+    common = _Divided(binding.raw_schema, names, path.residual, path.intervals, index, path.within)
+    states = [pickle.dumps((common, state)) for state in divided.states]
+    # Entries of one value are in the order of the keys.
+    plan = ScanPlan(
+        binding.spec.name, names, states, SnapshotHold(divided.release), ordered=index is None or path.sort_by is None
+    )
+    return plan, divided.epoch
+
+
+@lru_cache(maxsize=64)
+def _bound(raw_schema: bytes) -> TableBinding:
+    return TableBinding(TableSchema.decode(raw_schema), raw_schema)
+
+
+def read_table_split(engine: Engine, split: ScanSplit) -> Iterator[RecordBatch]:
+    """Yield the rows of a split as Arrow batches; see `Storage.read_split`."""
+    split.require_open()
+    from structable.backends.ordered.arrow.decoder import ArrowDecoder
+
+    # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
+    divided, state = pickle.loads(split.state)
+    binding = _bound(divided.raw_schema)
+    pairs = engine.read_split(state, divided.intervals)
+    if divided.index is not None:
+        pairs = _fetched(engine, binding, divided, state, pairs)
+    if divided.residual is not None:
+        matches = pair_filter(binding, divided.residual)
+        pairs = filter(matches, pairs)
+    return _while_held(split, ArrowDecoder(binding.schema, divided.columns).batches(pairs))
+
+
+def _fetched(
+    engine: Engine, binding: TableBinding, divided: _Divided, state: bytes, entries: Iterator[Pair]
+) -> Iterator[Pair]:
+    """Yield the rows of index entries."""
+    index = binding.indexes[str(divided.index)]
+    raw_keys: Iterator[bytes] = map(index.row_key, map(itemgetter(0), entries))
+    if divided.within is not None:
+        raw_keys = filter(contains(divided.within), raw_keys)
+    while chunk := sorted(islice(raw_keys, _FETCHED_AT_ONCE)):
+        for raw_key, raw in zip(chunk, engine.read_planned(state, chunk), strict=True):
+            if raw is None:
+                raise entry_without_row(binding, index, raw_key)
+            yield raw_key, raw
+
+
+def _while_held(split: ScanSplit, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield batches as long as the plan's snapshot is held, which the reference to the split does, too."""
+    for batch in batches:
+        split.require_open()
+        yield batch
+    split.require_open()

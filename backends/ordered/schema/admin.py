@@ -1,0 +1,329 @@
+"""`OrderedAdmin`: tables are created, changed and dropped by transactions on the catalog."""
+
+from __future__ import annotations
+
+import builtins
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import count, islice
+from typing import TypeVar
+
+from structable.backends.ordered.engine import Engine, EngineSnapshot, ReadSet, SchemaChangedError, WriteSet
+from structable.spi import (
+    FieldSizeLimitError,
+    InvalidFieldError,
+    InvalidSpecificationError,
+    StorageUnavailableError,
+    TableAdmin,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSpecification,
+    TransactionConflictError,
+)
+from structable.spi.rules.schema_changes import SchemaChange, plan_schema_change
+from structable.spi.rules.values import check_index_sizes, value_size
+
+from .binding import INDEX_MARK
+from .catalog import Catalog, garbage_key, list_schemas, read_schema, schema_key
+from .garbage import GarbageCollector
+from .schema import TableSchema
+from .spaces import allocate_space
+
+__all__ = ["OrderedAdmin"]
+
+Result = TypeVar("Result")
+
+_BACKFILL_ROWS = 500
+_PAUSE = 0.005
+
+
+class _IndexGoneError(Exception):
+    """The index that is being built was taken away, or its table was."""
+
+
+class OrderedAdmin(TableAdmin):
+    """Administration of the tables in an engine's catalog.
+
+    A new index is first published as being built, so that every write keeps it from then on; then the rows that were
+    there before are added in small transactions, and at last it is published for scans, together with whatever else the
+    call changes: until then nobody sees anything of it. An index of a new field follows, which cannot fail by its
+    values. A call that was interrupted in between is completed by calling it again.
+
+    Parameters
+    ----------
+    engine : Engine
+        The store.
+    catalog : Catalog
+        Its tables.
+    garbage : GarbageCollector
+        Told when something was dropped.
+    ddl_timeout : float
+        Seconds to contend for the catalog with others.
+    """
+
+    def __init__(self, engine: Engine, catalog: Catalog, garbage: GarbageCollector, ddl_timeout: float) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._garbage = garbage
+        self._ddl_timeout = ddl_timeout
+
+    def create(self, spec: TableSpecification) -> None:
+        """Create an empty table; see `TableAdmin.create`."""
+        _require_specification(spec)
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            if _existing(snapshot, spec) is not None:
+                raise TableAlreadyExistsError(spec.name)
+            _add_table(self._engine, snapshot, changes, spec)
+
+        self._change(body)
+
+    def create_or_update(self, spec: TableSpecification) -> None:
+        """Create or change a table; see `TableAdmin.create_or_update`."""
+        _require_specification(spec)
+
+        built: dict[str, tuple[bytes, int]] = {}
+
+        def step(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema | None:
+            existing = _existing(snapshot, spec)
+            if existing is None:
+                _add_table(self._engine, snapshot, changes, spec)
+                return None
+            change = plan_schema_change(existing.spec, spec)
+            if change.empty:
+                return None
+            unbuilt = [name for name in _unbuilt(existing, change.added_indexes, built) if name in existing.spec]
+            # What may still fail comes first, unseen: a call that raises has changed nothing.
+            changed = _with_building(existing, unbuilt) if unbuilt else _changed(existing, change)
+            if changed != existing:
+                _put_schema(changes, changed)
+            return changed
+
+        while (schema := self._change(step)) is not None:
+            unbuilt = [name for name in _unbuilt(schema, spec.indexes, built) if name in schema.building]
+            if not unbuilt:
+                return
+            for name in unbuilt:
+                if not self._build_index(schema, name):
+                    break  # somebody changed it meanwhile: look again
+                built[name] = schema.space, schema.building[name]
+
+    def exists(self, table: str) -> bool:
+        """Tell whether there is a table of exactly this name."""
+        return self._schema(table) is not None
+
+    def get_specification(self, table: str) -> TableSpecification:
+        """Return a table's specification; see `TableAdmin.get_specification`."""
+        schema = self._schema(table)
+        if schema is None:
+            raise TableNotFoundError(table)
+        return schema.spec
+
+    def list(self) -> list[str]:
+        """Return the names of all tables, in code point order."""
+        return self._look(lambda snapshot: sorted(schema.spec.name for schema in list_schemas(snapshot)))
+
+    def drop(self, table: str) -> None:
+        """Remove a table; see `TableAdmin.drop`."""
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            schema = _named(snapshot, table)
+            if schema is not None:
+                changes.writes[schema_key(table)] = None
+                changes.writes[garbage_key(schema.space)] = b"\x01"
+                changes.changed_spaces.add(schema.space)
+
+        self._change(body)
+        self._garbage.notify()
+
+    def drop_index(self, table: str, field: str) -> None:
+        """Take an index away; see `TableAdmin.drop_index`."""
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            schema = _named(snapshot, table)
+            if schema is None:
+                raise TableNotFoundError(table)
+            if field not in schema.maintained:
+                indexed = ", ".join(schema.spec.indexes) or "none"
+                raise InvalidFieldError(table, str(field), f"has no index; indexed are: {indexed}")
+            self._remove_index(changes, schema, field)
+
+        self._change(body)
+        self._garbage.notify()
+
+    def _remove_index(self, changes: WriteSet, schema: TableSchema, field: str) -> None:
+        binding = self._catalog.bind(schema.encode())
+        changes.writes[garbage_key(binding.keys.index_begin(schema.maintained[field]))] = b"\x01"
+        _put_schema(
+            changes,
+            replace(
+                schema,
+                spec=_with_indexes(schema.spec, [name for name in schema.spec.indexes if name != field]),
+                indexes={name: number for name, number in schema.indexes.items() if name != field},
+                building={name: number for name, number in schema.building.items() if name != field},
+            ),
+        )
+
+    def _build_index(self, schema: TableSchema, name: str) -> bool:
+        """Add the rows that were there before the index to it; False if somebody took the index away meanwhile."""
+        try:
+            position: bytes | None = self._catalog.bind(schema.encode()).keys.rows_begin
+            limit = _BACKFILL_ROWS
+            while position is not None:
+                position, used = self._backfill(schema, name, position, limit)
+                limit = min(2 * used, _BACKFILL_ROWS)
+        except _IndexGoneError:
+            return False
+        except (FieldSizeLimitError, StorageUnavailableError):
+            self._give_up_index(schema, name)
+            raise
+        return True
+
+    def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int]:
+        """Add the entries of some rows from `position` on.
+
+        Returns
+        -------
+        tuple of bytes or None and int
+            Where the next ones begin, None at the end; and how many rows could be added without a conflict.
+        """
+        attempts = count()
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> tuple[bytes | None, int]:
+            current = _named(snapshot, schema.spec.name)
+            if not _is_building(current, schema, name):
+                raise _IndexGoneError
+            assert current is not None
+            binding = self._catalog.bind(current.encode())
+            index = next(one for one in binding.maintained if one.field.name == name)
+            # The fewer rows, the rarer a conflict with those who write them.
+            limit = max(1, most >> next(attempts))
+            rows = list(islice(snapshot.scan(position, binding.keys.rows_end), limit))
+            for raw_key, raw in rows:
+                value = index.indexed_value(raw_key, raw)[0]
+                key = zip(binding.spec.key_fields, binding.keys.decode(raw_key), strict=True)
+                key_size = sum(value_size(field, part) for field, part in key)
+                check_index_sizes(binding.write_spec, key_size, {name: value_size(index.field, value)})
+                changes.derived[index.entry(value, raw_key)] = INDEX_MARK
+            # A row that somebody changes at the same time has to be looked at again.
+            changes.reads = ReadSet(keys={raw_key for raw_key, _ in rows})
+            changes.spaces.add(schema.space)
+            return rows[-1][0] + b"\0" if len(rows) == limit else None, limit
+
+        return self._change(body)
+
+    def _give_up_index(self, schema: TableSchema, name: str) -> None:
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            current = _named(snapshot, schema.spec.name)
+            if current is not None and _is_building(current, schema, name):
+                self._remove_index(changes, current, name)
+
+        self._change(body)
+        self._garbage.notify()
+
+    def _schema(self, table: str) -> TableSchema | None:
+        return self._look(lambda snapshot: _named(snapshot, table))
+
+    def _look(self, look: Callable[[EngineSnapshot], Result]) -> Result:
+        return self._change(lambda snapshot, _: look(snapshot))
+
+    def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
+        """Run a transaction on the catalog until it commits, for `ddl_timeout` seconds."""
+        end = time.monotonic() + self._ddl_timeout
+        for attempt in count():
+            snapshot: EngineSnapshot | None = None
+            try:
+                snapshot = self._engine.begin(False)
+                changes = WriteSet()
+                result = body(snapshot, changes)
+                if changes.writes or changes.derived:
+                    self._engine.commit(snapshot, changes)
+                return result
+            except (TransactionConflictError, SchemaChangedError) as conflict:
+                if time.monotonic() > end:
+                    raise StorageUnavailableError(
+                        f"the admin call was overtaken {attempt + 1} times in {self._ddl_timeout:g} s (ddl_timeout), "
+                        f"the last time because {conflict}"
+                    ) from conflict
+            finally:
+                if snapshot is not None:
+                    snapshot.close()
+            time.sleep(_PAUSE)
+        raise AssertionError("unreachable: the count is endless")
+
+
+def _require_specification(spec: object) -> None:
+    if not isinstance(spec, TableSpecification):
+        raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")
+
+
+def _named(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
+    schema = read_schema(snapshot, table) if isinstance(table, str) else None
+    return schema if schema is not None and schema.spec.name == table else None
+
+
+def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema | None:
+    schema = read_schema(snapshot, spec.name)
+    if schema is not None and schema.spec.name != spec.name:
+        raise InvalidSpecificationError(
+            f"table {spec.name!r} differs from the table {schema.spec.name!r} by case alone"
+        )
+    return schema
+
+
+def _add_table(engine: Engine, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
+    space = allocate_space(engine, snapshot, changes.writes)
+    indexes = {name: number for number, name in enumerate(spec.indexes)}
+    _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space))
+
+
+def _put_schema(changes: WriteSet, schema: TableSchema) -> None:
+    changes.writes[schema_key(schema.spec.name)] = schema.encode()
+    changes.changed_spaces.add(schema.space)
+
+
+def _unbuilt(schema: TableSchema, names: Iterable[str], built: Mapping[str, tuple[bytes, int]]) -> builtins.list[str]:
+    """Return the indexes among `names` that scans may not use yet, and that were not filled by this call."""
+    missing = (name for name in names if name not in schema.indexes)
+    return [name for name in missing if built.get(name) != (schema.space, schema.building.get(name))]
+
+
+def _is_building(current: TableSchema | None, schema: TableSchema, name: str) -> bool:
+    """Tell whether an index is still the one that `schema` says is being built."""
+    return current is not None and (current.space, current.building.get(name)) == (schema.space, schema.building[name])
+
+
+def _with_building(schema: TableSchema, names: Iterable[str]) -> TableSchema:
+    """Return the table with indexes being built, which scans do not see."""
+    building, following = dict(schema.building), schema.next_index
+    for name in names:
+        if name not in building:
+            building[name] = following
+            following += 1
+    return replace(schema, building=building, next_index=following)
+
+
+def _changed(schema: TableSchema, change: SchemaChange) -> TableSchema:
+    """Return the table with its new fields and types, its new indexes open, and those of new fields being built."""
+    version, layouts = schema.version, schema.layouts
+    if change.added_fields or change.widened_fields:
+        widened = {field.name: field for field in change.widened_fields}
+        fields = tuple(widened.get(field.name, field) for field in schema.value_fields) + change.added_fields
+        version += 1
+        layouts = {**layouts, version: fields}
+    opened = {name: schema.building[name] for name in change.added_indexes if name in schema.spec}
+    indexes = {**schema.indexes, **opened}
+    changed = replace(
+        schema,
+        spec=_with_indexes(change.after, [name for name in change.after.indexes if name in indexes]),
+        version=version,
+        layouts=layouts,
+        indexes=indexes,
+        building={name: number for name, number in schema.building.items() if name not in opened},
+    )
+    return _with_building(changed, [name for name in change.added_indexes if name not in schema.spec])
+
+
+def _with_indexes(spec: TableSpecification, indexes: builtins.list[str] | tuple[str, ...]) -> TableSpecification:
+    return TableSpecification(spec.name, spec.fields, spec.primary_key, indexes, spec.options)

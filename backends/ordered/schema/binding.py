@@ -1,0 +1,263 @@
+"""`TableBinding`: a table's schema with its codecs and everything else that is worked out once per schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from structable.backends.ordered.codec.index_entries import generate_entry_encoder
+from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.row_layout import RowLayout
+from structable.backends.ordered.codec.row_patching import RowPatches
+from structable.backends.ordered.codec.rows import RowCodec, RowDecoder
+from structable.backends.ordered.engine import Increment
+from structable.spi import Field, InvalidFieldError, TableSpecification, Value
+from structable.spi.rows import RowShape
+from structable.spi.rules.values import MAX_KEY_SIZE, check_columns, check_key, check_row, check_row_size, check_value
+from structable.spi.rules.writes import check_incremented_field
+
+from .schema import TableSchema
+
+__all__ = ["INDEX_MARK", "IndexBinding", "TableBinding"]
+
+INDEX_MARK = b"\x01"
+"""The value of every index entry."""
+
+
+class IndexBinding:
+    """One index that writes keep.
+
+    Parameters
+    ----------
+    number : int
+        The index's number.
+    field : Field
+        What it indexes.
+    schema : TableSchema
+        The table.
+    keys, rows : KeyCodec, RowCodec
+        The table's codecs.
+
+    Attributes
+    ----------
+    entry_of : callable
+        The entry of a row, from raw key and raw value.
+    """
+
+    __slots__ = ("entry", "entry_of", "field", "indexed_value", "number", "row_key")
+
+    def __init__(self, number: int, field: Field, schema: TableSchema, keys: KeyCodec, rows: RowCodec) -> None:
+        self.number = number
+        self.field = field
+        self.entry = keys.index_entry_encoder(number, field)
+        self.row_key = keys.index_row_key_decoder(field)
+        self.indexed_value = rows.projection((field.name,))
+        layout = RowLayout(schema.version, schema.value_fields)
+        self.entry_of = generate_entry_encoder(keys.index_begin(number), field, layout, self._encoded_entry)
+
+    def _encoded_entry(self, raw_key: bytes, raw_value: bytes) -> bytes:
+        return self.entry(self.indexed_value(raw_key, raw_value)[0], raw_key)
+
+
+class TableBinding:
+    """A table, ready to be read and written.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        The table.
+    raw_schema : bytes
+        Its encoded form, which names this state of the table to engines.
+    """
+
+    def __init__(self, schema: TableSchema, raw_schema: bytes) -> None:
+        self.schema = schema
+        self.raw_schema = raw_schema
+        self.spec = schema.spec
+        # Rows written while an index is being built have to fit it as well.
+        self.write_spec = TableSpecification(
+            self.spec.name, self.spec.fields, self.spec.primary_key, tuple(schema.maintained), self.spec.options
+        )
+        self.keys = KeyCodec(schema)
+        self.rows = RowCodec(schema)
+        self.encode_full = self.rows.encode_full
+        self.patches = RowPatches(schema, self.keys.rows_begin)
+        self._version_mark = schema.version.to_bytes(2, "little")
+        self.encode_tuple = self.keys.encode_tuple
+        self.value_names = tuple(field.name for field in schema.value_fields)
+        self.value_positions = {name: position for position, name in enumerate(self.value_names)}
+        self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
+        self.whole: RowDecoder = self.rows.row_projection(self.shape)
+        """Decodes all columns, in the order of `shape`."""
+        self.row_of = self.rows.row_completion(self.shape)
+        """Likewise, of a raw value and a key that `encode_tuple` took."""
+        self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
+        self.maintained = tuple(
+            IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
+            for name, number in schema.maintained.items()
+        )
+        self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}
+        self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
+
+    def raw_key(self, key: object) -> bytes:
+        """Check a whole key as users give it and return it encoded.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `check_key` does.
+        """
+        raw = self.keys.encode_tuple(key) if key.__class__ is tuple else None
+        return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
+
+    def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
+        """Return the encoded key of a checked row."""
+        return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))
+
+    def row_decoder(self, columns: tuple[str, ...]) -> RowDecoder:
+        """Return the decoder of rows of these columns, the key among them."""
+        found = self._decoders.get(columns)
+        if found is None:
+            found = self.rows.row_projection(RowShape(self.spec.name, columns, self.spec.primary_key))
+            if len(self._decoders) >= _MOST_DECODERS:
+                self._decoders.clear()
+            self._decoders[columns] = found
+        return found
+
+    def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
+        """Check the columns of a read and return those of its rows: the key, then the others asked for.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `check_columns` does.
+        """
+        names = check_columns(self.spec, columns)
+        if names is None:
+            return self.shape.columns
+        key = self.spec.primary_key
+        return key + tuple(name for name in names if name not in key)
+
+    def row_key(self, row: Mapping[str, Value]) -> bytes:
+        """Return the encoded key of a row as users give it.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `check_row` does; other fields may still be wrong where it returns.
+        """
+        raw = None
+        if row.__class__ is dict:  # another mapping may make up what it does not hold
+            raw = self.keys.encode_tuple(tuple(map(row.get, self.spec.primary_key)))
+        return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
+
+    def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
+        """Return the raw value of a row after a change as users give it: fields that it does not name keep their value.
+
+        Raises
+        ------
+        InvalidFieldError, FieldSizeLimitError
+            If the change does not fit the table, or the row has grown over a limit.
+        """
+        if row.__class__ is dict:
+            values = self.nulls if old is None else self.rows.decode_values(old)
+            encoded = self.encode_full({**dict(zip(self.value_names, values, strict=True)), **row})
+            if encoded is not None:
+                return encoded[1]
+        checked = check_row(self.write_spec, row)
+        return self.merged(self.checked_raw_key(checked), old, checked)
+
+    def merged(self, raw_key: bytes, old: bytes | None, changes: Mapping[str, Value]) -> bytes:
+        """Return the raw value of a row after checked changes: other fields keep their old value, or null.
+
+        Raises
+        ------
+        FieldSizeLimitError
+            If the row has grown over a limit.
+        """
+        values = list(self.nulls if old is None else self.rows.decode_values(old))
+        for name, value in changes.items():
+            position = self.value_positions.get(name)
+            if position is not None:
+                values[position] = value
+        raw = self.rows.encode_values(tuple(values))
+        # What is encoded is no shorter than what limits count: most rows are far from any of them.
+        if len(raw_key) + len(raw) > MAX_KEY_SIZE:
+            key = zip(self.spec.primary_key, self.keys.decode(raw_key), strict=True)
+            check_row_size(self.write_spec, {**dict(zip(self.value_names, values, strict=True)), **dict(key)})
+        return raw
+
+    def incremented(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:
+        """Return the raw value of a row after increments; an absent row and null count as 0.
+
+        Raises
+        ------
+        InvalidFieldError
+            On overflow.
+        """
+        values = list(self.nulls if raw is None else self.rows.decode_values(raw))
+        for increment in increments:
+            position = self.value_positions[increment.field]
+            bits = self.schema.value_fields[position].type.integer_bits
+            before = values[position]
+            total = (before if isinstance(before, int) else 0) + increment.amount
+            if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
+                raise InvalidFieldError(
+                    self.spec.name,
+                    increment.field,
+                    f"{before or 0!r} incremented by {increment.amount} overflows {bits} bits",
+                )
+            values[position] = total
+        return self.rows.encode_values(tuple(values))
+
+    def current(self, raw: bytes) -> bytes:
+        """Return a raw value in the current layout."""
+        return raw if raw.startswith(self._version_mark) else self.rows.encode_values(self.rows.decode_values(raw))
+
+    def checked_increment(self, field: object, amount: object) -> Increment:
+        """Check the arguments of an increment.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the field is not an integer field outside the key, or the amount is not in its range.
+        """
+        spec = self.spec
+        check_incremented_field(spec, field)
+        assert isinstance(field, str)
+        check_value(spec.name, spec.field(field), amount)
+        return Increment(self.raw_schema, field, int(amount))  # type: ignore[call-overload]
+
+    def derive(
+        self,
+        writes: Mapping[bytes, bytes | None],
+        originals: Mapping[bytes, bytes | None],
+        derived: dict[bytes, bytes | None],
+    ) -> None:
+        """Add the changes of index entries that follow from writes of rows.
+
+        Parameters
+        ----------
+        writes : mapping
+            Raw keys to new raw values, None where the row is deleted.
+        originals : mapping
+            The raw values before, for each of these keys.
+        derived : dict
+            Where entries to put and to delete are added.
+        """
+        for index in self.maintained:
+            entry_of = index.entry_of
+            for raw_key, new in writes.items():
+                old = originals[raw_key]
+                if old is None:
+                    if new is not None:
+                        derived[entry_of(raw_key, new)] = INDEX_MARK
+                    continue
+                before = entry_of(raw_key, old)
+                after = None if new is None else entry_of(raw_key, new)
+                if after != before:
+                    derived[before] = None
+                    if after is not None:
+                        derived[after] = INDEX_MARK
+
+
+_MOST_DECODERS = 256

@@ -1,0 +1,111 @@
+"""The catalog: where tables and garbage are recorded in an engine's map, and the cache of bound tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from structable.backends.ordered.engine import SPACE_BYTES, Engine, EngineSnapshot, successor
+from structable.backends.ordered.jobs.stuck_jobs import require_whole, stuck_key
+from structable.spi import TableNotFoundError
+
+from .binding import TableBinding
+from .schema import TableSchema
+
+__all__ = [
+    "CATALOG_SPACE",
+    "Catalog",
+    "garbage_key",
+    "list_garbage",
+    "list_schemas",
+    "read_schema",
+    "schema_key",
+]
+
+CATALOG_SPACE = b"\0" * SPACE_BYTES
+_TABLES = CATALOG_SPACE + b"\x10"
+_GARBAGE = CATALOG_SPACE + b"\x12"
+
+
+def schema_key(table: str) -> bytes:
+    """Return the key of a table's catalog entry: by lower case, since no two tables may differ by case alone."""
+    return _TABLES + table.lower().encode(errors="surrogatepass")  # no table's name, but it may be asked for
+
+
+def read_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
+    """Return the table whose name equals `table` but for its case."""
+    raw = snapshot.get(schema_key(table))
+    return None if raw is None else TableSchema.decode(raw)
+
+
+def list_schemas(snapshot: EngineSnapshot) -> Iterator[TableSchema]:
+    """Yield all tables, in no order that users know."""
+    for _, raw in snapshot.scan(_TABLES, successor(_TABLES)):
+        yield TableSchema.decode(raw)
+
+
+def garbage_key(begin: bytes) -> bytes:
+    """Return the key that records an interval, all keys that start with `begin`, as no longer needed."""
+    return _GARBAGE + begin
+
+
+def list_garbage(snapshot: EngineSnapshot) -> list[bytes]:
+    """Return the beginnings of all keys that are no longer needed."""
+    return [key[len(_GARBAGE) :] for key, _ in snapshot.scan(_GARBAGE, successor(_GARBAGE))]
+
+
+class Catalog:
+    """Bound tables by name, valid for one schema epoch, and bound only once for each state of a table.
+
+    Parameters
+    ----------
+    engine : Engine
+        Where the catalog is kept.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        # One tuple, replaced as a whole: threads see an epoch with its own tables or not at all.
+        self._current: tuple[int, dict[str, TableBinding]] = (-1, {})
+        self._bound: dict[bytes, TableBinding] = {}
+
+    def table(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
+        """Return a table as it is in a snapshot.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no table of exactly this name.
+        DataCorruptionError
+            If it has a write job that cannot be completed.
+        """
+        epoch, tables = self._current
+        known = epoch == snapshot.epoch
+        if not isinstance(name, str):
+            raise TableNotFoundError(name)
+        if known and (binding := tables.get(name)) is not None:
+            return binding
+        raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
+        if raw is None:
+            raise TableNotFoundError(name)
+        binding = self.bind(raw)
+        if binding.spec.name != name:
+            raise TableNotFoundError(name)
+        require_whole(stuck, binding.schema)
+        if known:
+            tables[name] = binding
+        elif snapshot.epoch > epoch:
+            self._current = (snapshot.epoch, {name: binding})
+        return binding
+
+    def bind(self, raw: bytes) -> TableBinding:
+        """Return the binding of an encoded `TableSchema`."""
+        binding = self._bound.get(raw)
+        if binding is None:
+            binding = TableBinding(TableSchema.decode(raw), raw)
+            if len(self._bound) >= _MOST_BOUND:
+                self._bound.clear()
+            self._bound[raw] = binding
+        return binding
+
+
+_MOST_BOUND = 1_000

@@ -1,0 +1,39 @@
+"""Spaces: how they are given away, and what the catalog says of them."""
+
+from __future__ import annotations
+
+from structable.backends.ordered.engine import SPACE_BYTES, Engine, EngineSnapshot, Spaces
+from structable.backends.ordered.jobs.records import list_jobs
+from structable.spi import DataCorruptionError
+
+from .catalog import CATALOG_SPACE, list_garbage, list_schemas
+
+__all__ = ["allocate_space", "read_spaces"]
+
+_NEXT_SPACE = CATALOG_SPACE + b"\x11"
+
+
+def allocate_space(engine: Engine, snapshot: EngineSnapshot, writes: dict[bytes, bytes | None]) -> bytes:
+    """Make a space never used before, and record that in `writes`: two that allocate at once conflict."""
+    number = _following(snapshot)
+    if number >= 1 << (8 * SPACE_BYTES):
+        raise DataCorruptionError(f"the catalog has given away all {number:,} spaces")
+    writes[_NEXT_SPACE] = (number + 1).to_bytes(SPACE_BYTES)
+    space = number.to_bytes(SPACE_BYTES)
+    engine.create_space(space)
+    return space
+
+
+def _following(snapshot: EngineSnapshot) -> int:
+    raw = snapshot.get(_NEXT_SPACE)
+    return 1 if raw is None else int.from_bytes(raw)
+
+
+def read_spaces(snapshot: EngineSnapshot) -> Spaces:
+    """Return what the catalog says of spaces."""
+    return Spaces(
+        frozenset(schema.space for schema in list_schemas(snapshot)),
+        frozenset(record.loading for _, record in list_jobs(snapshot) if record.loading),
+        frozenset(beginning for beginning in list_garbage(snapshot) if len(beginning) == SPACE_BYTES),
+        min(_following(snapshot), (1 << 8 * SPACE_BYTES) - 1).to_bytes(SPACE_BYTES),
+    )

@@ -1,0 +1,57 @@
+"""Numbers as the server sends them, as Arrow has them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from structable.backends.postgresql.sql.types import DATE_ORIGIN, NUMPY_CODES, SHIFTS
+from structable.spi import DataCorruptionError, Field, FieldType
+
+__all__ = ["arrow_numbers", "sent_type"]
+
+_MICROSECONDS_A_DAY = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = (day.toordinal() - DATE_ORIGIN for day in (dt.date.min, dt.date.max))
+_INSTANTS = (_FIRST_DAY * _MICROSECONDS_A_DAY, (_LAST_DAY + 1) * _MICROSECONDS_A_DAY - 1)
+_BOUNDS = {
+    FieldType.BYTE: (-128, 127),
+    FieldType.DATE: (_FIRST_DAY, _LAST_DAY),
+    FieldType.TIMESTAMP: _INSTANTS,
+    FieldType.TIMESTAMP_NTZ: _INSTANTS,
+}
+"""Of values, where the server's type holds others as well: SQL beside structable may have written those."""
+
+Numbers = npt.NDArray[Any]
+
+
+def sent_type(field: Field) -> np.dtype[Any]:
+    """Return what the server sends for a value of fixed width."""
+    return np.dtype(NUMPY_CODES.get(field.type, "?"))
+
+
+def arrow_numbers(field: Field, sent: Numbers) -> Numbers:
+    """Return Arrow's numbers for those that the server sent.
+
+    Raises
+    ------
+    DataCorruptionError
+        For a number that is no value of the field, which would become another value.
+    """
+    kind = field.type
+    bounds = _BOUNDS.get(kind)
+    if bounds is not None and len(sent):
+        low, high = int(sent.min()), int(sent.max())
+        if low < bounds[0] or high > bounds[1]:
+            found = low if low < bounds[0] else high
+            unit = {FieldType.BYTE: "", FieldType.DATE: " days since 2000"}.get(kind, " microseconds since 2000")
+            raise DataCorruptionError(
+                f"field {field.name!r} holds {found}{unit}, beyond what the contract has for {kind.value}: it was not "
+                "written by structable"
+            )
+    numbers: Numbers = sent.astype("i1" if kind is FieldType.BYTE else sent.dtype.newbyteorder("="))
+    if kind in SHIFTS:
+        numbers += SHIFTS[kind]
+    return numbers

@@ -1,0 +1,329 @@
+"""Pages of a table as Arrow batches: the server joins the values of each column, and NumPy takes them as they are.
+
+For each run of pages one row comes, with all values of a column behind one another. They are asked for in the form
+that is least work for the server, and where that does not tell all, in a fuller one from then on. The server skips
+nulls: if there are fewer values than rows, it has to say which rows have one. Texts are separated by a character that
+few have: if there are too many of it, their lengths are needed. What is asked for later has to come in the same order:
+that of the pages, for which the server is set.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
+from structable.backends.postgresql.driver.session import Session, command
+from structable.spi import Field, FieldType
+from structable.spi.arrow import arrow_type
+
+from .arrow_numbers import arrow_numbers, sent_type
+from .split_state import PageRange, SplitState, next_size
+
+__all__ = ["ORDERLY", "read_pages"]
+
+_ORDERLY_SETTINGS = {
+    "enable_tidscan": "on",
+    "enable_indexscan": "off",
+    "enable_bitmapscan": "off",
+    "max_parallel_workers_per_gather": "0",
+    "synchronize_seqscans": "off",
+}
+ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
+"""Has a transaction read rows as they lie, so that the same pages give them in the same order again."""
+_FIRST_PAGES = 64
+"""And the most with texts or bytes: where they are compressed, these pages may still be some tens of MB."""
+_MOST_PAGES = 1_024
+_MOST_BYTES = 32 << 20
+"""What the arrays of a batch may take beside the bytes of texts, should all rows be as short as rows can be."""
+_MOST_ROWS = 226
+"""On a page."""
+_BATCH_BYTES = 512 << 10
+"""What a batch is to have, about."""
+_WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
+"""It takes the server 4 MiB, more than a batch does. Once it has freed as much, glibc keeps what is freed; before, it
+gives it back to the kernel and asks for it again with every batch, which takes a third of the server's time."""
+_SENDERS = {
+    FieldType.BOOLEAN: "boolsend",
+    FieldType.BYTE: "int2send",
+    FieldType.SHORT: "int2send",
+    FieldType.INT: "int4send",
+    FieldType.LONG: "int8send",
+    FieldType.FLOAT: "float4send",
+    FieldType.DOUBLE: "float8send",
+    FieldType.DATE: "date_send",
+    FieldType.TIMESTAMP: "timestamptz_send",
+    FieldType.TIMESTAMP_NTZ: "timestamp_send",
+}
+"""The server's functions that give the binary form of values of fixed width."""
+_LENGTH = np.dtype(">i4")
+_SEPARATOR = "\x1f"
+
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[Any]
+Array = Any
+"""A pyarrow.Array."""
+Values = Sequence[bytes]
+"""The server's answer to what one column asks, in binary; empty where no row has a value."""
+
+
+def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows on some pages of a table, as they lie.
+
+    Parameters
+    ----------
+    session : Session
+        In a transaction of the plan's snapshot, after `ORDERLY`.
+    state : SplitState
+        The split.
+    pages : PageRange
+        Its pages.
+    schema : pyarrow.Schema
+        Of the batches.
+
+    Raises
+    ------
+    ServerError, ConnectionLostError
+        As `Session.pipeline` does.
+    """
+    if pages.begin == pages.end:
+        return
+    columns = [_column(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
+    query = _Query(session, state.query, ", ".join(column.name for column in columns))
+    if pages.end - pages.begin > _FIRST_PAGES:
+        session.pipeline((command(_WARM_UP),))
+    page = _MOST_ROWS * sum(_width(column.field) for column in columns)
+    is_fixed = all(column.field.type in _SENDERS for column in columns)
+    most = max(1, min(_MOST_PAGES if is_fixed else _FIRST_PAGES, _MOST_BYTES // page))
+    size = min(_FIRST_PAGES, most)
+    part = PageRange(pages.begin, min(pages.begin + size, pages.end))
+    with closing(query):
+        query.send(part, columns)
+        while part.begin < part.end:
+            count, answers = query.receive(columns)
+            places = list(range(len(columns)))
+            while places := [place for place in places if not columns[place].tells(count, answers[place])]:
+                fuller = [columns[place].fuller(answers[place]) for place in places]
+                query.send(part, fuller)
+                for place, column, values in zip(places, fuller, query.receive(fuller)[1], strict=True):
+                    columns[place], answers[place] = column, values
+            received = sum(len(value) for values in answers for value in values)
+            size = min(next_size(size, received, _BATCH_BYTES), most)
+            part = PageRange(part.end, min(part.end + size, pages.end))
+            if part.begin < part.end:
+                query.send(part, columns)  # the server is at it while this batch is used
+            if count:
+                arrays = [column.array(count, values) for column, values in zip(columns, answers, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Query:
+    """The query of a split, for some pages at a time.
+
+    Parameters
+    ----------
+    session : Session
+        Where it runs.
+    rows : str
+        The SQL of the rows, without their pages.
+    names : str
+        What the columns of `rows` are called, with commas between them.
+    """
+
+    def __init__(self, session: Session, rows: str, names: str) -> None:
+        self._session = session
+        self._rows = rows
+        self._names = names
+        self._is_sent = False
+
+    def send(self, pages: PageRange, columns: Iterable[_Column]) -> None:
+        """Ask for columns of some pages."""
+        wanted = ", ".join(["count(*)", *(piece for column in columns for piece in column.asked())])
+        rows = f"({self._rows}{pages.condition()}) as found ({self._names})"
+        self._session.send(command(f"select {wanted} from {rows}"))
+        self._is_sent = True
+
+    def receive(self, columns: Iterable[_Column]) -> tuple[int, list[Values]]:
+        """Return the number of rows, and the answer to each column that was asked for."""
+        self._is_sent = False
+        result = self._session.receive()
+        values = (result.get_value(0, place) or b"" for place in range(result.nfields))
+        count = _integer(next(values))
+        return count, [tuple(islice(values, len(column.asked()))) for column in columns]
+
+    def close(self) -> None:
+        """Leave no answer to be received."""
+        if self._is_sent and not self._session.closed:
+            with suppress(ServerError, ConnectionLostError):
+                self._session.receive()
+
+
+class _Column(ABC):
+    """A column as the server is asked for it, and as it becomes Arrow's.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in the query.
+    field : Field
+        What it holds.
+    masked : bool
+        Whether the server is to say which rows have a value.
+    """
+
+    def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
+        self.name = name
+        self.field = field
+        self.masked = masked
+
+    def asked(self) -> list[str]:
+        """Return what the server is asked for, in SQL."""
+        mask = [f"string_agg(boolsend({self.name} is not null), null)"] if self.masked else []
+        return [*self._asked(), *mask]
+
+    def tells(self, count: int, values: Values) -> bool:
+        """Return whether the answer tells the values of so many rows."""
+        return self.masked or self._count(values) in (0, count)
+
+    def fuller(self, values: Values) -> _Column:
+        """Return what is to be asked instead, where these do not tell all."""
+        return type(self)(self.name, self.field, masked=True)
+
+    def array(self, count: int, values: Values) -> Array:
+        """Return the array of so many rows."""
+        if not self._count(values):
+            kind: Any = arrow_type(self.field)
+            return pa.nulls(count, kind)
+        return self._array(count, values, np.frombuffer(values[-1], np.bool_) if self.masked else None)
+
+    @abstractmethod
+    def _asked(self) -> list[str]:
+        """Return what the values are told by, in SQL."""
+
+    @abstractmethod
+    def _count(self, values: Values) -> int:
+        """Return the number of values that are not null."""
+
+    @abstractmethod
+    def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
+        """Return the array of so many rows, some of which have a value; all, without `valid`."""
+
+
+class _Numbers(_Column):
+    """Values of fixed width."""
+
+    def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
+        super().__init__(name, field, masked=masked)
+        self._sent = sent_type(field)
+
+    def _asked(self) -> list[str]:
+        return [f"string_agg({_SENDERS[self.field.type]}({self.name}), null)"]
+
+    def _count(self, values: Values) -> int:
+        return len(values[0]) // self._sent.itemsize
+
+    def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
+        kind = self.field.type
+        numbers = _spread(arrow_numbers(self.field, np.frombuffer(values[0], self._sent)), valid)
+        return _made(arrow_type(self.field), count, valid, _bits(numbers) if kind is FieldType.BOOLEAN else numbers)
+
+
+class _Texts(_Column):
+    """Strings, and decimals as strings: values with a separator between them, and their number."""
+
+    @property
+    def _value(self) -> str:
+        return f"{self.name}::text" if self.field.type is FieldType.DECIMAL else self.name
+
+    def _asked(self) -> list[str]:
+        return [f"string_agg({self._value}, '{_SEPARATOR}')", f"count({self.name})"]
+
+    def _count(self, values: Values) -> int:
+        return _integer(values[1])
+
+    def _is_clear(self, values: Values) -> bool:
+        """Return whether no value has the separator in it."""
+        return values[0].count(_SEPARATOR.encode()) == max(self._count(values) - 1, 0)
+
+    def tells(self, count: int, values: Values) -> bool:
+        return super().tells(count, values) and self._is_clear(values)
+
+    def fuller(self, values: Values) -> _Column:
+        return super().fuller(values) if self._is_clear(values) else _Bytes(self.name, self.field, masked=self.masked)
+
+    def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
+        data = values[0]
+        whole = _made(pa.string(), 1, None, np.array([0, len(data)], np.int32), data)
+        texts: Array = pc.split_pattern(whole, _SEPARATOR).values
+        if valid is not None:
+            _, ends, content = texts.buffers()
+            lengths = np.diff(np.frombuffer(ends, np.int32, len(texts) + 1))
+            texts = _made(pa.string(), count, valid, _ends(_spread(lengths, valid)), content)
+        return texts.cast(arrow_type(self.field))
+
+
+class _Bytes(_Column):
+    """Values of any length and any content, and their lengths."""
+
+    def _asked(self) -> list[str]:
+        return [f"string_agg({self.name}, null)", f"string_agg(int4send(octet_length({self.name})), null)"]
+
+    def _count(self, values: Values) -> int:
+        return len(values[1]) // _LENGTH.itemsize
+
+    def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
+        lengths = _spread(np.frombuffer(values[1], _LENGTH), valid)
+        return _made(arrow_type(self.field), count, valid, _ends(lengths), values[0])
+
+
+def _column(name: str, field: Field) -> _Column:
+    if field.type in _SENDERS:
+        return _Numbers(name, field)
+    return _Bytes(name, field) if field.type is FieldType.BYTES else _Texts(name, field)
+
+
+def _width(field: Field) -> int:
+    """Return the bytes that a row takes in an array, whether it has a value or not."""
+    if field.type in (FieldType.STRING, FieldType.BYTES):
+        return _LENGTH.itemsize
+    kind: Any = arrow_type(field)
+    bits: int = kind.bit_width
+    return max(bits // 8, 1)
+
+
+def _integer(value: bytes) -> int:
+    return int.from_bytes(value, "big")
+
+
+def _spread(numbers: Numbers, valid: Flags | None) -> Numbers:
+    """Return numbers at the places of the rows that have one, and zeros at the others."""
+    if valid is None:
+        return numbers
+    found = np.zeros(len(valid), numbers.dtype)
+    found[valid] = numbers
+    return found
+
+
+def _ends(lengths: Numbers) -> Numbers:
+    """Return where values of these lengths end, after a zero."""
+    ends = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    return ends
+
+
+def _bits(flags: Flags) -> Numbers:
+    return np.packbits(flags, bitorder="little")
+
+
+def _made(kind: pa.DataType, count: int, valid: Flags | None, *buffers: Numbers | bytes | pa.Buffer) -> Array:
+    validity = () if valid is None else (_bits(valid),)
+    content: list[Any] = [pa.py_buffer(one) for one in (*validity, *buffers)]
+    return pa.Array.from_buffers(kind, count, content if validity else [None, *content])

@@ -1,0 +1,197 @@
+"""`CopyEncoder`: Arrow record batches to COPY's binary format, a column at a time instead of a row at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from structable.backends.postgresql.sql.types import NUMPY_CODES, SHIFTS, numeric
+from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
+from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
+
+__all__ = ["CopyEncoder"]
+
+_CHUNK_BYTES = 64 << 20
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_MICROSECONDS_A_DAY = 86_400_000_000
+_DAYS = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
+_MICROSECONDS = (_DAYS[0] * _MICROSECONDS_A_DAY, (_DAYS[1] + 1) * _MICROSECONDS_A_DAY - 1)
+_VIEWS = {FieldType.DATE: pa.int32(), FieldType.TIMESTAMP: pa.int64(), FieldType.TIMESTAMP_NTZ: pa.int64()}
+
+Array = Any
+"""A pyarrow.Array."""
+Numbers = npt.NDArray[Any]
+
+
+class CopyEncoder:
+    """Encodes record batches of certain columns for a COPY into the same columns.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table, with the indexes that writes have to fit.
+    names : tuple of str
+        The columns of the batches, in their order; all of the key among them.
+
+    Attributes
+    ----------
+    largest : int
+        The size of the largest row so far, in bytes.
+    """
+
+    def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
+        self._spec = spec
+        self._fields = [spec.field(name) for name in names]
+        self.largest = 0
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """Yield the rows of a batch as COPY takes them, in portions.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            As `conform_batch` returns it.
+
+        Raises
+        ------
+        InvalidFieldError
+            For any value that the contract refuses, dates and times outside of the years 1 to 9999 included.
+        FieldSizeLimitError
+            If a key, an indexed value or a row is over a limit.
+        """
+        if batch.nbytes > _CHUNK_BYTES and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from self.encode(batch.slice(0, half))
+            yield from self.encode(batch.slice(half))
+        elif batch.num_rows:
+            yield self._encoded(batch)
+
+    def _encoded(self, batch: pa.RecordBatch) -> bytes:
+        table = self._spec.name
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidFieldError(table, "batches", f"the Arrow data are not valid: {error}") from error
+        columns = [_Column(table, field, array) for field, array in zip(self._fields, batch.columns, strict=True)]
+        self._check(batch, columns)
+        rows = batch.num_rows
+        parts: list[Array] = []
+        run: list[tuple[str, Numbers | int]] = [(">i2", len(columns))]
+        for column in columns:
+            lengths = column.lengths
+            if column.numbers is not None and not column.nulls:
+                run += [(">i4", int(lengths[0])), (column.code, column.numbers)]
+                continue
+            run.append((">i4", lengths))
+            parts += [_records(run, rows), column.bytes]
+            run = []
+        if run:
+            parts.append(_records(run, rows))
+        joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+        offsets, data = _content(joined)
+        return data[offsets[0] : offsets[-1]].tobytes()
+
+    def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
+        """Refuse rows as the table would; the row itself is told by what checks rows."""
+        by_name = {field.name: column for field, column in zip(self._fields, columns, strict=True)}
+        key = np.sum([by_name[name].sizes for name in self._spec.primary_key], axis=0)
+        total = np.sum([column.sizes for column in columns], axis=0)
+        self.largest = max(self.largest, int(total.max()))
+        bad = (key > MAX_KEY_SIZE) | (total > MAX_ROW_SIZE)
+        for name in set(self._spec.indexes) & by_name.keys():
+            sizes = by_name[name].sizes
+            bad |= (sizes > MAX_KEY_SIZE) | (key + sizes > MAX_KEY_AND_INDEX_SIZE)
+        for name in self._spec.primary_key:
+            if by_name[name].nulls:
+                bad |= by_name[name].lengths < 0
+        for column in columns:
+            if column.zeros is not None:
+                bad |= column.zeros
+        if bad.any():
+            [row] = batch.slice(int(np.argmax(bad)), 1).to_pylist()
+            check_row(self._spec, row)
+
+
+class _Column:
+    """One column: lengths as COPY has them, -1 for null, and values as numbers or as bytes."""
+
+    def __init__(self, table: str, field: Field, array: Array) -> None:
+        self.nulls = array.null_count > 0
+        valid = np.ones(0, np.bool_)
+        if self.nulls:
+            valid = array.is_valid().to_numpy(zero_copy_only=False)
+        self.numbers: Numbers | None = None
+        self.code = ""
+        self.zeros: npt.NDArray[np.bool_] | None = None
+        if field.type is FieldType.BOOLEAN or field.type in NUMPY_CODES:
+            self._read_numbers(table, field, array, valid)
+            return
+        if field.type is FieldType.DECIMAL:
+            self.bytes = pa.array([b"" if one is None else numeric(one) for one in array.to_pylist()], pa.binary())
+        else:
+            text = array.view(pa.binary()) if field.type is FieldType.STRING else array
+            self.bytes = text.fill_null(b"") if self.nulls else text
+        offsets, data = _content(self.bytes)
+        found = np.diff(offsets)
+        self.lengths: Numbers = np.where(valid, found, -1) if self.nulls else found
+        if field.type is FieldType.DECIMAL:
+            self.sizes: Numbers = np.where(self.lengths < 0, 0, field.type.width)
+        else:
+            self.sizes = found.astype(np.int64)
+        if field.type is FieldType.STRING and not data[offsets[0] : offsets[-1]].all():
+            self.zeros = pc.match_substring(self.bytes, "\0").to_numpy(zero_copy_only=False)
+
+    def _read_numbers(self, table: str, field: Field, array: Array, valid: npt.NDArray[np.bool_]) -> None:
+        self.code = "u1" if field.type is FieldType.BOOLEAN else NUMPY_CODES[field.type]
+        if field.type in _VIEWS:
+            array = array.view(_VIEWS[field.type])
+        if self.nulls:
+            array = array.fill_null(False if field.type is FieldType.BOOLEAN else 0)
+        numbers: Numbers = array.to_numpy(zero_copy_only=False)
+        if field.type in _VIEWS:
+            low, high = _DAYS if field.type is FieldType.DATE else _MICROSECONDS
+            bad = (numbers < low) | (numbers > high)
+            if bad.any():
+                unit = "days" if field.type is FieldType.DATE else "microseconds"
+                value = int(numbers[np.argmax(bad)])
+                reason = f"{value} {unit} since 1970 are outside of the years 1 to 9999"
+                raise InvalidFieldError(table, field.name, reason)
+            numbers = numbers - numbers.dtype.type(SHIFTS[field.type])
+        self.numbers = numbers
+        width = np.dtype(self.code).itemsize
+        if not self.nulls:
+            self.lengths = np.full(len(numbers), width)
+            self.sizes = np.full(len(numbers), field.type.width)
+            return
+        self.lengths = np.where(valid, width, -1)
+        self.sizes = np.where(valid, field.type.width, 0)
+        offsets = np.zeros(len(numbers) + 1, np.int32)
+        np.cumsum(np.where(valid, width, 0), out=offsets[1:])
+        self.bytes = _binary(offsets, numbers[valid].astype(self.code))
+
+
+def _records(run: list[tuple[str, Numbers | int]], rows: int) -> Array:
+    """Return the constants and numbers that follow one another in a row as one binary array."""
+    records = np.empty(rows, np.dtype([(str(place), code) for place, (code, _) in enumerate(run)]))
+    for place, (_, values) in enumerate(run):
+        records[str(place)] = values
+    return _binary(np.arange(rows + 1, dtype=np.int32) * np.int32(records.itemsize), records)
+
+
+def _binary(offsets: Numbers, content: Numbers) -> Array:
+    data: Any = np.ascontiguousarray(content).view(np.uint8)
+    places: Any = offsets
+    return pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)])
+
+
+def _content(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return the offsets of a binary array's values, and the bytes that they point into."""
+    _, offsets, data = cast("list[Any]", array.buffers())
+    places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return places, np.zeros(0, np.uint8) if data is None or not data.size else np.frombuffer(data, np.uint8)

@@ -1,0 +1,336 @@
+"""`JobCommit`: the transaction that publishes a write job, and what became of it where that is in doubt."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from structable.backends.postgresql.driver.errors import STALE, ConnectionLostError, ServerError, translated
+from structable.backends.postgresql.driver.pool import SessionPool
+from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.schema.catalog import Catalog
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    FieldSizeLimitError,
+    RecordExistsError,
+    RecordNotFoundError,
+    SchemaIncompatibleError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    TransactionClosedError,
+    TransactionConflictError,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.rules.jobs import table_dropped
+from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+
+from .job_records import JobRecords
+from .publishing import Publication
+from .staging import StagedTable, roll_back, staging_tables
+
+__all__ = ["JobCommit"]
+
+_ATTEMPTS = 6
+_PAUSE = 0.02
+_TEXT = 25
+_DEADLOCK = "40P01"
+_REPEATED = frozenset({"40001", _DEADLOCK})
+_DUPLICATE = "23505"
+_TWICE = "21000"
+_OUT_OF_LOCKS = "53200"
+_LOCK_NOT_AVAILABLE = "55P03"
+_SECONDS = 15.0
+# The server process may not have noticed that its client is gone. Ended, it can no longer commit.
+_TERMINATE = Statement(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (23, 25)
+)
+_STATUS = Statement("select pg_xact_status($1::text::xid8)", (_TEXT,), prepare=False)
+_OURS = "committed by this call"
+# What is larger lies in a table of its own beside the rows: compressed it is at most 255 times smaller, and of a row
+# there is no more than a page.
+_LARGE_ROW = 4 << 20
+
+_QUEUE, _QUEUE_ALONE = (
+    Statement(f"select pg_advisory_xact_lock{how}(hashtextextended('structable job ' || $1, 0))", (_TEXT,))
+    for how in ("_shared", "")
+)
+
+
+class JobCommit:
+    """One commit of a job.
+
+    It runs READ COMMITTED: the job takes effect as of now, and what others change meanwhile is waited for.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where connections come from.
+    catalog : Catalog
+        The tables.
+    records : JobRecords
+        Those of jobs.
+    job : WriteJob
+        The job.
+    table_id : int
+        Its table.
+    staged : sequence of StagedTable
+        All attempts that count.
+    lock_timeout : float
+        Seconds that an overwrite waits for open transactions that write the table.
+    """
+
+    def __init__(
+        self,
+        pool: SessionPool,
+        catalog: Catalog,
+        records: JobRecords,
+        job: WriteJob,
+        table_id: int,
+        staged: Sequence[StagedTable],
+        lock_timeout: float,
+    ) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._records = records
+        self._job = job
+        self._table_id = table_id
+        self._staged = staged
+        self._lock_timeout = lock_timeout
+        self._what = f"committing the write job {job.job_id!r}"
+        self._each_key_once = False
+        self._alone = False
+
+    def run(self) -> bool:
+        """Publish the job, and tell so, unless it was committed before; see `Storage.commit_write`."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with self._pool.session() as session:
+                    try:
+                        return self._records.upgraded(session, partial(self._attempt, session))
+                    finally:
+                        roll_back(session)
+            except ConnectionLostError as error:
+                raise translated(error, self._what) from error
+            except ServerError as error:
+                self._consider(error, last=attempt == _ATTEMPTS)
+            time.sleep(random.uniform(0, _PAUSE * (1 << attempt)))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _consider(self, error: ServerError, *, last: bool) -> None:
+        """Raise, unless the next attempt may go better."""
+        if error.state == _DUPLICATE and self._job.mode is WriteMode.INSERT:
+            self._refuse_existing()
+        elif error.state in (_TWICE, _DUPLICATE) and not self._each_key_once:
+            self._each_key_once = True
+        elif error.state in STALE:
+            self._catalog.forget(self._job.table)
+        elif error.state == _OUT_OF_LOCKS:
+            raise StorageUnavailableError(
+                f"{self._what}: the server has no room for the locks of {len(self._staged):,} staged attempts: "
+                "stage fewer and larger partitions, or raise max_locks_per_transaction of the server"
+            ) from error
+        elif error.state not in _REPEATED:
+            raise translated(error, self._what) from error
+        elif error.state == _DEADLOCK:
+            # Jobs that write the same rows, each in an order of its own: from now on one after the other.
+            self._alone = True
+        if last:
+            conflict = TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})")
+            raise (translated(error, self._what) if error.state in STALE else conflict) from error
+
+    def _attempt(self, session: Session) -> bool:
+        ask = _asking(session)
+        job_id, table = self._job.job_id, self._job.table
+        session.pipeline((command("begin isolation level read committed read write"),))
+        record = self._records.locked(ask(self._records.lock(job_id)))
+        try:
+            binding = self._catalog.lookup(ask, table)
+        except TableNotFoundError:
+            raise table_dropped(table, job_id) from None
+        if binding.version.id != self._table_id:
+            raise table_dropped(table, job_id)
+        if record is None or record.table_id != self._table_id:
+            raise TransactionClosedError(
+                f"there is no write job {job_id!r} of table {table!r}: "
+                "it was never begun, or ended more than 7 days ago"
+            )
+        if record.state == "aborted":
+            raise TransactionClosedError(f"the write job {job_id!r} was aborted and cannot be committed")
+        if record.state == "committed":
+            return False
+        mode = WriteMode(record.mode)
+        publications = self._publications(session, binding, mode)
+        self._write(session, binding, mode, publications)
+        process = session.process
+        try:
+            session.pipeline((self._records.done(job_id), command("commit")))
+        except ConnectionLostError as error:
+            return self._resolve(record.transaction, process, error)
+        return True
+
+    def _publications(self, session: Session, binding: TableBinding, mode: WriteMode) -> list[Publication]:
+        """Return what is to be written, after a look whether it is there, and for this table."""
+        there = set(staging_tables(session, self._catalog.schema, self._job.job_id)) if self._staged else set()
+        made = []
+        for one in self._staged:
+            if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
+                problem = "its rows were staged for a table of this name that is there no longer"
+                raise SchemaIncompatibleError(binding.spec.name, [problem])
+            if one.name not in there:
+                self._refuse_lost()
+            made.append(Publication(binding, mode, one))
+        if made:
+            results = session.pipeline(command(one.there()) for one in made)
+            if not all(session.rows(result)[0][0] for result in results):
+                self._refuse_lost()
+        return made
+
+    def _write(self, session: Session, binding: TableBinding, mode: WriteMode, publications: list[Publication]) -> None:
+        ask = _asking(session)
+        for one in publications:
+            for name, query in one.outsized():
+                for value, key in ask(command(query)):
+                    self._refuse_outsized(binding, name, int(str(value)), int(str(key)))
+        queue = _QUEUE_ALONE if self._alone else _QUEUE
+        session.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
+        self._lock(session, binding, mode)
+        if mode is WriteMode.OVERWRITE:
+            # Not TRUNCATE: older snapshots go on reading these rows.
+            session.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
+        results = session.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in publications)
+        for one, staged, result in zip(publications, self._staged, results, strict=True):
+            written = result.command_tuples or 0
+            if written != (one.expected(each_key_once=self._each_key_once) or written):
+                self._refuse_lost()
+            if mode is WriteMode.UPDATE and written != staged.rows:
+                for key in ask(command(one.missing())):
+                    raise RecordNotFoundError(binding.spec.name, key)
+        if any(one.may_outgrow() for one in publications):
+            self._check_rows(session, binding, publications)
+
+    def _lock(self, session: Session, binding: TableBinding, mode: WriteMode) -> None:
+        how = "row exclusive"
+        if mode is WriteMode.OVERWRITE:
+            how = "share row exclusive"  # readers go on
+        milliseconds = max(1, round(self._lock_timeout * 1_000))
+        try:
+            session.pipeline(
+                (
+                    command(f"set local lock_timeout = {milliseconds}"),
+                    command(f"lock table {binding.qualified} in {how} mode"),
+                    command("set local lock_timeout = 0"),
+                )
+            )
+        except ServerError as error:
+            if error.state != _LOCK_NOT_AVAILABLE:
+                raise
+            raise StorageUnavailableError(
+                f"table {binding.spec.name!r} is in use by open transactions; waited {self._lock_timeout:g} s "
+                "(ddl_timeout), and nothing was written"
+            ) from error
+
+    def _check_rows(self, session: Session, binding: TableBinding, publications: list[Publication]) -> None:
+        ask = _asking(session)
+        beside = Statement(
+            "select coalesce(pg_relation_size(reltoastrelid::regclass), 0) from pg_class where oid = $1::regclass",
+            (_TEXT,),
+            prepare=False,
+        )
+        large = max(one.largest for one in self._staged) > _LARGE_ROW
+        if not large and not ask(Call(beside, (binding.qualified.encode(),)))[0][0]:
+            return
+        for one in publications:
+            if one.may_outgrow():
+                for (size,) in ask(command(one.outgrown())):
+                    raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
+
+    # Refusals
+
+    def _refuse_outsized(self, binding: TableBinding, name: str, value: int, key: int) -> NoReturn:
+        table = binding.spec.name
+        if value > MAX_KEY_SIZE:
+            raise FieldSizeLimitError(table, name, value, MAX_KEY_SIZE)
+        raise FieldSizeLimitError(table, f"primary key with {name}", key + value, MAX_KEY_AND_INDEX_SIZE)
+
+    def _refuse_lost(self) -> NoReturn:
+        raise TransactionClosedError(
+            f"rows that were staged for the write job {self._job.job_id!r} are gone: the server crashed since, or they "
+            "were dropped; abort the job and begin another"
+        )
+
+    def _refuse_existing(self) -> None:
+        """Raise with a key that keeps an insert from being done; return if there is none any more."""
+        table = self._job.table
+        with self._pool.session() as session:
+            try:
+                ask = _asking(session)
+                binding = self._catalog.lookup(ask, table)
+                publications = [Publication(binding, WriteMode.INSERT, one) for one in self._staged]
+                for one in publications:
+                    for key in ask(command(one.existing())):
+                        raise RecordExistsError(table, key)
+                keys = " union all ".join(one.all_keys() for one in publications)
+                places = ", ".join(str(place + 1) for place in range(len(binding.key_fields)))
+                for key in ask(command(f"select * from ({keys}) k group by {places} having count(*) > 1 limit 1")):
+                    raise RecordExistsError(table, key)
+            except (ServerError, ConnectionLostError) as error:
+                if isinstance(error, ServerError) and error.state in STALE:
+                    return  # another caller may have committed the job meanwhile
+                raise translated(error, self._what) from error
+
+    def _resolve(self, number: str, process: int, error: ConnectionLostError) -> bool:
+        """Find out what became of the commit, where the connection broke, and tell whether it was done.
+
+        The server tells, once the transaction has ended that holds the job's record, even after a crash of its own.
+        """
+        deadline = time.monotonic() + _SECONDS
+        pause = 0.01
+        state = None
+        while state is None and time.monotonic() < deadline:
+            try:
+                with self._pool.session() as session:
+                    try:
+                        state = self._found(session, number, process)
+                    finally:
+                        roll_back(session)
+            except ServerError as refusal:
+                if refusal.state != _LOCK_NOT_AVAILABLE:
+                    break
+            except (ConnectionLostError, StorageUnavailableError):
+                if self._pool.closed:
+                    break
+            time.sleep(pause)
+            pause = min(pause * 2, 0.5)
+        if state is None:
+            raise CommitOutcomeUnknownError(
+                f"the connection was lost while {self._what}, and the server could not be asked about it; "
+                f"commit_write may be called again: {error}"
+            ) from error
+        if state not in (_OURS, "committed"):
+            raise StorageUnavailableError(
+                f"the connection was lost before the commit while {self._what}; nothing was written: {error}"
+            ) from error
+        return state == _OURS
+
+    def _found(self, session: Session, number: str, process: int) -> str:
+        """Return the state of the job when the lost transaction has ended, which this sees to."""
+        short = str(int(number) & 0xFFFFFFFF).encode()
+        terminate = Call(_TERMINATE, (process.to_bytes(4, "big"), short))
+        begin = (command("begin"), command("set local lock_timeout = 1000"))
+        found = session.pipeline((*begin, terminate, self._records.lock(self._job.job_id)))[-1]
+        record = self._records.locked(session.rows(found))
+        if record is None or record.state != "committed":
+            return "gone" if record is None else record.state
+        # Another caller may have committed the job since, if this one did not. The number alone does not tell: after a
+        # crash of the server that lost the transaction, another one has it.
+        ((status,),) = session.rows(session.run(Call(_STATUS, (number.encode(),))))
+        return _OURS if status == "committed" else record.state
+
+
+def _asking(session: Session) -> Callable[[Call], list[tuple[Any, ...]]]:
+    return lambda call: session.rows(session.run(call))

@@ -1,0 +1,184 @@
+"""`JobRecords`: the table of write jobs, by their id, with the table that each was begun for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from structable.backends.postgresql.driver.errors import ServerError
+from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
+from structable.spi import TransactionConflictError, WriteMode
+
+from .staging import roll_back
+
+__all__ = ["JobRecord", "JobRecords"]
+
+Result = TypeVar("Result")
+
+_ATTEMPTS = 6
+_BIGINT = 20
+_TEXT = 25
+_NO_SUCH_COLUMN = "42703"
+
+
+class JobRecord(NamedTuple):
+    """A job's record.
+
+    Parameters
+    ----------
+    state : str
+        `open`, `committed` or `aborted`.
+    table : str
+        The name of its table.
+    table_id : int or None
+        The id of its table, which no other ever has; None if that is gone, of a job that an older structable began.
+    mode : str
+        What happens to its rows.
+    transaction : str
+        The transaction that has locked the record, if it was read for that.
+    """
+
+    state: str
+    table: str
+    table_id: int | None
+    mode: str
+    transaction: str
+
+
+class JobRecords:
+    """The records of one schema.
+
+    A record without the id of its table was written by an older structable, and belongs to the table that has the name
+    now. What there is of them gets the id when the column is made, by the first job of a structable that knows it.
+
+    Parameters
+    ----------
+    schema : str
+        The schema.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        records, tables = qualified(schema, JOBS), qualified(schema, CATALOG)
+        self._name = records
+        living = f"select t.id from {tables} t where t.name = job.table_name"
+        self._insert = Statement(
+            f"insert into {records} (job_id, table_name, mode, table_id, state) values ($1, $2, $3, $4, 'open') "
+            "on conflict (job_id) do nothing",
+            (_TEXT, _TEXT, _TEXT, _BIGINT),
+        )
+        self._owner = Statement(
+            f"select state, mode, table_name, coalesce(table_id, ({living})) = ({living}) from {records} job "
+            "where job_id = $1",
+            (_TEXT,),
+        )
+        self._take_over = Statement(
+            f"update {records} job set table_name = $2, mode = $3, table_id = $4, state = 'open', changed = now() "
+            f"where job_id = $1 and coalesce(table_id, ({living})) is distinct from ({living}) returning true",
+            (_TEXT, _TEXT, _TEXT, _BIGINT),
+            prepare=False,
+        )
+        self._abort = Statement(
+            f"insert into {records} as job (job_id, table_name, mode, table_id, state) "
+            "values ($1, $2, $3, $4, 'aborted') on conflict (job_id) do update set state = 'aborted', changed = now() "
+            "where job.state <> 'committed' and job.table_name = $2 and coalesce(job.table_id, $4) = $4 returning true",
+            (_TEXT, _TEXT, _TEXT, _BIGINT),
+        )
+        self._lock = Statement(
+            f"select state, table_name, coalesce(table_id, ({living})), mode, pg_current_xact_id()::text "
+            f"from {records} job where job_id = $1 for update of job",
+            (_TEXT,),
+            prepare=False,
+        )
+        self._done = Statement(
+            f"update {records} set state = 'committed', changed = now() where job_id = $1", (_TEXT,), prepare=False
+        )
+
+    def begin(self, session: Session, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
+        """Record a job, unless it is there, and tell whether it is committed.
+
+        Raises
+        ------
+        ValueError
+            If the id is that of another job, of a table that exists.
+        """
+        parameters = _parameters(job_id, table, table_id, mode)
+        for _ in range(_ATTEMPTS):
+            # Two round trips: the second has to see what another process wrote, for which the first has waited.
+            session.run(Call(self._insert, parameters))
+            rows = session.rows(session.run(Call(self._owner, parameters[:1])))
+            if rows:
+                ((state, owner_mode, owner, living),) = rows
+                if living and (owner, owner_mode) == (table, str(mode)):
+                    return bool(state == "committed")
+                if living:
+                    whose = f"a job of mode {owner_mode} on table {owner!r}"
+                    raise ValueError(f"the job id {job_id!r} belongs to {whose}; take another")
+                if session.run(Call(self._take_over, parameters)).ntuples:
+                    return False
+        raise TransactionConflictError(f"the write job {job_id!r} was begun by others at the same time")
+
+    def abort(self, session: Session, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
+        """Abort a job that is not committed, and tell whether that was so."""
+        return bool(session.run(Call(self._abort, _parameters(job_id, table, table_id, mode))).ntuples)
+
+    def lock(self, job_id: str) -> Call:
+        """Return the query that locks a job's record; see `locked`."""
+        return Call(self._lock, (job_id.encode(),))
+
+    @staticmethod
+    def locked(rows: list[tuple[object, ...]]) -> JobRecord | None:
+        """Return what the query of `lock` found."""
+        if not rows:
+            return None
+        state, table, table_id, mode, transaction = rows[0]
+        number = None if table_id is None else int(str(table_id))
+        return JobRecord(str(state), str(table), number, str(mode), str(transaction))
+
+    def done(self, job_id: str) -> Call:
+        """Return the statement that records a job as committed."""
+        return Call(self._done, (job_id.encode(),))
+
+    def upgraded(self, session: Session, work: Callable[[], Result]) -> Result:
+        """Return what `work` does; if the records turn out to be of an older structable, add what they lack first."""
+        try:
+            return work()
+        except ServerError as error:
+            if error.state != _NO_SUCH_COLUMN:
+                raise
+            roll_back(session)
+            if not self._upgrade(session):
+                raise
+        return work()
+
+    def _upgrade(self, session: Session) -> bool:
+        there = Statement(
+            "select exists (select from pg_attribute where attrelid = $1::regclass and attname = 'table_id' "
+            "and not attisdropped)",
+            (_TEXT,),
+            prepare=False,
+        )
+        lock = Statement(
+            "select pg_advisory_xact_lock(hashtextextended('structable ' || $1, 0))", (_TEXT,), prepare=False
+        )
+        living = f"select t.id from {qualified(self._schema, CATALOG)} t where t.name = table_name"
+        try:
+            session.pipeline((command("begin"), Call(lock, (self._schema.encode(),))))
+            if session.rows(session.run(Call(there, (self._name.encode(),))))[0][0]:
+                return False
+            session.pipeline(
+                (
+                    command(f"alter table {self._name} add column table_id bigint"),
+                    # Of tables that are gone: an id that no table has.
+                    command(f"update {self._name} set table_id = coalesce(({living}), 0)"),
+                    command("commit"),
+                )
+            )
+        finally:
+            roll_back(session)
+        return True
+
+
+def _parameters(job_id: str, table: str, table_id: int, mode: WriteMode) -> tuple[bytes, ...]:
+    return job_id.encode(), table.encode(), mode.encode(), table_id.to_bytes(8, "big")

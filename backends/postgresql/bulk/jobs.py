@@ -1,0 +1,192 @@
+"""Write jobs: staged anywhere by COPY, published in one transaction."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError, translated
+from structable.backends.postgresql.driver.pool import SessionPool
+from structable.backends.postgresql.driver.session import Session, command
+from structable.backends.postgresql.schema.catalog import Catalog, encode_specification
+from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
+from structable.backends.postgresql.sql.names import qualified
+from structable.spi import (
+    CommitResult,
+    DataCorruptionError,
+    InvalidFieldError,
+    StagedWrite,
+    StorageUnavailableError,
+    StructableError,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.documents import specification_from_document
+from structable.spi.rules.jobs import check_job, check_staged_columns, last_attempts
+
+from .job_commit import JobCommit
+from .job_records import JobRecords
+from .staging import StagedTable, create_staging, drop_job_staging, roll_back, staged_columns, sweep_staging
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["WriteJobs"]
+
+_SWEEP_SECONDS = 60.0
+
+
+class WriteJobs:
+    """The write jobs of one storage.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where connections come from.
+    catalog : Catalog
+        The tables.
+    lock_timeout : float
+        Seconds that an overwrite waits for open transactions that write the table.
+    """
+
+    def __init__(self, pool: SessionPool, catalog: Catalog, lock_timeout: float) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._lock_timeout = lock_timeout
+        self._next_sweep = 0.0
+        self._records = JobRecords(catalog.schema)
+
+    def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
+        """Record a job; see `Storage.begin_write`."""
+        mode = check_job(mode, job_id)
+        with self._pool.session() as session:
+            try:
+                binding = self._catalog.lookup(lambda call: session.rows(session.run(call)), table)
+                number = binding.version.id
+                committed = self._records.upgraded(
+                    session, lambda: self._records.begin(session, job_id, table, number, mode)
+                )
+                now = time.monotonic()
+                if now >= self._next_sweep:
+                    # Not with each job: the records of a week of small ones are many.
+                    self._next_sweep = now + _SWEEP_SECONDS
+                    self._sweep(session)
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, f"beginning the write job {job_id!r}") from error
+        return WriteJob(table, mode, job_id, _encode(binding.version), committed)
+
+    def _sweep(self, session: Session) -> None:
+        # The job has begun, and the next sweep finds what is left.
+        with suppress(ServerError, ConnectionLostError):
+            try:
+                sweep_staging(session, self._catalog.schema)
+            finally:
+                roll_back(session)
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+        """Store one attempt's rows in a table of its own; see `Storage.stage`."""
+        from .copy_encoder import CopyEncoder
+
+        binding = _bound(self._catalog.schema, job.state)
+        conformed = _conformed(job, binding, batches)
+        first = next(conformed, None)
+        if first is None:
+            return StagedWrite(job.job_id, partition, attempt, 0)
+        columns = tuple(first.schema.names)
+        encoder = CopyEncoder(binding.write_spec, columns)
+
+        def portions() -> Iterator[bytes]:
+            yield from encoder.encode(first)
+            for batch in conformed:
+                yield from encoder.encode(batch)
+
+        with self._pool.session() as session:
+            try:
+                session.pipeline((_BEGIN,))
+                name = create_staging(session, binding, job.job_id, columns)
+                # Nobody else sees the table yet, so that its rows need no mark of who wrote them.
+                text = (
+                    f"copy {qualified(self._catalog.schema, name)} ({', '.join(staged_columns(len(columns)))}) "
+                    "from stdin (format binary, freeze)"
+                )
+                rows = session.copy_in(text, [portions()])
+                session.pipeline((command("commit"),))
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
+            finally:
+                roll_back(session)
+        staged = StagedTable(name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest)
+        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
+
+    def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
+        """Publish what was staged; see `Storage.commit_write`."""
+        tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
+        table_id = _bound(self._catalog.schema, job.state).version.id
+        commit = JobCommit(self._pool, self._catalog, self._records, job, table_id, tables, self._lock_timeout)
+        result = CommitResult(commit.run())
+        self._drop(job)
+        return result
+
+    def abort(self, job: WriteJob) -> None:
+        """Abort a job; see `Storage.abort_write`."""
+        number = _bound(self._catalog.schema, job.state).version.id
+        with self._pool.session() as session:
+            try:
+                aborted = self._records.upgraded(
+                    session, lambda: self._records.abort(session, job.job_id, job.table, number, job.mode)
+                )
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, f"aborting the write job {job.job_id!r}") from error
+        if aborted:
+            self._drop(job)
+
+    def _drop(self, job: WriteJob) -> None:
+        # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
+        with suppress(ServerError, ConnectionLostError, StorageUnavailableError), self._pool.session() as session:
+            try:
+                drop_job_staging(session, self._catalog.schema, job.job_id)
+            finally:
+                roll_back(session)
+
+
+_BEGIN = command("begin isolation level read committed read write")
+
+
+def _encode(table: TableVersion) -> bytes:
+    specification, building = encode_specification(table)
+    return json.dumps([table.id, table.version, specification, building, table.changed_by]).encode()
+
+
+@lru_cache(maxsize=64)
+def _bound(schema: str, state: bytes) -> TableBinding:
+    try:
+        number, version, specification, building, changed_by = json.loads(state)
+        spec = specification_from_document(json.loads(specification))
+        fields = tuple(json.loads(building))
+        return TableBinding(schema, TableVersion(int(number), int(version), spec, fields, int(changed_by)))
+    except (ValueError, TypeError, RecursionError, StructableError) as error:
+        raise DataCorruptionError(f"the state of a write job cannot be decoded: {error}") from error
+
+
+def _conformed(job: WriteJob, binding: TableBinding, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield batches that hold rows, all of the same columns and with the contract's types."""
+    from structable.spi.arrow import conform_batch
+
+    spec = binding.spec
+    columns: tuple[str, ...] | None = None
+    for batch in batches:
+        conformed = conform_batch(spec, batch)
+        names = tuple(conformed.schema.names)
+        if columns is None:
+            columns = names
+            check_staged_columns(job, spec.primary_key, names)
+        elif columns != names:
+            raise InvalidFieldError(
+                spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"
+            )
+        if conformed.num_rows:
+            yield conformed

@@ -1,0 +1,155 @@
+"""The statements that publish staged rows, by the mode of their job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
+from structable.backends.postgresql.sql.names import column_name, qualified, quoted
+from structable.backends.postgresql.sql.statements import size_of
+from structable.spi import Field, WriteMode
+from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+
+from .staging import StagedTable, staged_columns
+
+__all__ = ["Publication"]
+
+_PUTS = (WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.INSERT, WriteMode.OVERWRITE)
+_PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
+
+
+class Publication:
+    """The SQL for one staging table. All of it is refused if the table is of another version.
+
+    Parameters
+    ----------
+    binding : TableBinding
+        The table as it is.
+    mode : WriteMode
+        What becomes of the rows.
+    staged : StagedTable
+        The rows.
+    """
+
+    def __init__(self, binding: TableBinding, mode: WriteMode, staged: StagedTable) -> None:
+        self._binding = binding
+        self._mode = mode
+        self._staged = staged
+        self._source = qualified(binding.schema, staged.name)
+        self._given = dict(zip(staged.columns, staged_columns(len(staged.columns)), strict=True))
+        key = binding.spec.primary_key
+        self._key_columns = [quoted(column_name(name)) for name in key]
+        self._key_given = [f"s.{self._given[name]}" for name in key]
+        target = binding.qualified
+        self._same_key = " and ".join(
+            f"{target}.{column} = {given}" for column, given in zip(self._key_columns, self._key_given, strict=True)
+        )
+
+    def there(self) -> str:
+        """Tell whether the rows are still there: a crash of the server empties staging tables."""
+        return f"select exists (select from {self._source})"
+
+    def write(self, *, each_key_once: bool) -> str:
+        """Return the statement that writes the rows.
+
+        Parameters
+        ----------
+        each_key_once : bool
+            Whether a key may come twice, which costs a sort. Without it the server refuses such rows, in whatever way.
+        """
+        target, token = self._binding.qualified, self._binding.token
+        if self._mode is WriteMode.DELETE:
+            return f"delete from {target} using {self._source} s where {self._same_key} and {token}"
+        if self._mode is WriteMode.UPDATE:
+            changes = ", ".join(f"{self._column(name)} = s.{self._given[name]}" for name in self._changed())
+            return f"update {target} set {changes} from {self._source} s where {self._same_key} and {token}"
+        columns = ", ".join(self._column(name) for name in self._given)
+        values = ", ".join(f"s.{given}" for given in self._given.values())
+        rows = f"select {values} from {self._source} s where {token}"
+        if each_key_once:
+            key = ", ".join(self._key_given)
+            rows = (
+                f"select distinct on ({key}) {values} from {self._source} s where {token} order by {key}, s.ctid desc"
+            )
+        insert = f"insert into {target} ({columns}) {rows}"
+        if self._mode is WriteMode.INSERT or (self._mode is WriteMode.OVERWRITE and not each_key_once):
+            return insert
+        changes = ", ".join(f"{self._column(name)} = excluded.{self._column(name)}" for name in self._changed())
+        return f"{insert} on conflict ({', '.join(self._key_columns)}) do update set {changes}"
+
+    def _changed(self) -> Sequence[str]:
+        """Return the fields that are assigned; a write of the key alone is a write of the row, too."""
+        binding = self._binding
+        everything = self._mode not in _PARTIAL
+        names = [name for name in binding.value_names if everything or name in self._given]
+        return names or binding.spec.primary_key[:1]
+
+    @staticmethod
+    def _column(name: str) -> str:
+        return quoted(column_name(name))
+
+    def expected(self, *, each_key_once: bool) -> int | None:
+        """Return how many rows `write` reports; None if that cannot be told beforehand."""
+        return self._staged.rows if self._mode in _PUTS and not each_key_once else None
+
+    # Why rows are refused
+
+    def existing(self) -> str:
+        """Return the query of a key that the table has."""
+        return self._keys(f"join {self._binding.qualified} on {self._same_key}")
+
+    def missing(self) -> str:
+        """Return the query of a key that the table does not have."""
+        return self._keys(f"where not exists (select from {self._binding.qualified} where {self._same_key})")
+
+    def _keys(self, rest: str) -> str:
+        return f"select {', '.join(self._key_given)} from {self._source} s {rest} limit 1"
+
+    def all_keys(self) -> str:
+        """Return the query of all keys, as often as they come."""
+        return f"select {', '.join(self._key_given)} from {self._source} s"
+
+    # Sizes
+
+    def may_outgrow(self) -> bool:
+        """Tell whether merged rows may be over the limit, by what they keep of the table's."""
+        width = self._binding.width_without(self._given)
+        return self._mode in _PARTIAL and (width is None or self._staged.largest + width > MAX_ROW_SIZE)
+
+    def outgrown(self) -> str:
+        """Return the query of the size of a row over the limit, among those that were written."""
+        binding = self._binding
+        size = _sql(size_of(binding, [(field, binding.core.c[field.name]) for field in binding.spec.fields]))
+        rows = f"from {self._source} s join {binding.qualified} on {self._same_key}"
+        return f"select {size} {rows} where {size} > {MAX_ROW_SIZE} limit 1"
+
+    def outsized(self) -> list[tuple[str, str]]:
+        """Return fields that became indexed since their values were staged, and the queries of values too large.
+
+        Such a query returns the sizes of the value and of the key.
+        """
+        if self._mode is WriteMode.DELETE:
+            return []
+        spec = self._binding.write_spec
+        found = []
+        for name in spec.indexes:
+            if name in self._given and name not in self._staged.indexes and not spec.field(name).type.width:
+                value, key = self._size((name,)), self._size(spec.primary_key)
+                limits = f"{value} > {MAX_KEY_SIZE} or {key} + {value} > {MAX_KEY_AND_INDEX_SIZE}"
+                query = f"select {value}, {key} from {self._source} s where {limits} limit 1"
+                found.append((name, query))
+        return found
+
+    def _size(self, names: Sequence[str]) -> str:
+        spec = self._binding.spec
+        given: list[tuple[Field, sa.ColumnElement[Any]]] = [
+            (spec.field(name), sa.literal_column(f"s.{self._given[name]}")) for name in names
+        ]
+        return f"({_sql(size_of(self._binding, given))})"
+
+
+def _sql(expression: sa.ColumnElement[int]) -> str:
+    return str(expression.compile(dialect=DIALECT))

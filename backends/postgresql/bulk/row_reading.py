@@ -1,0 +1,141 @@
+"""Rows of a query as Arrow batches: the server sends them by COPY, and NumPy takes a column of many rows at a time.
+
+COPY's binary format has a row as the number of its columns, and each value after its length. Where values begin is
+worked out for all rows of a batch at once, column by column; texts and bytes are then picked by Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from psycopg.abc import Buffer
+
+from structable.backends.postgresql.driver.session import Session
+from structable.spi import Field, FieldType
+from structable.spi.arrow import arrow_type
+
+from .arrow_numbers import arrow_numbers, sent_type
+from .split_state import SplitState
+
+__all__ = ["UNSYNCHRONISED", "read_rows"]
+
+UNSYNCHRONISED = "set local synchronize_seqscans = off"
+"""Has a scan begin where its pages begin, instead of joining another: splits read side by side gain nothing from it."""
+_BATCH_BYTES = 1 << 20
+"""What a batch is to have, about."""
+_MOST_ROWS = 20_000
+_COLUMN_BYTES = 32 << 10
+"""What a batch of very many columns is to have for each: what is done for each batch and column is to be worth it."""
+_MOST_BYTES = 16 << 20
+_COUNT_WIDTH = 2
+_LENGTH = np.dtype(">i4")
+_TEXTS = (FieldType.STRING, FieldType.BYTES, FieldType.DECIMAL)
+
+Array = Any
+"""A pyarrow.Array."""
+Numbers = npt.NDArray[Any]
+
+
+def read_rows(session: Session, state: SplitState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split, in no order.
+
+    Parameters
+    ----------
+    session : Session
+        In a transaction of the plan's snapshot, after `UNSYNCHRONISED`. It is closed if the rows are not read to their
+        end.
+    state : SplitState
+        The split.
+    schema : pyarrow.Schema
+        Of the batches.
+
+    Raises
+    ------
+    ServerError, ConnectionLostError
+        As `Session.copy_out` does.
+    """
+    fields = [state.spec.field(name) for name in state.columns]
+    size = max(_BATCH_BYTES, min(_COLUMN_BYTES * len(fields), _MOST_BYTES))
+    for rows in session.copy_out(f"copy ({_query(state, fields)}) to stdout (format binary)", size, _MOST_ROWS):
+        yield pa.RecordBatch.from_arrays(_arrays(rows, fields), schema=schema)
+
+
+def _query(state: SplitState, fields: list[Field]) -> str:
+    """Return the split's query, with decimals as texts."""
+    if all(field.type is not FieldType.DECIMAL for field in fields):
+        return state.whole_query
+    names = [f"c{place}" for place in range(len(fields))]
+    wanted = [
+        f"{name}::text" if field.type is FieldType.DECIMAL else name for name, field in zip(names, fields, strict=True)
+    ]
+    return f"select {', '.join(wanted)} from ({state.whole_query}) as found ({', '.join(names)})"
+
+
+def _arrays(rows: list[Buffer], fields: list[Field]) -> list[Array]:
+    """Return the columns of rows in COPY's form."""
+    count = len(rows)
+    lengths = np.fromiter(map(len, rows), np.int64, count)
+    data = np.frombuffer(b"".join(rows), np.uint8)
+    places = np.cumsum(lengths) - lengths + _COUNT_WIDTH
+    every_second = pa.array(np.arange(0, 2 * count, 2))
+    arrays = []
+    for field in fields:
+        sizes = _gathered(data, places, _LENGTH).astype(np.int64)
+        places += _LENGTH.itemsize
+        valid: Numbers | None = None
+        if sizes.min() < 0:
+            valid = sizes >= 0
+            sizes[~valid] = 0
+        if field.type in _TEXTS:
+            arrays.append(_texts(field, data, places, sizes, valid, every_second))
+        else:
+            arrays.append(_numbers(field, data, places, valid))
+        places += sizes
+    return arrays
+
+
+def _gathered(data: Numbers, places: Numbers, kind: np.dtype[Any]) -> Numbers:
+    """Return the numbers that begin at places of a buffer."""
+    width = kind.itemsize
+    windows = np.lib.stride_tricks.sliding_window_view(data, width)
+    return windows[places].view(kind).reshape(len(places))
+
+
+def _numbers(field: Field, data: Numbers, places: Numbers, valid: Numbers | None) -> Array:
+    """Return the array of values of fixed width."""
+    kind: Any = arrow_type(field)
+    sent = sent_type(field)
+    validity = None
+    if valid is None:
+        numbers = _gathered(data, places, sent)
+    elif valid.any():
+        numbers = np.zeros(len(places), sent)
+        numbers[valid] = _gathered(data, places[valid], sent)
+        flags: Any = np.packbits(valid, bitorder="little")
+        validity = pa.py_buffer(flags)
+    else:
+        return pa.nulls(len(places), kind)
+    numbers = arrow_numbers(field, numbers)
+    content: Any = np.packbits(numbers, bitorder="little") if field.type is FieldType.BOOLEAN else numbers
+    return pa.Array.from_buffers(kind, len(places), [validity, pa.py_buffer(content)])
+
+
+def _texts(
+    field: Field, data: Numbers, places: Numbers, sizes: Numbers, valid: Numbers | None, every_second: Array
+) -> Array:
+    """Return the array of values of any length: every second one of those that lie between places and ends."""
+    count = len(places)
+    bounds: Any = np.empty(2 * count + 1, np.int32)
+    bounds[0:-1:2] = places
+    bounds[1::2] = places + sizes
+    bounds[-1] = bounds[-2]
+    kind: Any = pa.binary() if field.type is FieldType.BYTES else pa.string()
+    content: Any = data
+    between: Array = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(content)])
+    wanted = every_second if valid is None else pa.array(np.arange(0, 2 * count, 2), mask=~valid)
+    found: Array = between.take(wanted)
+    return found.cast(arrow_type(field)) if field.type is FieldType.DECIMAL else found

@@ -1,0 +1,152 @@
+"""`SplitReader`: the rows of a split as Arrow batches."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from structable.backends.postgresql.driver.connection_factory import Connecting
+from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
+from structable.backends.postgresql.driver.pool import SessionPool
+from structable.backends.postgresql.driver.session import Session, command
+from structable.backends.postgresql.driver.snapshot_text import without_limits
+from structable.spi import DataCorruptionError, ScanSplit, StorageUnavailableError, TransactionClosedError
+
+from .split_state import PageRange, SplitState, refused
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Schema
+
+__all__ = ["SplitReader", "read_one_split"]
+
+_MOST_READERS = 1_000
+_MOST_IDLE = 4
+_MOST_COLUMNS = 500
+"""A result of the server's has at most 1,664 columns, and those that the server joins may take three each."""
+
+
+class SplitReader:
+    """Reads the splits of one storage. Safe to share between threads.
+
+    A split of pages comes in columns that the server made, where its values are all on those pages; else rows come.
+
+    Parameters
+    ----------
+    connecting : Connecting
+        The way to the database.
+    most : int
+        How many splits may be read at once.
+    most_idle : int
+        How many connections are kept for the next splits.
+    """
+
+    def __init__(self, connecting: Connecting, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
+        # Not the storage's own: a plan holds one of those, and must not wait for itself where there is but one.
+        self._pool = SessionPool(connecting.open, most, 0.0, most_idle=most_idle)
+
+    def read(self, split: ScanSplit, holder: Session | None = None) -> Iterator[RecordBatch]:
+        """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
+
+        Parameters
+        ----------
+        split : ScanSplit
+            The split.
+        holder : Session, optional
+            The connection that holds the snapshot, if it is this process's: it knows why the snapshot is gone.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the plan's snapshot is held no longer.
+        TransactionConflictError
+            If the table was changed or dropped.
+        StorageUnavailableError
+            If the server cannot be reached, or the storage was closed.
+        """
+        split.require_open()
+        # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
+        state = SplitState(*pickle.loads(split.state))
+        import pyarrow as pa
+
+        from structable.spi.arrow import arrow_schema
+
+        try:
+            for batch in self._batches(state, arrow_schema(state.spec, state.columns)):
+                if self._pool.closed:
+                    raise StorageUnavailableError("the storage was closed")
+                split.require_open()
+                yield batch
+        except pa.ArrowInvalid as error:
+            raise DataCorruptionError(
+                f"table {split.table!r} holds a value that the contract does not have, and that was not written by "
+                f"structable: {error}"
+            ) from error
+        except TransactionClosedError as error:
+            split.require_open()
+            raise _with_cause(error, split, holder) from error
+        split.require_open()
+
+    def _batches(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
+        if state.pages is None or not state.inline or len(state.columns) > _MOST_COLUMNS:
+            return self._by_rows(state, schema)
+        return self._by_columns(state, state.pages, schema)
+
+    def _by_columns(self, state: SplitState, pages: PageRange, schema: Schema) -> Iterator[RecordBatch]:
+        from .column_reading import ORDERLY, read_pages
+
+        with self._begun(state, ORDERLY) as session:
+            yield from read_pages(session, state, pages, schema)
+
+    def _by_rows(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
+        from .row_reading import UNSYNCHRONISED, read_rows
+
+        with self._begun(state, UNSYNCHRONISED) as session:
+            yield from read_rows(session, state, schema)
+
+    @contextmanager
+    def _begun(self, state: SplitState, *settings: str) -> Iterator[Session]:
+        """Lend a connection in a transaction of the plan's snapshot, with settings of its own."""
+        with self._pool.session() as session:
+            begin = [command(text) for text in state.beginning]
+            begin += [*without_limits(session), *(command(text) for text in settings)]
+            try:
+                try:
+                    session.pipeline(begin)
+                except ServerError as error:
+                    raise refused(error, state, importing=True) from error
+                yield session
+            except (ServerError, ConnectionLostError) as error:
+                raise refused(error, state) from error
+            finally:
+                if not session.closed:
+                    with suppress(ServerError, ConnectionLostError):
+                        session.pipeline((command("rollback"),))
+
+    def close(self) -> None:
+        """End all connections; idempotent."""
+        self._pool.close()
+
+
+def _with_cause(error: TransactionClosedError, split: ScanSplit, holder: Session | None) -> TransactionClosedError:
+    """Return the error with the reason for which the plan's connection ended, where it is known."""
+    if holder is None:
+        return error
+    try:
+        holder.pipeline((command("select"),))
+    except (ServerError, ConnectionLostError) as lost:
+        return TransactionClosedError(
+            f"the snapshot of the plan of this split of table {split.table!r} is lost: the connection that held it "
+            f"ended: {lost}; plan the scan again"
+        )
+    return error
+
+
+def read_one_split(connecting: Connecting, split: ScanSplit) -> Iterator[RecordBatch]:
+    """Yield the rows of a split over one connection that is opened for it; see `SplitReader.read`."""
+    reader = SplitReader(connecting, most=1, most_idle=0)
+    try:
+        yield from reader.read(split)
+    finally:
+        reader.close()

@@ -1,0 +1,103 @@
+"""`SplitState`: what a split has to know, how much of it is read at a time, and what goes wrong then."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from structable.backends.postgresql.driver.errors import STALE, ServerError, translated
+from structable.spi import StructableError, TableSpecification, TransactionClosedError, TransactionConflictError
+
+__all__ = ["PageRange", "SplitState", "next_size", "refused"]
+
+_SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}\Z")
+# Depending on the server's version, the file of the snapshot is missing or its transaction is over.
+_GONE = frozenset({"22023", "55000", "42704"})
+
+
+class PageRange(NamedTuple):
+    """A range of a table's pages.
+
+    Parameters
+    ----------
+    begin : int
+        The first page.
+    end : int
+        The page after the last.
+    """
+
+    begin: int
+    end: int
+
+    def condition(self) -> str:
+        """Return the SQL for the rows on these pages; it follows other conditions."""
+        return f" and ctid >= '({self.begin},0)'::tid and ctid < '({self.end},0)'::tid"
+
+
+class SplitState(NamedTuple):
+    """What a split has to know.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table when the plan was made.
+    columns : tuple of str
+        The columns of the batches.
+    query : str
+        The SQL of the table's rows, without parameters, that ends with a condition; it is refused when the table was
+        changed.
+    pages : PageRange or None
+        Which of them; None where an index finds them all.
+    inline : bool
+        Whether all values are on those pages, so that some pages never hold much more than their own bytes.
+    snapshot : str
+        The exported snapshot.
+    """
+
+    spec: TableSpecification
+    columns: tuple[str, ...]
+    query: str
+    pages: PageRange | None
+    inline: bool
+    snapshot: str
+
+    @property
+    def beginning(self) -> tuple[str, str]:
+        """The commands that begin a transaction in the plan's snapshot.
+
+        Raises
+        ------
+        ValueError
+            If what should be the name of a snapshot is something else.
+        """
+        if not _SNAPSHOT.match(self.snapshot):
+            raise ValueError(f"{self.snapshot!r} is not the name of a snapshot")
+        return "begin isolation level repeatable read read only", f"set transaction snapshot '{self.snapshot}'"
+
+    @property
+    def whole_query(self) -> str:
+        """The SQL of the split's rows."""
+        return self.query if self.pages is None else self.query + self.pages.condition()
+
+
+def next_size(size: int, received: int, wanted: int) -> int:
+    """Return how many rows or pages to ask for, when the last so many gave some bytes and others were wanted.
+
+    At most twice as many: the next ones may be longer.
+    """
+    return max(1, min(size * 2, size * wanted // max(received, 1)))
+
+
+def refused(error: Exception, state: SplitState, *, importing: bool = False) -> StructableError:
+    """Return the contract's error for a failure; `importing` says that the snapshot was being imported."""
+    table = state.spec.name
+    if isinstance(error, ServerError):
+        if importing and error.state in _GONE:
+            return TransactionClosedError(
+                f"the snapshot of this split of table {table!r} is not there: the plan was closed, the connection that "
+                f"held it ended (its process, a restart, pg_terminate_backend, a time-out of a pooler), or this is "
+                f"another server than the plan's: {error.message}"
+            )
+        if not importing and error.state in STALE:
+            return TransactionConflictError(f"table {table!r} was changed or dropped since the scan was planned")
+    return translated(error, f"reading a split of table {table!r}")

@@ -1,0 +1,204 @@
+"""Scans divided among processes: an exported snapshot, and a part of the table's pages for each split."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import sqlalchemy as sa
+
+from structable.backends.postgresql.driver.errors import STALE, ConnectionLostError, ServerError, translated
+from structable.backends.postgresql.driver.pool import SessionPool
+from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.driver.snapshot_text import is_visible, without_limits
+from structable.backends.postgresql.schema.catalog import Catalog
+from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
+from structable.backends.postgresql.sql.conditions import Conditions
+from structable.backends.postgresql.sql.queries import ScanRequest, scan_request
+from structable.spi import Filter, Range, ScanPlan, SnapshotHold, StructableError, TransactionConflictError
+from structable.spi.rules.values import check_columns
+
+from .split_state import PageRange, SplitState
+
+__all__ = ["plan_table_scan", "rendered_query"]
+
+_ATTEMPTS = 5
+_LEAST_BYTES = 256 << 10
+"""What a split is worth at least."""
+_BEGIN = command("begin isolation level repeatable read read only")
+_TEXT = 25
+_FACTS = Statement(
+    "select pg_current_snapshot()::text, pg_export_snapshot(), pg_table_size($1::regclass), "
+    "pg_relation_size($1::regclass) / current_setting('block_size')::bigint, "
+    "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)",
+    (_TEXT,),
+)
+# Without parameters, so that nothing in the SQL could be taken for one.
+
+Literals = dict[str, str]
+"""SQL for the parameters of conditions, by their names."""
+
+
+def plan_table_scan(
+    pool: SessionPool,
+    catalog: Catalog,
+    table: str,
+    range_: Range,
+    where: Filter | None,
+    columns: Iterable[str] | None,
+    splits: int,
+) -> tuple[ScanPlan, Session]:
+    """Take a snapshot of a table and divide its scan; see `Storage.plan_scan`.
+
+    Returns
+    -------
+    ScanPlan, Session
+        The plan, and the connection that holds its snapshot.
+    """
+    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
+        raise ValueError(f"splits is {splits!r}; it must be a whole number of at least 1")
+    given = None if columns is None else list(columns)
+    for attempt in range(1, _ATTEMPTS + 1):
+        session = pool.acquire()
+        try:
+            binding = _bound(session, catalog, table)
+            names = check_columns(binding.spec, given) or binding.spec.field_names
+            request = scan_request(binding, (range_,), where=where)
+            states = _plan(session, binding, request, names, splits)
+            hold = SnapshotHold(partial(_release, pool, session))
+            return ScanPlan(binding.spec.name, names, states, hold), session
+        except BaseException as error:
+            _release(pool, session)
+            if isinstance(error, _NewerTableError) or (isinstance(error, ServerError) and error.state in STALE):
+                catalog.forget(table)
+                if attempt < _ATTEMPTS:
+                    continue
+                raise TransactionConflictError(f"table {table!r} is being changed") from error
+            if isinstance(error, ServerError | ConnectionLostError):
+                raise translated(error, f"planning a scan of table {table!r}") from error
+            if isinstance(error, StructableError) and catalog.known(table) is not None and attempt == 1:
+                # A field that is not known here may be a new one.
+                catalog.forget(table)
+                continue
+            raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _bound(session: Session, catalog: Catalog, table: str) -> TableBinding:
+    known = catalog.known(table) if isinstance(table, str) else None
+    return known or catalog.lookup(lambda call: session.rows(session.run(call)), table)
+
+
+class _NewerTableError(Exception):
+    """The table was looked up after the snapshot was taken, and has changed in between."""
+
+
+def _release(pool: SessionPool, session: Session) -> None:
+    try:
+        if not session.closed:
+            session.pipeline((command("rollback"),))
+    except (ServerError, ConnectionLostError):
+        session.close()
+    finally:
+        pool.release(session)
+
+
+def _plan(
+    session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...], splits: int
+) -> list[bytes]:
+    limits = without_limits(session)
+    results = session.pipeline(
+        (
+            _BEGIN,
+            *limits,
+            # Before the snapshot: what it sees stays as it is until the plan is closed, also for who reads a split.
+            command(f"lock table {binding.qualified} in access share mode"),
+            Call(_FACTS, (binding.qualified.encode(),)),
+            command(f"select {binding.token}"),
+        )
+    )
+    seen, snapshot, *sizes = (str(value) for value in session.rows(results[2 + len(limits)])[0])
+    if not is_visible(binding.version.changed_by, seen):
+        raise _NewerTableError
+    size, pages, elsewhere = map(int, sizes)
+    query = rendered_query(session, binding, request, names)
+    most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
+    conditional = request.where is not None or request.ranges != (Range(),)
+    if conditional and size >= 2 * _LEAST_BYTES and _is_indexed(session, binding, query, most):
+        parts: list[PageRange | None] = [None]
+    else:
+        bounds = [pages * place // most for place in range(most + 1)]
+        parts = [PageRange(begin, end) for begin, end in pairwise(bounds)]
+    states = (SplitState(binding.spec, names, query, part, not elsewhere, snapshot) for part in parts)
+    return [pickle.dumps(tuple(state)) for state in states]
+
+
+def _is_indexed(session: Session, binding: TableBinding, query: str, splits: int) -> bool:
+    """Return whether an index finds the rows in less time than the pages of one of the splits take."""
+    everything = f"select * from {binding.qualified}"
+    results = session.pipeline([command(f"explain (format json) {text}") for text in (query, everything)])
+    plans: list[dict[str, Any]] = []
+    for result in results:
+        found = session.rows(result)[0][0]
+        plans.append((json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"])
+    wanted, whole = plans
+    return bool(wanted["Total Cost"] <= whole["Total Cost"] / splits)
+
+
+def rendered_query(session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...]) -> str:
+    """Return the SQL of a scan's rows, in no order, that ends with its conditions and has no parameters.
+
+    The server turns their values into literals: what it has quoted itself it reads back as the same value.
+    """
+    parameters = Conditions(binding)
+    _tests(parameters, binding, request)
+    literals: Literals = {}
+    if parameters.values:
+        # Instants as text do not depend on how the server likes to write them.
+        how = command("set local datestyle = 'ISO, YMD'")
+        given = list(parameters.values)
+        for begin in range(0, len(given), _MOST_RENDERED):
+            chunk = given[begin : begin + _MOST_RENDERED]
+            pieces = [
+                f"quote_literal(${place}::text) || '::' || pg_typeof(${place})" for place in range(1, len(chunk) + 1)
+            ]
+            render = Statement(f"select {', '.join(pieces)}", [parameters.types[one] for one in chunk], prepare=False)
+            results = session.pipeline((how, Call(render, [parameters.values[one] for one in chunk])))
+            row = session.rows(results[1])[0]
+            literals.update(zip(chunk, map(str, row), strict=True))
+    query = (
+        sa.select(*(binding.core.c[name] for name in names))
+        .select_from(binding.core)
+        .where(*_tests(_Rendered(binding, literals), binding, request), binding.current)
+    )
+    return str(query.compile(dialect=DIALECT))
+
+
+_MOST_RENDERED = 1_000
+
+
+def _tests(conditions: Conditions, binding: TableBinding, request: ScanRequest) -> list[sa.ColumnElement[bool]]:
+    found = []
+    inside = conditions.ranges(request.ranges)
+    if inside is not None:
+        found.append(inside)
+    if request.where is not None:
+        found.append(conditions.filter(request.where))
+    return found
+
+
+class _Rendered(Conditions):
+    """Conditions with literals in the place of their parameters."""
+
+    def __init__(self, binding: TableBinding, literals: Literals) -> None:
+        super().__init__(binding)
+        self._literals = literals
+
+    def _parameter(self, oid: int, piece: bytes | None) -> Any:  # noqa: ANN401 - as good as a parameter
+        name = f"p{len(self.values)}"
+        self.values[name] = piece
+        return sa.literal_column(self._literals[name])

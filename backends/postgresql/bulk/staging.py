@@ -1,0 +1,187 @@
+"""Staging tables: one for each attempt of a partition, `_stage_` with the job's digest, its time and a random part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
+from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.names import JOBS, qualified, quoted
+from structable.backends.postgresql.sql.types import array, stored_type
+from structable.spi import DataCorruptionError
+from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
+
+__all__ = [
+    "StagedTable",
+    "create_staging",
+    "drop_job_staging",
+    "roll_back",
+    "staged_columns",
+    "staging_tables",
+    "sweep_staging",
+]
+
+_PREFIX = "_stage_"
+_NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
+_TEXT = 25
+_GRACE_SECONDS = 60
+_NOW = command("select extract(epoch from clock_timestamp())::bigint")
+_TABLES = Statement(
+    "select relname::text from pg_class where relnamespace = $1::regnamespace and relkind = 'r' "
+    "and starts_with(relname::text, $2)",
+    (_TEXT, _TEXT),
+)
+_DIGEST = "encode(substring(sha256(convert_to(job_id, 'UTF8')) from 1 for 8), 'hex')"
+# In use, another role's, or gone already: somebody else's to drop, or the next sweep's.
+_LEFT_FOR_LATER = frozenset({"55P03", "42501", "42P01"})
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTable:
+    """What one attempt staged.
+
+    Parameters
+    ----------
+    name : str
+        The staging table.
+    table_id : int
+        The table that it was staged for.
+    columns : tuple of str
+        Its fields; the staging table calls them `c0`, `c1` and so on.
+    indexes : tuple of str
+        The fields whose sizes were checked as an index needs it.
+    rows : int
+        Their number, at least 1.
+    largest : int
+        The size of the largest row, in bytes.
+    """
+
+    name: str
+    table_id: int
+    columns: tuple[str, ...]
+    indexes: tuple[str, ...]
+    rows: int
+    largest: int
+
+    def encode(self) -> bytes:
+        """Return this as JSON."""
+        return json.dumps([self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, job_id: str) -> StagedTable:
+        """Read what `encode` returned.
+
+        Raises
+        ------
+        DataCorruptionError
+            If it is not of this job.
+        """
+        try:
+            name, table_id, columns, indexes, rows, largest = json.loads(data)
+            found = _NAME.match(name)
+            if found is None or found["job"] != _digest(job_id):
+                raise ValueError(f"{name!r} is not a staging table of the job")
+            return cls(name, int(table_id), tuple(columns), tuple(indexes), int(rows), int(largest))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DataCorruptionError(f"what was staged for the job {job_id!r} cannot be decoded: {error}") from error
+
+
+def _digest(job_id: str) -> str:
+    return hashlib.sha256(job_id.encode()).hexdigest()[:16]
+
+
+def staged_columns(count: int) -> list[str]:
+    """Return the names of a staging table's columns."""
+    return [f"c{place}" for place in range(count)]
+
+
+def create_staging(session: Session, binding: TableBinding, job_id: str, columns: tuple[str, ...]) -> str:
+    """Create a staging table, in the transaction that is open, and return its name."""
+    now = int(str(session.rows(session.pipeline((_NOW,))[0])[0][0]))
+    name = f"{_PREFIX}{_digest(job_id)}_{now:08x}_{secrets.token_hex(10)}"
+    kinds = [stored_type(binding.spec.field(column)).name for column in columns]
+    # Types as COPY takes them: text needs no order here, and a decimal's precision was checked.
+    definitions = ", ".join(f"{one} {kind}" for one, kind in zip(staged_columns(len(columns)), kinds, strict=True))
+    session.pipeline(
+        (
+            command(
+                f"create unlogged table {qualified(binding.schema, name)} ({definitions}) "
+                "with (autovacuum_enabled = false)"
+            ),
+        )
+    )
+    return name
+
+
+def staging_tables(session: Session, schema: str, job_id: str | None = None) -> list[str]:
+    """Return the staging tables of a job, or of all."""
+    prefix = _PREFIX if job_id is None else f"{_PREFIX}{_digest(job_id)}_"
+    found = session.run(Call(_TABLES, (quoted(schema).encode(), prefix.encode())))
+    return [str(row[0]) for row in session.rows(found) if _NAME.match(str(row[0]))]
+
+
+def drop_job_staging(session: Session, schema: str, job_id: str) -> None:
+    """Drop all that was staged for a job; what is in use is left to a sweep."""
+    _drop(session, schema, staging_tables(session, schema, job_id))
+
+
+def _drop(session: Session, schema: str, names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            session.pipeline(
+                (
+                    command("begin"),
+                    command("set local lock_timeout = 1000"),
+                    command(f"drop table if exists {qualified(schema, name)}"),
+                    command("commit"),
+                )
+            )
+        except ServerError as error:
+            session.pipeline((command("rollback"),))
+            if error.state not in _LEFT_FOR_LATER:
+                raise
+
+
+def sweep_staging(session: Session, schema: str) -> None:
+    """Drop records that are too old, and the staging tables of jobs that have ended or died."""
+    # The tables first: whose record is not there a moment later has no job.
+    tables = {name: _NAME.match(name) for name in staging_tables(session, schema)}
+    now = int(str(session.rows(session.pipeline((_NOW,))[0])[0][0]))
+    ages = {name: now - int(found["time"], 16) for name, found in tables.items() if found is not None}
+    jobs = {name: found["job"] for name, found in tables.items() if found is not None}
+    recent = {jobs[name] for name, age in ages.items() if age <= JOB_RETENTION_SECONDS}
+    records = qualified(schema, JOBS)
+    delete = Statement(
+        f"delete from {records} where changed < now() - interval '{JOB_RETENTION_SECONDS} seconds' "
+        f"and (state <> 'open' or {_DIGEST} <> all($1))",
+        (1009,),
+        prepare=False,
+    )
+    session.pipeline((Call(delete, (_texts(recent),)),))
+    if not tables:
+        return
+    opened = Statement(
+        f"select distinct {_DIGEST} from {records} where state = 'open' and {_DIGEST} = any($1)", (1009,), prepare=False
+    )
+    found = session.pipeline((Call(opened, (_texts(jobs.values()),)),))[0]
+    alive = {str(row[0]) for row in session.rows(found)}
+    _drop(session, schema, [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS])
+
+
+def roll_back(session: Session) -> None:
+    """End a transaction that is still open."""
+    if not session.closed and not session.usable:
+        try:
+            session.pipeline((command("rollback"),))
+        except (ServerError, ConnectionLostError):
+            session.close()
+
+
+def _texts(values: Iterable[str]) -> bytes:
+    return array(_TEXT, [value.encode() for value in sorted(set(values))])

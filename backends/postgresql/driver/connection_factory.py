@@ -1,0 +1,110 @@
+"""How connections are opened: libpq's parameters from the URL, and what every connection is set to."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import pq, sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+
+from structable.backends.postgresql.sql.types import TIMESTAMP_ORIGIN
+from structable.spi import StorageUnavailableError
+
+from .session import Session
+
+__all__ = ["Connecting"]
+
+_LONG = struct.Struct(">q")
+_TIMESTAMPTZ = 1184
+_OLDEST = 140_000
+# The first statement of every connection. Before it, names are looked up where role, database, PGOPTIONS and the URL's
+# `options` say, and functions and operators found there run with the rights of this role. SET looks nothing up. In the
+# start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
+_SAFE = "set search_path = pg_catalog"
+# A role or a database may have it off. What else it is, remote_apply say, is more than this.
+_DURABLE = """, set_config('synchronous_commit', coalesce(
+    nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """The way to a database.
+
+    Parameters
+    ----------
+    parameters : mapping of str to str
+        libpq's: host, port, dbname, user, password, sslmode and so on.
+    settings : mapping of str to str
+        What each connection sets, e.g. `statement_timeout`.
+    shown : str
+        The URL, masked, for messages.
+    """
+
+    parameters: Mapping[str, str] = field(repr=False)
+    settings: Mapping[str, str]
+    shown: str
+
+    def open(self) -> Session:
+        """Open a connection.
+
+        Raises
+        ------
+        StorageUnavailableError
+            With the server's reason.
+        """
+        try:
+            connection = psycopg.connect(**self.parameters, autocommit=True)  # type: ignore[arg-type]
+        except psycopg.Error as error:
+            reason = " ".join(str(error).split())
+            raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+        try:
+            return self._set_up(connection)
+        except psycopg.Error as error:
+            connection.close()
+            reason = " ".join(str(error).split())
+            raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+        except BaseException:
+            connection.close()
+            raise
+
+    def _set_up(self, connection: psycopg.Connection) -> Session:
+        version = connection.info.server_version
+        if version < _OLDEST:
+            raise StorageUnavailableError(
+                f"cannot use {self.shown}: it is PostgreSQL {version // 10_000}.{version % 10_000}, "
+                f"and structable needs {_OLDEST // 10_000} or later"
+            )
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise StorageUnavailableError(
+                f"cannot use {self.shown}: its database has the encoding {encoding}, and structable needs UTF8"
+            )
+        connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
+        answers = connection.execute(self._first.encode())
+        answers.nextset()
+        found = answers.fetchone()
+        return Session(connection, frozenset(found[0] if found else ()))
+
+    @property
+    def _first(self) -> str:
+        """The first statements of a connection, in one message, so that they take one round trip."""
+        settings = (
+            f"set_config({sql.quote(name)}, {sql.quote(value)}, false)" for name, value in self.settings.items()
+        )
+        asked = "select array(select pid from pg_stat_activity where datid is null and usesysid is null)"
+        durable = "" if "synchronous_commit" in self.settings else _DURABLE
+        return f"{_SAFE}; {', '.join([asked, *settings])}{durable}"
+
+
+class _UtcLoader(Loader):
+    """Loads instants as the contract has them: in UTC, by `datetime.UTC`."""
+
+    format = pq.Format.BINARY
+
+    def load(self, data: Buffer) -> dt.datetime:
+        return TIMESTAMP_ORIGIN + dt.timedelta(microseconds=_LONG.unpack(data)[0])

@@ -1,0 +1,427 @@
+"""`Session`: one connection, as the store uses it: prepared statements in binary, many in one round trip."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import generators, pq
+from psycopg.abc import Buffer
+from psycopg.adapt import Transformer
+
+from structable.backends.base.slots import Slot
+from structable.spi import DataCorruptionError, UnsupportedOperationError
+
+from .copying import Copying
+from .errors import ConnectionLostError, ServerError, server_error
+
+__all__ = ["Call", "Session", "Statement", "Values", "command", "require_sendable"]
+
+_MOST_PREPARED = 500
+_MOST_BYTES = 512 << 20
+"""Half of what the server takes in a message: an array of short texts takes it nearly twice the bytes that are sent."""
+_numbers = itertools.count(1)
+
+_SYNC = pq.ExecStatus.PIPELINE_SYNC
+_FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
+
+
+class Statement:
+    """A statement in SQL, with `$1` for its parameters.
+
+    Parameters
+    ----------
+    text : str
+        The SQL.
+    types : sequence of int
+        The types of the parameters.
+    prepare : bool
+        Whether it is worth being prepared.
+    """
+
+    __slots__ = ("formats", "name", "text", "types")
+
+    def __init__(self, text: str, types: Sequence[int] = (), *, prepare: bool = True) -> None:
+        self.text = text.encode()
+        self.types = tuple(types)
+        self.formats = (1,) * len(self.types)
+        self.name = b"s%d" % next(_numbers) if prepare else b""
+
+    def __repr__(self) -> str:
+        return f"Statement({self.text.decode()!r})"
+
+
+Values = tuple[Any, ...]
+"""One row of a result: what types its values have, the statement knows."""
+
+
+class Call(NamedTuple):
+    """A statement and its parameters, in binary."""
+
+    statement: Statement
+    parameters: Sequence[bytes | None] = ()
+
+
+def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -> None:
+    """Refuse a statement that the server would end the connection for, before anything of it is sent.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        With its size and the limit. Statements that are prepared hold a row, and pass.
+    """
+    if statement.name:
+        return
+    size = len(statement.text) + sum([len(one) for one in parameters if one is not None])
+    if size > _MOST_BYTES:
+        raise UnsupportedOperationError(
+            f"a statement of PostgreSQL has {_MOST_BYTES:,} bytes at most, and the ranges, keys and values given have "
+            f"{size:,}: divide them among several calls"
+        )
+
+
+def command(text: str) -> Call:
+    """Return a call of a statement that is used once, or that cannot be prepared."""
+    return Call(Statement(text, prepare=False))
+
+
+class Session:
+    """One connection to the server. Used by one thread at a time; `close` may come from another.
+
+    A process that was forked from the one that made it can neither use nor close it.
+
+    Every failure of the connection, and every interruption of a call, closes it: what is still under way on it could
+    be taken for the answer to something else.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        In autocommit mode.
+    server : frozenset of int
+        Processes that a server has from its start, or its recovery from a crash, to its end.
+    """
+
+    def __init__(self, connection: psycopg.Connection, server: frozenset[int]) -> None:
+        self.server = server
+        self._connection = connection
+        self._pg = connection.pgconn
+        self._process = self._pg.backend_pid  # which a closed connection no longer tells
+        self._client = os.getpid()
+        self._wait = connection.wait
+        self._poll = select.poll()
+        self._poll.register(connection.fileno(), select.POLLIN)
+        self._lock = threading.Lock()
+        self._prepared: dict[bytes, None] = {}
+        self._transformer = Transformer(connection)
+        self.slot: Slot | None = None
+        """What the pool counts it by."""
+        self.lent = False
+        """Whether it is in use."""
+
+    @property
+    def connection(self) -> psycopg.Connection:
+        """Psycopg's connection, for what it does better: COPY."""
+        return self._connection
+
+    @property
+    def process(self) -> int:
+        """The server's process that serves this connection."""
+        return self._process
+
+    @property
+    def version(self) -> int:
+        """The server's version, e.g. 150004."""
+        return self._pg.server_version
+
+    @property
+    def usable(self) -> bool:
+        """Whether the connection can serve the next one: alive, in no transaction, not full of statements."""
+        pg = self._pg
+        idle = pg.status == pq.ConnStatus.OK and pg.transaction_status == pq.TransactionStatus.IDLE
+        return idle and len(self._prepared) <= _MOST_PREPARED
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._pg.status != pq.ConnStatus.OK or os.getpid() != self._client
+
+    @property
+    def readable(self) -> bool:
+        """Whether the server has sent something that was not read."""
+        return bool(self._poll.poll(0))
+
+    def run(self, call: Call) -> pq.abc.PGresult:
+        """Run one statement, outside of a transaction or in the one that is open.
+
+        Raises
+        ------
+        ServerError
+            If the server refuses it.
+        ConnectionLostError
+            If the connection broke.
+        """
+        statement, parameters = call
+        if statement.name not in self._prepared:
+            return self.pipeline((call,))[-1]
+        self._require_own()
+        with self._lock:
+            try:
+                self._pg.send_query_prepared(statement.name, parameters, statement.formats, 1)
+                results = self._wait(generators.execute(self._pg))
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except BaseException:
+                self._discard()
+                raise
+        return self._checked(results[-1])
+
+    def send(self, call: Call) -> None:
+        """Send a statement that is used once; `receive` comes next, and nothing in between.
+
+        Raises
+        ------
+        ConnectionLostError
+            If the connection broke.
+        """
+        statement, parameters = call
+        formats = statement.formats or None
+        self._require_own()
+        with self._lock:
+            try:
+                self._pg.send_query_params(statement.text, parameters or None, statement.types or None, formats, 1)
+                self._wait(generators.send(self._pg))
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except BaseException:
+                self._discard()
+                raise
+
+    def receive(self) -> pq.abc.PGresult:
+        """Return the result of the statement that was sent.
+
+        Raises
+        ------
+        ServerError, ConnectionLostError
+            As `run` does.
+        """
+        self._require_own()
+        with self._lock:
+            try:
+                results = self._wait(generators.fetch_many(self._pg))
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except BaseException:
+                self._discard()
+                raise
+        return self._checked(results[-1])
+
+    def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
+        if result.status in _FAILED:
+            raise self._failure(result)
+        return result
+
+    def pipeline(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
+        """Run statements in one round trip; return their results, one for each.
+
+        Raises
+        ------
+        ServerError
+            Of the first that the server refused; those after it were not run.
+        ConnectionLostError
+            If the connection broke.
+        """
+        self._require_own()
+        with self._lock:
+            try:
+                return self._pipelined(calls)
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except ServerError:
+                if self._pg.pipeline_status != pq.PipelineStatus.OFF:
+                    self._discard()
+                raise
+            except BaseException:
+                # Also at the very end: which statements are prepared may not have been noted.
+                self._discard()
+                raise
+
+    def _pipelined(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
+        pg, prepared = self._pg, self._prepared
+        new: dict[bytes, int] = {}  # names that are being prepared, and the place of that result among all
+        count = 0
+        pg.enter_pipeline_mode()
+        for statement, parameters in calls:
+            name = statement.name
+            if not name:
+                require_sendable(statement, parameters)
+                pg.send_query_params(
+                    statement.text, parameters or None, statement.types or None, statement.formats or None, 1
+                )
+            else:
+                if name not in prepared and name not in new:
+                    pg.send_prepare(name, statement.text, statement.types)
+                    new[name] = count
+                    count += 1
+                pg.send_query_prepared(name, parameters, statement.formats, 1)
+            count += 1
+        pg.pipeline_sync()
+        wait = self._wait
+        wait(generators.send(pg))
+        results: list[pq.abc.PGresult] = []
+        failure: Exception | None = None
+        while True:
+            result = pg.get_result() if not pg.is_busy() else wait(generators.fetch(pg))
+            if result is None:
+                if pg.status != pq.ConnStatus.OK:
+                    raise ConnectionLostError("the server closed the connection")
+                continue
+            if result.status == _SYNC:
+                break
+            if result.status in _FAILED and failure is None:
+                failure = self._failure(result)
+                if isinstance(failure, ConnectionLostError):
+                    raise failure
+            results.append(result)
+        pg.exit_pipeline_mode()
+        if failure is not None:
+            failed = next(place for place, result in enumerate(results) if result.status in _FAILED)
+            prepared.update(dict.fromkeys(name for name, place in new.items() if place < failed))
+            raise failure
+        if not new:
+            return results
+        prepared.update(dict.fromkeys(new))
+        preparations = set(new.values())
+        return [result for place, result in enumerate(results) if place not in preparations]
+
+    def copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
+        """Run a COPY FROM STDIN in binary format, once or more, and return the number of rows.
+
+        Parameters
+        ----------
+        text : str
+            The command.
+        copies : sequence of iterable of bytes
+            For each run, rows in COPY's binary format. The first of them are produced while the server is still at the
+            run before: it inserts no row before it has a thousand, or all of a run.
+
+        Raises
+        ------
+        ServerError, ConnectionLostError
+            As `run` does. What an iterable raises comes out, and its run has copied nothing.
+        """
+        self._require_own()
+        with self._lock:
+            try:
+                return self._copying().take_in(text, copies)
+            except psycopg.Error as error:
+                self._discard()
+                raise ConnectionLostError(str(error).strip()) from error
+            except BaseException:
+                # A failed COPY leaves the connection as it is; one that was interrupted does not.
+                if self._pg.transaction_status == pq.TransactionStatus.ACTIVE:
+                    self._discard()
+                raise
+
+    def copy_out(self, text: str, size: int, most: int) -> Iterator[list[Buffer]]:
+        """Run a COPY TO STDOUT in binary format and yield its rows, each in that format, some at a time.
+
+        A generator: closed before its end it closes the connection, on which the server is still sending.
+
+        Parameters
+        ----------
+        text : str
+            The command.
+        size : int
+            How many bytes come at a time: so many, but for the last row.
+        most : int
+            How many rows come at a time, at most.
+
+        Raises
+        ------
+        ServerError, ConnectionLostError
+            As `run` does.
+        """
+        self._require_own()
+        is_sending = True
+        try:
+            copying = self._copying()
+            with self._lock:
+                is_sending = copying.begin_out(text)
+            while is_sending:
+                self._require_own()
+                with self._lock:
+                    rows, is_sending = copying.next_rows(size, most)
+                if rows:
+                    yield rows
+        except ServerError:
+            is_sending = False
+            raise
+        except psycopg.Error as error:
+            raise ConnectionLostError(str(error).strip()) from error
+        finally:
+            if is_sending:
+                self._discard()
+
+    def _copying(self) -> Copying:
+        return Copying(self._pg, self._wait, self._failure)
+
+    def _failure(self, result: pq.abc.PGresult) -> Exception:
+        failure = server_error(result)
+        if isinstance(failure, ConnectionLostError):
+            self._discard()
+        return failure
+
+    def rows(self, result: pq.abc.PGresult) -> list[Values]:
+        """Return the rows of a result as tuples of values.
+
+        Raises
+        ------
+        DataCorruptionError
+            For a value that Python cannot hold, such as `infinity` for a time.
+        """
+        transformer = self._transformer
+        transformer.set_pgresult(result)
+        try:
+            return transformer.load_rows(0, result.ntuples, tuple)
+        except (psycopg.DataError, ValueError, OverflowError) as error:
+            raise DataCorruptionError(
+                f"a row holds a value that the contract does not have, and that was not written by structable: {error}"
+            ) from error
+
+    def _require_own(self) -> None:
+        """Refuse a process that was forked: it shares the socket, and would talk to its parent's transaction."""
+        if os.getpid() != self._client:
+            raise ConnectionLostError("it belongs to the process that forked this one; connect anew")
+
+    def _discard(self) -> None:
+        if (
+            os.getpid() == self._client
+        ):  # what a fork inherits, a generator that it drops for one, is not its own to end
+            self._connection.close()
+
+    def close(self, seconds: float = 1.0) -> None:
+        """End the connection; one that is in use is left to its thread, which finds it closed."""
+        if os.getpid() != self._client:
+            return  # to close it here would end it for the process that it belongs to
+        acquired: list[bool] = []
+        try:
+            # All in C: no signal's handler can come in between the lock and the note that it was taken.
+            acquired.extend(map(self._lock.acquire, (True,), (seconds,)))
+            self._connection.close()
+        finally:
+            if acquired and acquired[0]:
+                self._lock.release()
+
+    def __del__(self) -> None:
+        # One that an interruption has lost, perhaps in the middle of an exchange.
+        if hasattr(self, "_client"):
+            self._discard()

@@ -1,0 +1,199 @@
+"""`PostgreSQLAdmin`: creation, change and removal of tables, each seen by others at once and as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy.schema import CreateTable
+
+from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError, translated
+from structable.backends.postgresql.driver.pool import SessionPool
+from structable.backends.postgresql.driver.session import Call, Statement, command
+from structable.backends.postgresql.sql.binding import DIALECT, TableBinding, TableVersion
+from structable.backends.postgresql.sql.names import CATALOG, column_name, qualified, quoted, token_name
+from structable.spi import (
+    DataCorruptionError,
+    InvalidFieldError,
+    InvalidSpecificationError,
+    TableAdmin,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSpecification,
+)
+from structable.spi.rules.schema_changes import plan_schema_change
+
+from .alter_table import change_table, remove_index, token_definition
+from .catalog import Ask, Catalog, encode_specification, is_name
+from .ddl_lock import AdminWork, TableLock, alone
+from .indexes import index_definition
+from .inspection import inspect
+
+__all__ = ["PostgreSQLAdmin"]
+
+Result = TypeVar("Result")
+_TEXT = 25
+
+
+class PostgreSQLAdmin(TableAdmin):
+    """The tables of a schema.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where connections come from.
+    catalog : Catalog
+        The tables.
+    ddl_timeout : float
+        Seconds to wait for open transactions.
+    """
+
+    def __init__(self, pool: SessionPool, catalog: Catalog, ddl_timeout: float) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._ddl_timeout = ddl_timeout
+        self._table = qualified(catalog.schema, CATALOG)
+
+    def create(self, spec: TableSpecification) -> None:
+        """See `TableAdmin.create`."""
+        _require_specification(spec)
+        with self._alone(spec.name) as work:
+            if self._existing(work, spec) is not None:
+                raise TableAlreadyExistsError(spec.name)
+            self._create(work, spec)
+
+    def _existing(self, work: AdminWork, spec: TableSpecification) -> TableVersion | None:
+        found = self._catalog.find(work.ask, spec.name, any_case=True)
+        if found is not None and found.spec.name != spec.name:
+            raise InvalidSpecificationError(
+                f"table {spec.name!r} differs from the table {found.spec.name!r} by case alone"
+            )
+        return found
+
+    def _create(self, work: AdminWork, spec: TableSpecification) -> None:
+        try:
+            work.change(lambda: self._make(work, spec))
+        except ServerError as error:
+            if error.state in _THERE_ALREADY:
+                raise DataCorruptionError(
+                    f"the schema {self._catalog.schema!r} holds something named {spec.name!r} that is not in "
+                    f"structable's catalog {CATALOG}: {error.message}"
+                ) from error
+            if error.state == _TOO_MANY_COLUMNS:
+                raise InvalidSpecificationError(
+                    f"table {spec.name!r} has {len(spec.fields):,} fields: {error.message} on PostgreSQL"
+                ) from error
+            raise
+
+    def _make(self, work: AdminWork, spec: TableSpecification) -> None:
+        specification, building = encode_specification(TableVersion(0, 1, spec))
+        insert = Statement(
+            f"insert into {self._table} (name, folded, version, specification, building) "
+            'values ($1, lower($1 collate "C"), 1, $2, $3) returning id',
+            (_TEXT, _TEXT, _TEXT),
+        )
+        made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
+        table = TableVersion(int(str(made[0][0])), 1, spec)
+        binding = TableBinding(self._catalog.schema, table)
+        key = ", ".join(quoted(column_name(name)) for name in spec.primary_key)
+        text = str(CreateTable(binding.core).compile(dialect=DIALECT)).strip()
+        primary = f", constraint {quoted(f'_k{table.id:x}')} primary key ({key}))"
+        schema = self._catalog.schema
+        work.session.pipeline(
+            [
+                command(text.removesuffix(")").rstrip() + primary),
+                command(token_definition(schema, table)),
+                *(
+                    command(index_definition(schema, spec.name, table.id, field, spec.primary_key))
+                    for field in spec.indexes
+                ),
+            ]
+        )
+
+    def create_or_update(self, spec: TableSpecification) -> None:
+        """See `TableAdmin.create_or_update`."""
+        _require_specification(spec)
+        with self._alone(spec.name) as work:
+            found = self._existing(work, spec)
+            if found is None:
+                self._create(work, spec)
+                return
+            change = plan_schema_change(found.spec, spec)
+            if not change.empty:
+                change_table(work, self._catalog.schema, found, change)
+
+    def exists(self, table: str) -> bool:
+        """See `TableAdmin.exists`."""
+        return self._read(lambda ask: self._catalog.find(ask, table)) is not None
+
+    def get_specification(self, table: str) -> TableSpecification:
+        """See `TableAdmin.get_specification`."""
+        found = self._read(lambda ask: self._catalog.find(ask, table))
+        if found is None:
+            raise TableNotFoundError(table)
+        return found.spec
+
+    def list(self) -> list[str]:
+        """See `TableAdmin.list`."""
+        return self._read(self._catalog.names)
+
+    def drop(self, table: str) -> None:
+        """See `TableAdmin.drop`."""
+        if not is_name(table):
+            return
+        with self._alone(table) as work:
+            found = self._catalog.find(work.ask, table)
+            if found is None:
+                return
+            there = inspect(work.ask, self._catalog.schema, found).exists
+            name = qualified(self._catalog.schema, table)
+            token = qualified(self._catalog.schema, token_name(found.id, found.version))
+            delete = Statement(f"delete from {self._table} where name = $1", (_TEXT,))
+            calls = [
+                *([command(f"drop table {name}")] if there else []),
+                command(f"drop function if exists {token}()"),
+                Call(delete, (table.encode(),)),
+            ]
+            lock = TableLock(name, "access exclusive") if there else None
+            work.change(lambda: work.session.pipeline(calls), lock=lock)
+
+    def drop_index(self, table: str, field: str) -> None:
+        """See `TableAdmin.drop_index`."""
+        if not is_name(table):
+            raise TableNotFoundError(table)
+        with self._alone(table) as work:
+            found = self._catalog.find(work.ask, table)
+            if found is None:
+                raise TableNotFoundError(table)
+            if field not in (*found.spec.indexes, *found.building):
+                indexed = ", ".join(found.spec.indexes) or "none"
+                raise InvalidFieldError(table, str(field), f"has no index; indexed are: {indexed}")
+            remove_index(work, self._catalog.schema, found, field)
+
+    # How
+
+    def _read(self, body: Callable[[Ask], Result]) -> Result:
+        with self._pool.session() as session:
+            try:
+                return body(lambda call: session.rows(session.run(call)))
+            except (ServerError, ConnectionLostError) as error:
+                raise translated(error, "reading the catalog") from error
+
+    @contextmanager
+    def _alone(self, table: str) -> Iterator[AdminWork]:
+        self._catalog.forget(table)
+        try:
+            with alone(self._pool, self._catalog.schema, table, self._ddl_timeout) as work:
+                yield work
+        finally:
+            self._catalog.forget(table)
+
+
+_THERE_ALREADY = ("42P07", "42710")
+_TOO_MANY_COLUMNS = "54011"
+
+
+def _require_specification(spec: object) -> None:
+    if not isinstance(spec, TableSpecification):
+        raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")

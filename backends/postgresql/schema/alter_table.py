@@ -1,0 +1,177 @@
+"""The steps by which a table that is in use becomes another one.
+
+What may fail or take long comes first and is seen by nobody: columns that no specification names yet, and indexes that
+are not used yet. One transaction then changes columns, where that is left to do, and the catalog. Its number is in the
+catalog, and the function that all statements on the table name is replaced: a transaction with an older snapshot gets a
+conflict, where it would read a table that was rewritten since as empty.
+
+A call that was interrupted leaves columns and indexes that nobody uses. The next one takes them over.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
+from structable.backends.postgresql.driver.session import Call, Statement, command
+from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
+from structable.backends.postgresql.sql.names import CATALOG, column_name, index_name, qualified, quoted, token_name
+from structable.backends.postgresql.sql.types import stored_type
+from structable.spi import StorageUnavailableError, StructableError, TableSpecification
+from structable.spi.rules.schema_changes import SchemaChange
+
+from .catalog import encode_specification
+from .ddl_lock import AdminWork, Patience, TableLock
+from .indexes import build_index, check_indexed_rows, index_removal, remove_indexes
+from .inspection import FoundTable, require_intact
+
+__all__ = ["change_table", "remove_index", "token_definition"]
+
+_TEXT = 25
+_CLEANING = 3.0  # seconds that what a failed call leaves behind may take to be removed
+
+
+def token_definition(schema: str, table: TableVersion) -> str:
+    """Return the command that makes the function that stands for a version of a table."""
+    name = qualified(schema, token_name(table.id, table.version))
+    return f"create function {name}() returns boolean language sql immutable parallel safe as 'select true'"
+
+
+def _publication(schema: str, before: TableVersion, after: TableVersion) -> list[Call]:
+    """Return the calls that replace a version of a table by the next, in a transaction."""
+    specification, building = encode_specification(after)
+    update = Statement(
+        f"update {qualified(schema, CATALOG)} set version = version + 1, specification = $2, building = $3, "
+        "changed_by = pg_current_xact_id() where name = $1",
+        (_TEXT, _TEXT, _TEXT),
+        prepare=False,
+    )
+    return [
+        command(f"drop function if exists {qualified(schema, token_name(before.id, before.version))}()"),
+        command(token_definition(schema, after)),
+        Call(update, (after.spec.name.encode(), specification.encode(), building.encode())),
+    ]
+
+
+def _next(table: TableVersion, spec: TableSpecification, building: set[str]) -> TableVersion:
+    return replace(table, version=table.version + 1, spec=spec, building=tuple(sorted(building)))
+
+
+def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) -> None:
+    """Take an index away, also one whose build was interrupted."""
+    spec = table.spec
+    left = TableSpecification(
+        spec.name, spec.fields, spec.primary_key, [name for name in spec.indexes if name != field], spec.options
+    )
+    after = _next(table, left, set(table.building) - {field})
+    binding = TableBinding(schema, table)
+    calls = [command(index_removal(binding, field)), *_publication(schema, table, after)]
+    work.change(lambda: work.session.pipeline(calls), lock=TableLock(binding.qualified, "access exclusive"))
+
+
+def change_table(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange) -> None:
+    """Make a table what the change says.
+
+    Raises
+    ------
+    FieldSizeLimitError
+        If a row's value is too large for a new index.
+    StorageUnavailableError
+        If open transactions were in the way for too long, or the server failed.
+    DataCorruptionError
+        If the table is not as structable made it.
+    """
+    found = require_intact(work.ask, schema, table)
+    if not change.added_indexes:
+        _finish(work, schema, table, change, found)
+        return
+    work.await_older_transactions()
+    prepared = table
+    try:
+        prepared = _prepare(work, schema, table, change, found)
+        _build(work, schema, prepared, change, found, checked=set(table.building))
+        _finish(work, schema, prepared, change, require_intact(work.ask, schema, prepared))
+    except (StructableError, ServerError):
+        with suppress(ServerError, ConnectionLostError, StorageUnavailableError):
+            # Where somebody is in the way here too, the next call takes over.
+            _undo(work, schema, table, prepared, change)
+        raise
+
+
+def _prepare(
+    work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable
+) -> TableVersion:
+    """Add columns that are to be indexed, and have all that is written from now on fit the indexes on others."""
+    binding = TableBinding(schema, table)
+    columns = _additions(binding, change, found)
+    building = set(table.building).union(name for name in change.added_indexes if name in table.spec)
+    calls = [command(text) for text in columns]
+    after = table
+    if building != set(table.building):
+        after = _next(table, table.spec, building)
+        calls += _publication(schema, table, after)
+    if calls:
+        # Transactions that have written ended; those that are to write find the table changed.
+        mode = "access exclusive" if columns else "share"
+        work.change(lambda: work.session.pipeline(calls), lock=TableLock(binding.qualified, mode))
+    return after
+
+
+def _additions(binding: TableBinding, change: SchemaChange, found: FoundTable) -> list[str]:
+    """Return the commands that add columns; one that an interrupted call left is used, or replaced."""
+    commands = []
+    for field in change.added_fields:
+        column = column_name(field.name)
+        there = found.columns.get(column)
+        if there is not None and there.holds(field):
+            continue
+        if there is not None:
+            commands.append(f"alter table {binding.qualified} drop column {quoted(column)}")
+        collation = ' collate "C"' if stored_type(field).name == "text" else ""
+        commands.append(
+            f"alter table {binding.qualified} add column {quoted(column)} {stored_type(field).name}{collation}"
+        )
+    return commands
+
+
+def _build(
+    work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable, *, checked: set[str]
+) -> None:
+    binding = TableBinding(schema, table)
+    old = [name for name in change.added_indexes if name in table.spec]
+    valid = {name for name in change.added_indexes if found.indexes.get(index_name(table.id, name), False)}
+    check_indexed_rows(work, binding, [name for name in old if name not in valid or name not in checked])
+    invalid = [name for name in change.added_indexes if name not in valid]
+    remove_indexes(work, binding, invalid, work.patience)
+    for name in invalid:
+        build_index(work, binding, name)
+
+
+def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable) -> None:
+    """Change the columns that are left to change, and the catalog."""
+    binding = TableBinding(schema, table)
+    alterations = _additions(binding, change, found)
+    for field in change.widened_fields:
+        wide = stored_type(field).name
+        if wide != stored_type(table.spec.field(field.name)).name:
+            alterations.append(
+                f"alter table {binding.qualified} alter column {quoted(column_name(field.name))} type {wide}"
+            )
+    after = _next(table, change.after, set(table.building) - set(change.added_indexes))
+    calls = [*(command(text) for text in alterations), *_publication(schema, table, after)]
+    # A transaction that goes on with the old version does no harm, where the columns stay.
+    lock = TableLock(binding.qualified, "access exclusive") if alterations else None
+    work.change(lambda: work.session.pipeline(calls), lock=lock)
+
+
+def _undo(work: AdminWork, schema: str, table: TableVersion, now: TableVersion, change: SchemaChange) -> None:
+    """Take away what a failed call has left behind, and what it demands of those who write."""
+    if work.session.closed:
+        return
+    patience = Patience(_CLEANING)
+    remove_indexes(work, TableBinding(schema, now), change.added_indexes, patience)
+    building = set(table.building) - set(change.added_indexes)
+    if building != set(now.building):
+        calls = _publication(schema, now, _next(now, table.spec, building))
+        work.change(lambda: work.session.pipeline(calls), patience=patience)

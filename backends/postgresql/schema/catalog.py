@@ -1,0 +1,175 @@
+"""The catalog: which tables there are, in the table `_structable_tables`, and the cache of their bindings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeGuard
+
+from structable.backends.postgresql.driver.session import Call, Session, Statement, Values, command
+from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
+from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, qualified, quoted
+from structable.spi import DataCorruptionError, StoreNotFoundError, StructableError, TableNotFoundError
+from structable.spi.documents import specification_from_document, specification_to_document
+
+__all__ = ["FORMAT_VERSION", "Catalog", "encode_specification", "is_name", "prepare"]
+
+FORMAT_VERSION = 1
+_TEXT = 25
+# A restored dump has the numbers of another server's transactions: one that is yet to come here made nothing.
+_COLUMNS = (
+    "id, version, specification, building, "
+    "case when pg_visible_in_snapshot(changed_by, pg_current_snapshot()) then changed_by::text else '0' end"
+)
+
+Ask = Callable[[Call], list[Values]]
+"""Runs a statement and returns its rows."""
+
+
+def encode_specification(table: TableVersion) -> tuple[str, str]:
+    """Return what the catalog keeps of a table: its specification and the indexes that are being built, as JSON."""
+    return json.dumps(specification_to_document(table.spec)), json.dumps(list(table.building))
+
+
+def is_name(name: object) -> TypeGuard[str]:
+    """Tell whether the server can be asked about a table of this name at all."""
+    if not isinstance(name, str) or "\0" in name:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class Catalog:
+    """The tables of one schema. What was read once is kept: a statement for a version that is gone is refused.
+
+    Parameters
+    ----------
+    schema : str
+        The schema.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self._tables: dict[str, TableBinding] = {}
+        where = qualified(schema, CATALOG)
+        self._by_name = Statement(f"select {_COLUMNS} from {where} where name = $1", (_TEXT,))
+        self._by_folded_name = Statement(
+            f'select {_COLUMNS} from {where} where folded = lower($1 collate "C")', (_TEXT,)
+        )
+        self._names = Statement(f'select name from {where} order by name collate "C"')
+
+    def known(self, name: str) -> TableBinding | None:
+        """Return a table as it was when it was last looked at."""
+        return self._tables.get(name)
+
+    def forget(self, name: str) -> None:
+        """Look a table up anew the next time."""
+        self._tables.pop(name, None)
+
+    def lookup(self, ask: Ask, name: str) -> TableBinding:
+        """Return a table as the catalog has it.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no table of exactly this name.
+        """
+        found = self.find(ask, name)
+        if found is None:
+            self.forget(name)
+            raise TableNotFoundError(name)
+        before = self._tables.get(name)
+        if before is not None and before.version == found:
+            return before
+        binding = TableBinding(self.schema, found)
+        self._tables[name] = binding
+        return binding
+
+    def find(self, ask: Ask, name: object, *, any_case: bool = False) -> TableVersion | None:
+        """Return the record of a table; with `any_case` of one whose name may differ in case."""
+        if not is_name(name):
+            return None
+        rows = ask(Call(self._by_folded_name if any_case else self._by_name, (name.encode(),)))
+        return self._version(rows[0]) if rows else None
+
+    def names(self, ask: Ask) -> list[str]:
+        """Return the names of all tables, in code point order."""
+        return [str(row[0]) for row in ask(Call(self._names))]
+
+    def _version(self, row: Values) -> TableVersion:
+        number, version, specification, building, changed_by = row
+        try:
+            spec = specification_from_document(json.loads(str(specification)))
+            fields = tuple(json.loads(str(building)))
+            return TableVersion(int(str(number)), int(str(version)), spec, fields, int(str(changed_by)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, StructableError) as error:
+            shown = f"{row!r:.1000}"
+            raise DataCorruptionError(f"the catalog {self.schema}.{CATALOG} holds {shown}: {error}") from error
+
+
+def prepare(session: Session, schema: str, *, create: bool) -> None:
+    """Make the schema and the catalog where they are missing; two processes may do so at once.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If they are missing, and must not be made.
+    DataCorruptionError
+        If a newer structable made them.
+    ServerError, ConnectionLostError
+        From the server.
+    """
+    for attempt in (1, 2):
+        there = command(f"select to_regclass({_literal(qualified(schema, FORMAT))}) is not null")
+        if session.rows(session.pipeline((there,))[0])[0][0]:
+            found = session.rows(
+                session.pipeline((command(f"select max(version) from {qualified(schema, FORMAT)}"),))[0]
+            )[0][0]
+            if found == FORMAT_VERSION:
+                return
+            if found is not None:
+                raise DataCorruptionError(
+                    f"the schema {schema!r} has the format {found}, and this structable knows {FORMAT_VERSION}: "
+                    "a newer one made it"
+                )
+        if not create:
+            raise StoreNotFoundError(
+                f"the database has no schema {schema!r} with structable's tables; connect without create=False or "
+                "read_only=True to make it"
+            )
+        if attempt == 1:
+            _create(session, schema)
+    raise DataCorruptionError(f"the schema {schema!r} has a table {FORMAT} without a version")
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _create(session: Session, schema: str) -> None:
+    has_schema = command(f"select to_regnamespace({_literal(quoted(schema))}) is not null")
+    try:
+        lock = f"select pg_advisory_xact_lock(hashtextextended({_literal('structable ' + schema)}, 0))"
+        there = session.rows(session.pipeline((command("begin"), command(lock), has_schema))[-1])[0][0]
+        statements = [] if there else [f"create schema if not exists {quoted(schema)}"]
+        statements += [
+            f"create table if not exists {qualified(schema, CATALOG)} ("
+            'name text collate "C" primary key, folded text collate "C" not null unique, '
+            "id bigint generated always as identity unique, version bigint not null, specification text not null, "
+            "building text not null, changed_by xid8 not null default pg_current_xact_id())",
+            f"create table if not exists {qualified(schema, JOBS)} ("
+            'job_id text collate "C" primary key, table_name text not null, mode text not null, state text not null, '
+            "changed timestamptz not null default now(), table_id bigint)",
+            f"create table if not exists {qualified(schema, FORMAT)} (version integer not null)",
+            f"insert into {qualified(schema, FORMAT)} select {FORMAT_VERSION} "
+            f"where not exists (select from {qualified(schema, FORMAT)})",
+            "commit",
+        ]
+        session.pipeline(command(statement) for statement in statements)
+    except BaseException:
+        if not session.closed:
+            session.pipeline((command("rollback"),))
+        raise

@@ -1,0 +1,308 @@
+"""`AdminWork`: one admin call on one table, alone among all admin calls on it, and with limited patience.
+
+A lock on a table is tried for a moment at a time: whoever waits for it is waited for by all who come later, readers
+too, so that one long transaction would stop everybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+from structable.backends.postgresql.driver.commit_outcome import was_committed
+from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError, translated
+from structable.backends.postgresql.driver.pool import SessionPool
+from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.sql.names import qualified
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
+
+__all__ = ["AdminWork", "Patience", "TableLock", "alone"]
+
+Result = TypeVar("Result")
+
+_INT8 = 20
+_TEXT_ARRAY = 1009
+_LOCK_NOT_AVAILABLE = "55P03"
+_DEADLOCK = "40P01"
+_BUSY = (_LOCK_NOT_AVAILABLE, _DEADLOCK)
+_ATTEMPT = 0.1  # seconds that others may have to wait behind an attempt to lock a table
+_LONGEST_PAUSE = 0.4
+_AUTOVACUUM = 0.5  # seconds beyond deadlock_timeout, after which the server ends an autovacuum that is in the way
+
+_TRY = Statement("select pg_try_advisory_lock($1)", (_INT8,))
+_UNLOCK = Statement("select pg_advisory_unlock($1)", (_INT8,))
+_BEGIN = (command("begin isolation level read committed read write"), command("set local statement_timeout = 0"))
+_NUMBER = Call(Statement("select pg_current_xact_id()::text"))
+_COMMIT = Call(Statement("commit"))
+_ROLLBACK = Call(Statement("rollback"))
+# Transactions of this database that have a snapshot. Processes without a role are the server's own, which ends them
+# where they are in the way; other builds of indexes do not wait for each other.
+_OPEN = Statement(
+    "select l.virtualxid from pg_locks l join pg_stat_activity a on a.pid = l.pid "
+    "where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and l.granted and a.usesysid is not null "
+    "and a.datid = (select oid from pg_database where datname = current_database()) and a.pid <> pg_backend_pid() "
+    "and (a.backend_xmin is not null or a.backend_xid is not null) "
+    "and a.pid not in (select pid from pg_stat_progress_create_index where pid is not null)"
+)
+_STILL_OPEN = (
+    "select count(*) from pg_locks where locktype = 'virtualxid' and mode = 'ExclusiveLock' and granted "
+    "and virtualxid = any(array[{}]::text[])"
+)
+
+
+class TableLock(NamedTuple):
+    """A lock on a table."""
+
+    table: str
+    """Qualified and quoted."""
+    mode: str
+    """As SQL calls it, e.g. "access exclusive"."""
+
+
+class Patience:
+    """How long an admin call may still wait for others; what it works itself does not count.
+
+    Parameters
+    ----------
+    seconds : float
+        In all.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.left = seconds
+        self._pause = 0.02
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time of the `with` block."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.left -= time.monotonic() - began
+
+    def pause(self) -> None:
+        """Let others work for a moment; longer each time."""
+        with self.waiting():
+            time.sleep(max(0.0, min(random.uniform(self._pause / 2, self._pause), self.left)))
+        self._pause = min(self._pause * 1.6, _LONGEST_PAUSE)
+
+
+class AdminWork:
+    """An admin call at work, in a `with` block of `alone`.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where another connection comes from, should this one break.
+    session : Session
+        The connection.
+    table : str
+        The table's name, for messages.
+    patience : Patience
+        How long it may wait.
+    """
+
+    def __init__(self, pool: SessionPool, session: Session, table: str, patience: Patience) -> None:
+        self._pool = pool
+        self.session = session
+        self.table = table
+        self.patience = patience
+        self._altered = False
+
+    @property
+    def altered(self) -> bool:
+        """Whether the connection has settings that nobody else is to have."""
+        return self._altered
+
+    def ask(self, call: Call) -> list[tuple[object, ...]]:
+        """Run a statement and return its rows."""
+        return self.session.rows(self.session.run(call))
+
+    def change(
+        self, body: Callable[[], Result], *, lock: TableLock | None = None, patience: Patience | None = None
+    ) -> Result:
+        """Run a transaction and commit it; again, where it meets a lock of somebody else's, until patience ends.
+
+        Parameters
+        ----------
+        body : callable
+            What is done in it; may run more than once.
+        lock : TableLock, optional
+            What to lock first.
+        patience : Patience, optional
+            Instead of the call's.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If others were in the way for too long; nothing was changed.
+        CommitOutcomeUnknownError
+            If the connection broke during the commit, and the server could not be asked.
+        """
+        patience = self.patience if patience is None else patience
+        seconds = min(_ATTEMPT, patience.left)
+        while True:
+            began = time.monotonic()
+            try:
+                return self._attempt(body, lock, seconds)
+            except ServerError as error:
+                self._roll_back()
+                if error.state not in _BUSY:
+                    raise
+                patience.left -= time.monotonic() - began
+                if patience.left <= 0:
+                    raise self.busy(patience) from error
+            except BaseException:
+                self._roll_back()
+                raise
+            seconds = min(self._next_attempt(lock), patience.left)
+            patience.pause()
+
+    def _attempt(self, body: Callable[[], Result], lock: TableLock | None, seconds: float) -> Result:
+        wait = command(f"set local lock_timeout = {max(1, round(seconds * 1_000))}")
+        locks = [] if lock is None else [command(f"lock table {lock.table} in {lock.mode} mode")]
+        number = self.session.pipeline([*_BEGIN, wait, _NUMBER, *locks])[3]
+        result = body()
+        sent = time.monotonic()
+        try:
+            self.session.pipeline((_COMMIT,))
+        except ConnectionLostError as error:
+            committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.session, sent)
+            if committed is None:
+                raise CommitOutcomeUnknownError(
+                    f"the connection was lost while table {self.table!r} was changed, and the server could not be "
+                    f"asked whether it was: {error}"
+                ) from error
+            if not committed:
+                raise
+        return result
+
+    def _next_attempt(self, lock: TableLock | None) -> float:
+        """Return how long to try: long enough to end an autovacuum, where that is in the way."""
+        if lock is None:
+            return _ATTEMPT
+        table = lock.table.replace("'", "''")
+        running = command(
+            "select setting::bigint from pg_settings where name = 'deadlock_timeout' and exists ("
+            "select from pg_locks l join pg_stat_activity a on a.pid = l.pid where a.usesysid is null "
+            f"and l.granted and l.locktype = 'relation' and l.relation = to_regclass('{table}') "
+            "and l.database = (select oid from pg_database where datname = current_database()))"
+        )
+        rows = self.ask(running)
+        return int(str(rows[0][0])) / 1_000 + _AUTOVACUUM if rows else _ATTEMPT
+
+    def _roll_back(self) -> None:
+        if not self.session.closed and not self.session.usable:
+            with suppress(ServerError, ConnectionLostError):
+                self.session.pipeline((_ROLLBACK,))
+
+    def await_older_transactions(self) -> None:
+        """Wait until no transaction is open any more that has a snapshot now, in this database.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If patience ends before.
+        """
+        open_now = [str(row[0]) for row in self.ask(Call(_OPEN))]
+        while open_now:
+            names = ", ".join(f"'{name}'" for name in open_now)
+            if not self.ask(command(_STILL_OPEN.format(names)))[0][0]:
+                return
+            if self.patience.left <= 0:
+                raise self.busy(self.patience)
+            self.patience.pause()
+
+    def outside(self, text: str) -> bool:
+        """Run a command that cannot run in a transaction; the connection is not used by anybody else afterwards.
+
+        Returns
+        -------
+        bool
+            False if the server ended it because it and another transaction waited for each other: it may be repeated,
+            once what it leaves behind is removed.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If it had to wait for too long; what it leaves behind is the caller's to remove.
+        """
+        milliseconds = max(100, round(self.patience.left * 1_000))
+        self._altered = True
+        self.session.pipeline([command("set statement_timeout = 0"), command(f"set lock_timeout = {milliseconds}")])
+        began = time.monotonic()
+        try:
+            self.session.run(command(text))
+        except ServerError as error:
+            if error.state not in _BUSY:
+                raise
+            self.patience.left -= time.monotonic() - began
+            if error.state == _DEADLOCK and self.patience.left > 0:
+                return False
+            raise self.busy(self.patience) from error
+        return True
+
+    def busy(self, patience: Patience) -> StorageUnavailableError:
+        """Return the error of a call that has waited for too long."""
+        return StorageUnavailableError(
+            f"table {self.table!r} is in use by open transactions; waited {patience.seconds:g} s (ddl_timeout), and "
+            "nothing was changed"
+        )
+
+
+@contextmanager
+def alone(pool: SessionPool, schema: str, table: str, seconds: float) -> Iterator[AdminWork]:
+    """Work on a table, of whatever case, while no other admin call of any process does.
+
+    Parameters
+    ----------
+    pool : SessionPool
+        Where the connection comes from.
+    schema, table : str
+        The table, which need not exist.
+    seconds : float
+        How long the call may wait for others.
+
+    Raises
+    ------
+    StorageUnavailableError
+        If another call works on the table for too long, or the server failed.
+    """
+    name = qualified(schema, table.lower())
+    key = hashlib.blake2b(f"structable {name}".encode(), digest_size=8).digest()
+    patience = Patience(seconds)
+    with pool.session() as session:
+        work = AdminWork(pool, session, table, patience)
+        try:
+            # Polled: a statement that waits has a snapshot, for which the build of an index would wait in turn.
+            while not work.ask(Call(_TRY, (key,)))[0][0]:
+                if patience.left <= 0:
+                    raise StorageUnavailableError(
+                        f"another admin call is at work on table {table!r}; waited {seconds:g} s (ddl_timeout), and "
+                        "nothing was changed"
+                    )
+                patience.pause()
+            try:
+                yield work
+            finally:
+                _unlock(work, key)
+        except (ServerError, ConnectionLostError) as error:
+            raise translated(error, f"changing table {table!r}") from error
+
+
+def _unlock(work: AdminWork, key: bytes) -> None:
+    session = work.session
+    if session.closed:
+        return  # the server lets go of the lock with the connection
+    try:
+        session.run(Call(_UNLOCK, (key,)))
+    except (ServerError, ConnectionLostError):
+        session.close()
+    if work.altered:
+        session.close()

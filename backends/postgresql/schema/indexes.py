@@ -1,0 +1,86 @@
+"""The indexes of a table that is in use: built without stopping anybody, and taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from structable.backends.postgresql.driver.session import command
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.names import column_name, index_name, qualified, quoted
+from structable.spi import FieldType
+from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, check_index_sizes
+
+from .ddl_lock import AdminWork, Patience, TableLock
+from .inspection import inspect
+
+__all__ = ["build_index", "check_indexed_rows", "index_definition", "index_removal", "remove_indexes"]
+
+_VARIABLE = (FieldType.STRING, FieldType.BYTES)
+
+
+def index_definition(
+    schema: str, table: str, table_id: int, field: str, primary_key: Iterable[str], *, concurrently: bool = False
+) -> str:
+    """Return the command that makes the index of a field, which also has the order of its rows."""
+    name = quoted(index_name(table_id, field))
+    key = ", ".join(quoted(column_name(one)) for one in primary_key)
+    how = "concurrently " if concurrently else ""
+    return f"create index {how}{name} on {qualified(schema, table)} ({quoted(column_name(field))} nulls first, {key})"
+
+
+def index_removal(binding: TableBinding, field: str) -> str:
+    """Return the command that takes the index of a field away."""
+    return f"drop index if exists {qualified(binding.schema, index_name(binding.version.id, field))}"
+
+
+def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str], patience: Patience) -> None:
+    """Take indexes away that nobody uses, as a build that failed leaves them."""
+    found = inspect(work.ask, binding.schema, binding.version)
+    there = [name for name in fields if index_name(binding.version.id, name) in found.indexes]
+    if there:
+        work.change(
+            lambda: work.session.pipeline([command(index_removal(binding, name)) for name in there]),
+            lock=TableLock(binding.qualified, "access exclusive"),
+            patience=patience,
+        )
+
+
+def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[str]) -> None:
+    """Check that the values of fields are small enough for an index, in all rows.
+
+    Raises
+    ------
+    FieldSizeLimitError
+        With the size of one that is not.
+    """
+    spec = binding.write_spec
+    key = " + ".join(
+        f"octet_length({quoted(column_name(one.name))})" if one.type in _VARIABLE else str(one.type.width)
+        for one in spec.key_fields
+    )
+    for name in fields:
+        if spec.field(name).type not in _VARIABLE:
+            continue  # with the largest key it is within the limit
+        value = f"octet_length({quoted(column_name(name))})"
+        rows = work.ask(
+            command(
+                f"select ({key})::bigint, {value}::bigint from {binding.qualified} "
+                f"where {value} > {MAX_KEY_SIZE} or {value} + {key} > {MAX_KEY_AND_INDEX_SIZE} limit 1"
+            )
+        )
+        for key_size, size in rows:
+            check_index_sizes(spec, int(str(key_size)), {name: int(str(size))})
+
+
+def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
+    """Build the index of a field, which must fit it, while the table is in use, again after deadlocks with writers.
+
+    Raises
+    ------
+    StorageUnavailableError
+        If open transactions were in the way for too long; what is left of the index is not valid.
+    """
+    spec, table = binding.spec, binding.version
+    definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)
+    while not work.outside(definition):
+        remove_indexes(work, binding, [field], work.patience)

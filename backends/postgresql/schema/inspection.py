@@ -1,0 +1,133 @@
+"""What the database really has of a table, and how that differs from what the catalog says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from structable.backends.postgresql.driver.session import Call, command
+from structable.backends.postgresql.sql.binding import TableVersion
+from structable.backends.postgresql.sql.names import column_name, index_name, qualified, token_name
+from structable.backends.postgresql.sql.types import stored_type
+from structable.spi import DataCorruptionError, Field, FieldType
+
+__all__ = ["FoundColumn", "FoundTable", "differences", "inspect", "require_intact"]
+
+Ask = Callable[[Call], list[tuple[object, ...]]]
+_C_COLLATION = 950
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """A column as it is.
+
+    Parameters
+    ----------
+    type_name : str
+        As the server spells it.
+    collation : int
+        0 where the type has none.
+    """
+
+    type_name: str
+    collation: int
+
+    def holds(self, field: Field) -> bool:
+        """Tell whether the column is what a field is stored in."""
+        collated = field.type is not FieldType.STRING or self.collation == _C_COLLATION
+        return self.type_name == stored_type(field).name and collated
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """What there is of a table.
+
+    Parameters
+    ----------
+    exists : bool
+        Whether there is a table of this name at all.
+    columns : mapping of str to FoundColumn
+        By name.
+    indexes : mapping of str to bool
+        By name, and whether each is valid.
+    token : bool
+        Whether the function of the version is there.
+    """
+
+    exists: bool
+    columns: Mapping[str, FoundColumn]
+    indexes: Mapping[str, bool]
+    token: bool
+
+
+def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
+    """Look at a table in the database."""
+    where = _literal(qualified(schema, table.spec.name)) + "::text"
+    token = _literal(f"{qualified(schema, token_name(table.id, table.version))}()")
+    there, has_token = ask(
+        command(f"select exists(select from pg_class where oid = to_regclass({where}) and relkind in ('r', 'p')), "
+                f"to_regprocedure({token}) is not null")
+    )[0]  # fmt: skip
+    columns = ask(
+        command(
+            "select attname::text, format_type(atttypid, atttypmod), attcollation::bigint from pg_attribute "
+            f"where attrelid = to_regclass({where}) and attnum > 0 and not attisdropped"
+        )
+    )
+    indexes = ask(
+        command(
+            "select c.relname::text, i.indisvalid and i.indisready from pg_index i "
+            f"join pg_class c on c.oid = i.indexrelid where i.indrelid = to_regclass({where})"
+        )
+    )
+    return FoundTable(
+        bool(there),
+        {str(name): FoundColumn(str(kind), int(str(collation))) for name, kind, collation in columns},
+        {str(name): bool(valid) for name, valid in indexes},
+        bool(has_token),
+    )
+
+
+def differences(found: FoundTable, table: TableVersion) -> list[str]:
+    """Return how a table differs from what the catalog says, one sentence each."""
+    if not found.exists:
+        return ["the table itself is gone"]
+    said = []
+    for field in table.spec.fields:
+        column = found.columns.get(column_name(field.name))
+        wanted = stored_type(field).name
+        if column is None:
+            said.append(f"the column of field {field.name!r} is gone")
+        elif column.type_name != wanted:
+            said.append(f"the column of field {field.name!r} is of type {column.type_name}, not {wanted}")
+        elif not column.holds(field):
+            said.append(f'the column of field {field.name!r} does not have the collation "C"')
+    if f"_k{table.id:x}" not in found.indexes:
+        said.append("the primary key is gone")
+    for name in table.spec.indexes:
+        if not found.indexes.get(index_name(table.id, name), False):
+            said.append(f"the index of field {name!r} is gone or not valid")
+    if not found.token:
+        said.append(f"the function {token_name(table.id, table.version)} is gone")
+    return said
+
+
+def require_intact(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
+    """Look at a table in the database, and refuse one that somebody else changed.
+
+    Raises
+    ------
+    DataCorruptionError
+        Saying what is not as it should be.
+    """
+    found = inspect(ask, schema, table)
+    said = differences(found, table)
+    if said:
+        raise DataCorruptionError(
+            f"table {table.spec.name!r} in the schema {schema!r} is not as structable made it: {'; '.join(said)}"
+        )
+    return found
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

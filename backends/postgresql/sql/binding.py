@@ -1,0 +1,258 @@
+"""`TableBinding`: one version of a table with all that is worked out once for it: columns, statements, encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.sql.elements import quoted_name
+
+from structable.backends.postgresql.driver.session import Statement
+from structable.spi import Field, TableSpecification, UnsupportedOperationError, Value
+from structable.spi.rows import RowShape
+from structable.spi.rules.values import check_columns, check_key
+
+from .names import column_name, qualified, token_name
+from .row_codec import Pieces, RowEncoder, generate_key_encoder
+from .types import encode_value, stored_type, stored_width
+
+__all__ = ["DIALECT", "TableBinding", "TableVersion", "compiled"]
+
+DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy has no types for it
+"""How SQL is written: with the server's own parameters, which also leaves a % in a name as it is."""
+_MOST_KEPT = 256
+_SKIPPED_COPIES = 16
+_MOST_PARAMETERS = 65_535
+_UNLIMITED = -1
+
+
+def compiled(
+    statement: sa.ClauseElement, types: Mapping[str, int], *, prepare: bool = True
+) -> tuple[Statement, tuple[str, ...]]:
+    """Return a statement of SQLAlchemy's as SQL, and the names of its parameters in their order.
+
+    Parameters
+    ----------
+    statement : ClauseElement
+        With named parameters.
+    types : mapping of str to int
+        The PostgreSQL types of the parameters.
+    prepare : bool
+        Whether the server may keep a plan. One of a join with arrays that it made when the table was small reads the
+        whole table ever after.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If there are more parameters than the server takes.
+    """
+    done = statement.compile(dialect=DIALECT)
+    names = tuple(done.positiontup or ())  # type: ignore[attr-defined]
+    if len(names) > _MOST_PARAMETERS:
+        raise UnsupportedOperationError(
+            f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters given "
+            f"have {len(names):,} values: divide them among several calls"
+        )
+    return Statement(str(done), [types[name] for name in names], prepare=prepare), names
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A table as the catalog records it.
+
+    Parameters
+    ----------
+    id : int
+        The table's number, never used again.
+    version : int
+        Advanced by each change of the schema.
+    spec : TableSpecification
+        As users see it.
+    building : tuple of str
+        Fields whose index is being built: what is written has to fit it.
+    changed_by : int
+        The transaction that made this version, as a 64-bit number.
+    """
+
+    id: int
+    version: int
+    spec: TableSpecification
+    building: tuple[str, ...] = field(default=())
+    changed_by: int = 0
+
+
+def _laid_out(spec: TableSpecification) -> list[Field]:
+    """Return the fields in the order of a new table's columns: those of fixed width first, the widest of them foremost.
+
+    So there are no gaps between them, and the server finds each without going through the texts before it, which saves
+    space and time. Within a width the key comes first, which is never null.
+    """
+    return sorted(spec.fields, key=lambda one: (-stored_width(one), one.name not in spec.primary_key))
+
+
+class TableBinding:
+    """A version of a table, ready to be used.
+
+    Parameters
+    ----------
+    schema : str
+        The schema of the database.
+    table : TableVersion
+        The table.
+    """
+
+    def __init__(self, schema: str, table: TableVersion) -> None:
+        spec = table.spec
+        self.schema = schema
+        self.version = table
+        self.spec = spec
+        self.write_spec = TableSpecification(
+            spec.name, spec.fields, spec.primary_key, (*spec.indexes, *table.building), spec.options
+        )
+        self.value_names = tuple(name for name in spec.field_names if name not in spec.primary_key)
+        self.key_fields = spec.key_fields
+        self.core = sa.Table(
+            quoted_name(spec.name, True),
+            sa.MetaData(schema=quoted_name(schema, True)),
+            *(
+                sa.Column(quoted_name(column_name(one.name), True), stored_type(one).core, key=one.name)
+                for one in _laid_out(spec)
+            ),
+        )
+        self.qualified = qualified(schema, spec.name)
+        self.token = f"{qualified(schema, token_name(table.id, table.version))}()"
+        self.shape = RowShape(spec.name, (*spec.primary_key, *self.value_names), spec.primary_key)
+        self._encoders: dict[tuple[str, ...], RowEncoder] = {}
+        self._shapes: dict[tuple[str, ...], RowShape] = {self.shape.columns: self.shape}
+        self._kept: dict[object, Any] = {}
+        self.oids = {one.name: stored_type(one).oid for one in spec.fields}
+        self._encode_key = generate_key_encoder(self.key_fields)
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._widths: dict[tuple[str, ...], int] = {}
+        self._copies_to_skip = 0
+
+    @property
+    def current(self) -> sa.ColumnElement[bool]:
+        """True as long as this is the table's version; the server refuses to plan it afterwards.
+
+        It is the call of a function that is there for this version alone. It is inlined when the statement is planned
+        and costs nothing when it is run; the plan is made anew when the function goes.
+        """
+        return sa.literal_column(self.token, sa.Boolean())
+
+    @cached_property
+    def key_types(self) -> dict[str, int]:
+        """The parameters `k0`, `k1` and so on, one for each key field."""
+        return {f"k{place}": self.oids[one.name] for place, one in enumerate(self.key_fields)}
+
+    @property
+    def key_matches(self) -> sa.ColumnElement[bool]:
+        """The condition that a row has the key of the parameters."""
+        return sa.and_(
+            *(self.core.c[one.name] == self.parameter(f"k{place}") for place, one in enumerate(self.key_fields))
+        )
+
+    @staticmethod
+    def parameter(name: str) -> sa.BindParameter[Any]:
+        """Return a parameter of a statement; its type is told apart from the SQL."""
+        return sa.bindparam(name, type_=sa.types.NullType())
+
+    def kept(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
+        """Return what was made for a key before, or make it."""
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[key] = make()
+        return found
+
+    # Keys, columns and rows
+
+    def encoded_key(self, key: object) -> tuple[tuple[Value, ...], Pieces]:
+        """Check a key; return it as a tuple and in binary form. Raises what `check_key` does."""
+        pieces = self._encode_key(key)
+        if pieces is not None:
+            return key, pieces  # type: ignore[return-value]
+        checked = check_key(self.spec, key)
+        return checked, self.key_pieces(checked)
+
+    def key_pieces(self, key: tuple[Value, ...]) -> Pieces:
+        """Return a checked key in binary form."""
+        return tuple([encode_value(one, value) for one, value in zip(self.key_fields, key, strict=True)])
+
+    def shape_of(self, columns: Iterable[str] | None) -> RowShape:
+        """Check the columns of a read and return the shape of its rows: the key, then the others.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `check_columns` does.
+        """
+        names = check_columns(self.spec, columns)
+        if names is None:
+            return self.shape
+        key = self.spec.primary_key
+        columns = key + tuple(name for name in names if name not in key)
+        found = self._shapes.get(columns)
+        if found is None:
+            if len(self._shapes) >= _MOST_KEPT:
+                self._shapes.clear()
+            found = self._shapes[columns] = RowShape(self.spec.name, columns, key)
+        return found
+
+    def encoder(self, names: tuple[str, ...]) -> RowEncoder:
+        """Return the encoder of rows that name these fields, in whatever order; its pieces are in the table's order."""
+        found = self._encoders.get(names)
+        if found is None:
+            if len(self._encoders) >= _MOST_KEPT:
+                self._encoders.clear()
+            ordered = self.ordered(names)
+            found = self._encoders[names] = RowEncoder(self.write_spec, ordered)
+        return found
+
+    def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return fields as statements and encoders have them: the key, then the others in the table's order."""
+        given = set(names)
+        return (*self.spec.primary_key, *(name for name in self.value_names if name in given))
+
+    def width_without(self, names: Iterable[str]) -> int | None:
+        """Return the bytes that all fields but some count at most; None if one of them is of any length."""
+        given = tuple(names)
+        found = self._widths.get(given)
+        if found is None:
+            others = [one.type.width for one in self.spec.fields if one.name not in given]
+            if len(self._widths) >= _MOST_KEPT:
+                self._widths.clear()
+            found = self._widths[given] = sum(others) if all(others) else _UNLIMITED
+        return None if found == _UNLIMITED else found
+
+    def known_names(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the fields that a row names in the order of statements; None unless they are the key and others."""
+        found = self._names.get(names)
+        if found is None:
+            spec = self.spec
+            if not all(isinstance(name, str) for name in names):
+                return None
+            if not set(spec.primary_key) <= set(names) <= set(spec.field_names):
+                return None
+            if len(self._names) >= _MOST_KEPT:
+                self._names.clear()
+            found = self._names[names] = self.ordered(names)
+        return found
+
+    # Whether batches are tried by COPY, which only new rows admit
+
+    def copies_first(self) -> bool:
+        """Tell whether a batch is worth a COPY, going by the batches before it."""
+        if self._copies_to_skip:
+            self._copies_to_skip -= 1
+            return False
+        return True
+
+    def note_copy(self, done: bool) -> None:
+        """Take note of whether all rows of a batch were new."""
+        self._copies_to_skip = 0 if done else _SKIPPED_COPIES

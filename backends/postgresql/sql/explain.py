@@ -1,0 +1,69 @@
+"""`explain`: the server's own plan, in the words that all stores share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from structable.backends.postgresql.driver.session import Call, Statement
+from structable.spi import ScanExplanation
+
+from .binding import TableBinding
+from .names import index_name
+from .queries import ScanRequest, scan_statement
+
+if TYPE_CHECKING:
+    from structable.backends.postgresql.table import PostgreSQLTable
+    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+
+__all__ = ["explain_scan"]
+
+_SCANS = {"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Index Scan", "Tid Range Scan"}
+
+
+def explain_scan(tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest) -> ScanExplanation:
+    """Ask the server how it would run a scan."""
+    name = table.binding.spec.name
+    if request.limit == 0 or not request.ranges:
+        return ScanExplanation(name, "empty")
+
+    def build(binding: TableBinding) -> Call:
+        statement, parameters = scan_statement(binding, request)
+        text = f"explain (format json) {statement.text.decode()}"
+        return Call(Statement(text, statement.types, prepare=False), parameters)
+
+    found = tx.rows_of(tx.ask(table, build))[0][0]
+    plan = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
+    return _explanation(table.binding, plan)
+
+
+def _explanation(binding: TableBinding, plan: dict[str, Any]) -> ScanExplanation:
+    spec = binding.spec
+    nodes = list(_nodes(plan))
+    scans = [node for node in nodes if node["Node Type"] in _SCANS]
+    notes = (f"estimated: {plan['Plan Rows']:,} rows, cost {plan['Total Cost']:,.0f}",)
+    residual = next((node["Filter"] for node in nodes if "Filter" in node), None)
+    sort = next((node for node in nodes if "Sort Key" in node), None)
+    order = "by the path" if sort is None else f"sorted by the server by {', '.join(sort['Sort Key'])}"
+    if not scans:
+        return ScanExplanation(spec.name, "empty", residual=residual, notes=notes)
+    scan = scans[0]
+    condition = scan.get("Index Cond") or ""
+    name = scan.get("Index Name")
+    if name is None:
+        return ScanExplanation(spec.name, "full scan", residual=residual, order=order, notes=notes)
+    fields = {index_name(binding.version.id, field): field for field in spec.indexes}
+    if name in fields:
+        return ScanExplanation(
+            spec.name, "index scan", fields[name], condition, condition or None, residual, order, notes
+        )
+    whole = condition.count(" = ") == len(spec.primary_key)
+    path = "key lookup" if whole else "key range scan" if condition else "full scan"
+    return ScanExplanation(spec.name, path, None, condition, condition or None, residual, order, notes)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from _nodes(part)

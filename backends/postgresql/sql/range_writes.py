@@ -1,0 +1,116 @@
+"""`delete_all` and `update_all`: one statement for all rows of a range, run with the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from structable.backends.postgresql.driver.session import Call, Statement
+from structable.spi import FieldSizeLimitError, Value
+from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
+
+from . import statements
+from .binding import TableBinding, compiled
+from .conditions import Conditions
+from .queries import ScanRequest, condition_of, count_statement
+
+if TYPE_CHECKING:
+    from structable.backends.postgresql.table import PostgreSQLTable
+    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+
+__all__ = ["delete_matching", "update_matching"]
+
+
+def delete_matching(tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest) -> int:
+    """Delete the rows of a scan and return their number."""
+
+    def build(binding: TableBinding) -> Call:
+        conditions, tests = condition_of(binding, request)
+        return _call(sa.delete(binding.core).where(*tests), conditions)
+
+    return _counted(tx, table, request, build)
+
+
+def _counted(
+    tx: PostgreSQLTransaction,
+    table: PostgreSQLTable,
+    request: ScanRequest,
+    build: Callable[[TableBinding], Call],
+    row_bytes: int = 0,
+) -> int:
+    """Count the rows of a scan, and defer what writes them: of the same snapshot it will find the same ones."""
+    count = int(str(tx.rows_of(tx.ask(table, lambda binding: count_statement(binding, request)))[0][0]))
+    if count:
+        tx.require_room(count * row_bytes)
+        tx.defer(table, build)
+        tx.note_written(count * row_bytes)
+    return count
+
+
+def update_matching(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest, changes: Mapping[str, Value]
+) -> int:
+    """Change fields of the rows of a scan and return their number.
+
+    Raises
+    ------
+    FieldSizeLimitError
+        If a row would grow over a limit; nothing was changed.
+    """
+    sizes = {name: value_size(table.binding.write_spec.field(name), value) for name, value in changes.items()}
+    _require_sizes(tx, table, request, changes, sizes)
+
+    def build(binding: TableBinding) -> Call:
+        conditions, tests = condition_of(binding, request)
+        new = _assigned(binding, conditions, changes)
+        first = binding.core.c[binding.spec.primary_key[0]]
+        assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
+        return _call(sa.update(binding.core).where(*tests).values(assignments), conditions)
+
+    return _counted(tx, table, request, build, sum(sizes.values()))
+
+
+def _assigned(
+    binding: TableBinding, conditions: Conditions, changes: Mapping[str, Value]
+) -> dict[str, sa.ColumnElement[Any]]:
+    return {name: conditions.parameter(binding.spec.field(name), value) for name, value in changes.items()}
+
+
+def _require_sizes(
+    tx: PostgreSQLTransaction,
+    table: PostgreSQLTable,
+    request: ScanRequest,
+    changes: Mapping[str, Value],
+    sizes: Mapping[str, int],
+) -> None:
+    spec = table.binding.write_spec
+    indexed = {name: sizes[name] for name in spec.indexes if sizes.get(name, 0) + MAX_KEY_SIZE > MAX_KEY_AND_INDEX_SIZE}
+    grows = any(sizes.values()) and table.binding.width_without(()) is None
+    if not indexed and not grows:
+        return
+    fields = spec.key_fields
+
+    def build(binding: TableBinding) -> Call:
+        conditions, tests = condition_of(binding, request)
+        row = statements.row_size(binding, _assigned(binding, conditions, changes))
+        key = statements.size_of(binding, [(field, binding.core.c[field.name]) for field in fields])
+        limits = [row > sa.literal_column(str(MAX_ROW_SIZE))]
+        limits += [key > sa.literal_column(str(MAX_KEY_AND_INDEX_SIZE - size)) for size in indexed.values()]
+        return _call(sa.select(row, key).where(*tests, sa.or_(*limits)).limit(sa.literal_column("1")), conditions)
+
+    found = tx.rows_of(tx.ask(table, build))
+    if not found:
+        return
+    row_size, key_size = (int(str(size)) for size in found[0])
+    if row_size > MAX_ROW_SIZE:
+        raise FieldSizeLimitError(spec.name, "row", row_size, MAX_ROW_SIZE)
+    name, size = max(indexed.items(), key=lambda one: one[1])
+    raise FieldSizeLimitError(spec.name, f"primary key with {name}", key_size + size, MAX_KEY_AND_INDEX_SIZE)
+
+
+def _call(query: Any, conditions: Conditions) -> Call:  # noqa: ANN401 - any statement of SQLAlchemy's
+    statement, order = compiled(query, conditions.types)
+    once = Statement(statement.text.decode(), statement.types, prepare=False)
+    return Call(once, [conditions.values[name] for name in order])

@@ -1,0 +1,101 @@
+"""What a write has to know of the row that is there, asked before the write itself is deferred to the commit.
+
+The snapshot does not change, and a row that another transaction writes meanwhile is a conflict: so what was found is
+still so when the write is run. Until then no lock is held, and of two transactions the first to commit wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import sqlalchemy as sa
+
+from structable.backends.postgresql.driver.session import Call, Values
+from structable.spi import Value
+
+from . import statements
+from .binding import TableBinding, compiled
+from .types import encode_value
+
+if TYPE_CHECKING:
+    from structable.backends.postgresql.table import PostgreSQLTable
+    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+
+__all__ = ["Found", "find_row", "find_size", "find_swap", "find_value"]
+
+
+class Found(NamedTuple):
+    """What there is under a key: whether there is a row, and what was asked of it."""
+
+    row: bool
+    values: Values
+
+
+def _find(
+    tx: PostgreSQLTransaction,
+    table: PostgreSQLTable,
+    kind: Values,
+    columns: Callable[[TableBinding], list[sa.ColumnElement[Any]]],
+    row: Mapping[str, Value],
+    parameters: Mapping[str, tuple[str, Value]],
+) -> Found:
+    """Ask for expressions of the row of a key; `parameters` are what they take: a field, and a value of it."""
+
+    def build(binding: TableBinding) -> Call:
+        def make() -> Any:  # noqa: ANN401 - what `compiled` returns
+            query = sa.select(*columns(binding)).where(binding.key_matches, binding.current)
+            types = {name: binding.oids[field] for name, (field, _) in parameters.items()}
+            return compiled(query, {**binding.key_types, **types})
+
+        statement, order = binding.kept(kind, make)
+        pieces = {f"k{place}": encode_value(field, row[field.name]) for place, field in enumerate(binding.key_fields)}
+        for name, (field, value) in parameters.items():
+            pieces[name] = encode_value(binding.spec.field(field), value)
+        return Call(statement, [pieces[name] for name in order])
+
+    key = tuple([encode_value(field, row[field.name]) for field in table.binding.key_fields])
+    rows = tx.rows_of(tx.ask(table, build, key))
+    return Found(True, rows[0]) if rows else Found(False, ())
+
+
+def find_row(tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value]) -> bool:
+    """Tell whether there is a row of a checked key."""
+    return _find(tx, table, ("find_row",), lambda _: [sa.literal_column("1")], row, {}).row
+
+
+def find_size(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], names: tuple[str, ...]
+) -> int | None:
+    """Return the bytes that a row would count with the fields `names` changed; None if there is no row."""
+    changed = {f"v{place}": name for place, name in enumerate(names) if name not in table.binding.spec.primary_key}
+
+    def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
+        return [statements.row_size(binding, {name: binding.parameter(place) for place, name in changed.items()})]
+
+    given = {place: (name, row[name]) for place, name in changed.items()}
+    found = _find(tx, table, ("find_size", names), columns, row, given)
+    return int(str(found.values[0])) if found.row else None
+
+
+def find_value(tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], field: str) -> Found:
+    """Return a field of the row of a checked key, and the size of the row."""
+
+    def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
+        return [binding.core.c[field], statements.row_size(binding, {})]
+
+    return _find(tx, table, ("find_value", field), columns, row, {})
+
+
+def find_swap(
+    tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], field: str, expected: Value
+) -> Found:
+    """Tell whether a field has an expected value, and which size the row would have with that of `row` instead."""
+
+    def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
+        column = binding.core.c[field]
+        test = column.is_(None) if expected is None else sa.func.coalesce(column == binding.parameter("e"), sa.false())
+        return [test, statements.row_size(binding, {field: binding.parameter("v")})]
+
+    given = {"v": (field, row[field])} if expected is None else {"v": (field, row[field]), "e": (field, expected)}
+    return _find(tx, table, ("find_swap", field, expected is None), columns, row, given)
