@@ -377,7 +377,15 @@ class Engine(ABC):
 
     @abstractmethod
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Store staged pairs of a write job outside the map, durably, and return what `read_run` needs. Any process."""
+        """Store staged pairs of a write job outside the map, durably, and return what `read_run` needs. Any process.
+
+        Parameters
+        ----------
+        job_id : str
+            A name of the job that no other job has had: its id, and more that tells it from jobs of the same id.
+        pairs : iterator of Pair
+            What to store.
+        """
 
     @abstractmethod
     def read_run(self, state: bytes) -> Iterator[Pair]:
@@ -401,7 +409,7 @@ class Engine(ABC):
 
     @abstractmethod
     def jobs_with_runs(self) -> dict[str, float]:
-        """Return the ids of jobs that have runs, with the time of the youngest run in seconds since the epoch."""
+        """Return the names of jobs that have runs, with the time of the youngest run in seconds since the epoch."""
 
     def diagnose(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Yield what the engine knows of its own state; see `Storage.diagnose`. By default there is nothing to tell.

@@ -2,13 +2,15 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import BulkCommit, EngineSnapshot, OrderedStorage, WriteSet
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, OrderedStorage, WriteSet
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -109,3 +111,34 @@ def test_what_a_failed_overwrite_has_loaded_is_collected() -> None:
 def _pairs(storage: OrderedStorage, space: bytes) -> int:
     snapshot = storage._engine.begin(True)
     return len(list(snapshot.scan(space, space + b"\xff")))
+
+
+@pytest.mark.parametrize("backend", ["memory", "leveldb"])
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_late_end_leaves_the_rows_of_the_next_job_of_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, backend: str
+) -> None:
+    """A job of the same id on a table of the same name, which was dropped and made anew."""
+    url = {"memory": "memory://", "leveldb": f"leveldb://{tmp_path}/store"}[backend]
+    with connect(url) as storage:
+        storage.admin.create(items())
+        first, first_rows = staged(storage, "upsert", "load", {1: "first"})
+        engine: type[Engine] = MemoryEngine if backend == "memory" else LevelDBEngine
+        second: list[tuple[WriteJob, list[StagedWrite]]] = []
+        drop_runs = engine.drop_runs
+
+        def drop_late(self: Engine, owner: str) -> None:
+            if not second:
+                storage.admin.drop("items")
+                storage.admin.create(items())
+                second.append(staged(storage, "upsert", "load", {2: "second"}))
+            drop_runs(self, owner)
+
+        monkeypatch.setattr(engine, "drop_runs", drop_late)
+        if end == "commit":
+            storage.commit_write(first, first_rows)
+        else:
+            storage.abort_write(first)
+        [(job, rows)] = second
+        assert storage.commit_write(job, rows).applied
+        assert [row.id for row in storage.table("items").scan()] == [2]

@@ -35,7 +35,7 @@ from structable.spi.rules.jobs import (
 
 from .commit import JobCommit, JobRows, StagedRows
 from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
-from .records import JobRecord, job_key, list_jobs, read_job
+from .records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from .recovery import JobRecovery
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class WriteJobs:
 
         binding = self._catalog.bind(job.state)
         spec = binding.spec
+        owner = runs_owner(job.job_id, binding.schema.identity)
         columns: tuple[str, ...] | None = None
         encoder: ArrowEncoder | None = None
         runs: list[bytes] = []
@@ -131,16 +132,16 @@ class WriteJobs:
             size += conformed.nbytes
             buffered.extend(pairs)
             if len(buffered) >= _RUN_ROWS or size >= _RUN_BYTES:
-                runs.append(self._write_run(job.job_id, buffered))
+                runs.append(self._write_run(owner, buffered))
                 buffered, size = [], 0
         if buffered:
-            runs.append(self._write_run(job.job_id, buffered))
+            runs.append(self._write_run(owner, buffered))
         document = {"schema": job.state.decode(), "columns": columns or (), "runs": [run.hex() for run in runs]}
         return StagedWrite(job.job_id, partition, attempt, rows, json.dumps(document).encode())
 
-    def _write_run(self, job_id: str, pairs: list[Pair]) -> bytes:
+    def _write_run(self, owner: str, pairs: list[Pair]) -> bytes:
         pairs.sort(key=lambda pair: pair[0])  # stable: of two rows of a key the later one stays the last
-        return self._engine.write_run(job_id, iter(pairs))
+        return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         """Commit a job where the engine can do it best; see `Storage.commit_write`."""
@@ -165,7 +166,7 @@ class WriteJobs:
             return True
 
         if self._change(body):
-            self._drop_runs(order.job_id)
+            self._drop_runs(runs_owner(order.job_id, order.identity))
             self._garbage.notify()
         return b""
 
@@ -191,13 +192,13 @@ class WriteJobs:
             applied = found.decider == order.call
         else:
             applied = True
-        self._drop_runs(order.job_id)
+        self._drop_runs(runs_owner(order.job_id, order.identity))
         return json.dumps(applied).encode()
 
-    def _drop_runs(self, job_id: str) -> None:
+    def _drop_runs(self, owner: str) -> None:
         # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
         with suppress(StructableError, OSError):
-            self._engine.drop_runs(job_id)
+            self._engine.drop_runs(owner)
 
     def _ended(self, order: JobOrder) -> JobRecord | None:
         """Return the record of a job if it is committed by now; raise as `open_job` does if it ended otherwise."""
@@ -308,24 +309,26 @@ class WriteJobs:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> set[str]:
             alive: set[str] = set()
             for job_id, record in list_jobs(snapshot):
+                # Runs of an earlier version are the job id's alone.
+                owners = {runs_owner(job_id, record.identity), job_id}
                 if record.state == "applying":
-                    alive.add(job_id)
+                    alive |= owners
                 elif now - record.time <= JOB_RETENTION_SECONDS:
                     if record.state == "open":
-                        alive.add(job_id)
-                elif record.state != "open" or now - runs.get(job_id, 0.0) > JOB_RETENTION_SECONDS:
+                        alive |= owners
+                elif record.state != "open" or all(now - runs.get(one, 0.0) > JOB_RETENTION_SECONDS for one in owners):
                     changes.writes[job_key(job_id)] = None
                     _discard_loading(record, changes)
                 else:
-                    alive.add(job_id)
+                    alive |= owners
             return alive
 
         runs = self._engine.jobs_with_runs()
         alive = self._change(body)
-        for job_id in runs.keys() - alive:
+        for owner in runs.keys() - alive:
             # A job may have been begun, and have staged, since the records were read.
-            if now - runs[job_id] > _GRACE_SECONDS:
-                self._engine.drop_runs(job_id)
+            if now - runs[owner] > _GRACE_SECONDS:
+                self._engine.drop_runs(owner)
 
     def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
         """Run a transaction on the catalog, again after conflicts."""

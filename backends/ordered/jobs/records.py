@@ -13,7 +13,7 @@ from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import DataCorruptionError, WriteMode
 
-__all__ = ["JobRecord", "JobState", "job_key", "list_jobs", "read_job"]
+__all__ = ["JobRecord", "JobState", "job_key", "list_jobs", "read_job", "runs_owner"]
 
 JobState: TypeAlias = Literal["open", "applying", "committed", "aborted"]
 """A job is `applying` from its decision until all of its rows are in place."""
@@ -120,6 +120,15 @@ class JobRecord:
 def job_key(job_id: str) -> bytes:
     """Return the key of a write job's record."""
     return _JOBS + job_id.encode()
+
+
+def runs_owner(job_id: str, identity: bytes) -> str:
+    """Return the name under which an engine keeps the runs of a job.
+
+    A job of the same id on a table that was dropped and made anew has another one, so that what ends the first job late
+    leaves the runs of the second.
+    """
+    return f"{identity.hex()} {job_id}"
 
 
 def read_job(snapshot: EngineSnapshot, job_id: str) -> JobRecord | None:

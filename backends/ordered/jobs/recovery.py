@@ -11,7 +11,7 @@ from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUn
 
 from .commit import JobCommit
 from .orders import living_schema
-from .records import JobRecord, job_key, list_jobs, read_job
+from .records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from .stuck_jobs import StuckJob, list_stuck, stuck_key
 
 __all__ = ["JobRecovery"]
@@ -33,7 +33,7 @@ class JobRecovery:
     change : callable
         Runs a transaction on the catalog.
     drop_runs : callable
-        Drops the runs of a job; it never fails.
+        Drops the runs of an owner, see `runs_owner`; it never fails.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class JobRecovery:
                 ) from error
             if job_id in stuck:
                 self._clear(record)
-            self._drop_runs(job_id)
+            self._drop_runs(runs_owner(job_id, record.identity))
         return found
 
     def diagnose(self) -> Iterator[Finding]:
@@ -131,7 +131,7 @@ class JobRecovery:
             changes.writes[job_key(job_id)] = record.becoming("aborted").encode()
 
         self._change(body)
-        self._drop_runs(job_id)
+        self._drop_runs(runs_owner(job_id, record.identity))
 
 
 def _list_present(snapshot: EngineSnapshot) -> Iterator[StuckJob]:

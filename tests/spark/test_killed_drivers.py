@@ -1,0 +1,137 @@
+"""A driver that is killed while it writes: the table has all of the job or nothing, and the job can be run again."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from structable.spi import Storage, TableSpecification, connect
+from tests.postgresql.shared import Schema
+from tests.spark.conftest import Tables
+from tests.spark.samples import RUNS
+
+MOMENTS = ("staged", "committed")
+ROWS = 20
+
+# Four jobs at once, for a JVM starts slowly: on each store one whose second task never ends, and one whose commit is
+# never answered.
+DRIVER = """
+import sys, threading, time
+from pyspark.sql import SparkSession
+from pyspark import TaskContext
+from structable.spark_bridge import keeper, register
+
+rows, *urls = sys.argv[1:]
+spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+register(spark)
+commit = keeper._commit
+
+def commit_and_stop(storage, job, staged):
+    result = commit(storage, job, staged)
+    print(job.job_id, flush=True)
+    threading.Event().wait()
+
+keeper._commit = commit_and_stop
+
+def stop_in_second_task(batches):
+    yield from batches
+    if TaskContext.get().partitionId() == 1:
+        threading.Event().wait()
+
+def write(url, moment, job_id):
+    spark.sparkContext.setJobGroup(job_id, "")
+    frame = spark.range(0, int(rows), 1, 2).selectExpr("'etl' as app", "id as started", "'NEW' as status")
+    if moment == "staged":
+        frame = frame.mapInArrow(stop_in_second_task, frame.schema)
+    frame.write.format("structable").option("url", url).option("table", moment).option("mode", "insert").option(
+        "jobId", job_id
+    ).mode("append").save()
+
+for store, url in enumerate(urls):
+    for moment in ("staged", "committed"):
+        threading.Thread(target=write, args=(url, moment, f"{moment}-{store}"), daemon=True).start()
+tracker = spark.sparkContext.statusTracker()
+while True:
+    for job_id in [f"staged-{store}" for store in range(len(urls))]:
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(job_id)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        if any(stage is not None and stage.numCompletedTasks == 1 for stage in stages):
+            print(job_id, flush=True)
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_driver_leaves_all_or_nothing_and_no_lock(
+    spark: SparkSession, tmp_path: Path, postgresql_schema: Schema, caplog: pytest.LogCaptureFixture
+) -> None:
+    urls = [f"leveldb://{tmp_path}/store", postgresql_schema.url]
+    leftovers = [lambda: staged_files(tmp_path / "store"), lambda: staging_tables(postgresql_schema)]
+    for url in urls:
+        with connect(url) as storage:
+            for moment in MOMENTS:
+                storage.admin.create(TableSpecification(moment, RUNS.fields, RUNS.primary_key, RUNS.indexes))
+                storage.table(moment).upsert({"app": "old", "started": 0})
+    kill_in_the_middle(urls)
+    for store, url in enumerate(urls):
+        with connect(url) as storage:
+            assert rows(storage, "staged") == [("old", 0)]
+            assert rows(storage, "committed") == ALL
+            assert leftovers[store]()
+            storage.table("staged").upsert({"app": "old", "started": 0, "status": "WRITTEN"})
+            tables = Tables(spark, url)
+            frame = spark.range(0, ROWS, 1, 2).selectExpr("'etl' as app", "id as started", "'AGAIN' as status")
+            for moment in MOMENTS:
+                for _ in range(2 if moment == "staged" else 1):
+                    tables.write(frame, moment, mode="insert", jobId=f"{moment}-{store}")
+                assert rows(storage, moment) == ALL
+                assert f"the job '{moment}-{store}' (option jobId) had been committed before" in caplog.text
+            assert {row.status for row in storage.table("staged").scan()} == {"WRITTEN", "AGAIN"}
+            assert {row.status for row in storage.table("committed").scan()} == {None, "NEW"}
+            assert leftovers[store]() == []
+            for moment in MOMENTS:
+                storage.admin.drop(moment)  # which waits for whoever still uses the table
+
+
+ALL = [*(("etl", number) for number in range(ROWS)), ("old", 0)]
+
+
+def kill_in_the_middle(urls: list[str]) -> None:
+    """Run the driver until each of its jobs is where it stops, and kill it with its JVM."""
+    wanted = {f"{moment}-{store}" for moment in MOMENTS for store in range(len(urls))}
+    command = [sys.executable, "-c", DRIVER, str(ROWS), *urls]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
+        try:
+            assert driver.stdout is not None
+            while wanted and (line := driver.stdout.readline()):
+                wanted.discard(line.strip())
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+    assert not wanted
+
+
+def rows(storage: Storage, table: str) -> list[tuple[object, ...]]:
+    """Return the keys of a table."""
+    return [tuple(row.key) for row in storage.table(table).scan()]
+
+
+def staged_files(folder: Path) -> list[str]:
+    """Return the files that are staged in a LevelDB store."""
+    return [str(file) for file in (folder / "staging").rglob("*") if file.is_file()]
+
+
+def staging_tables(schema: Schema) -> list[str]:
+    """Return the staging tables of a PostgreSQL store."""
+    with psycopg.connect(schema.conninfo) as connection:
+        found = connection.execute(
+            "select relname::text from pg_class where relnamespace = %s::regnamespace "
+            "and relkind = 'r' and starts_with(relname, '_stage_')",
+            [schema.name],
+        )
+        return [name for (name,) in found]
