@@ -16,9 +16,9 @@ from pathlib import Path
 from structable.spi import Storage, WriteMode, connect
 from structable.spi.arrow import rows_to_batches
 
+from .leveldb.stores import url_of
 from .measuring import Measurement, Scale
 from .rows import TABLE, make_rows, specification
-from .stores import url_of
 
 __all__ = ["measure", "status"]
 

@@ -9,11 +9,27 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from structable.spi import Field, TableSpecification, Value
 
-__all__ = ["TABLE", "Row", "make_rows", "raw_entry", "raw_key", "raw_value", "row_key", "specification", "statuses"]
+__all__ = [
+    "BATCH",
+    "TABLE",
+    "Row",
+    "batches",
+    "make_rows",
+    "raw_entry",
+    "raw_key",
+    "raw_value",
+    "row_key",
+    "specification",
+    "statuses",
+]
+
+BATCH = 1_000
+"""Rows in a write batch, or a commit, wherever rows are loaded."""
 
 TABLE = "runs"
 Row = dict[str, Value]
@@ -68,6 +84,13 @@ def make_rows(count: int) -> Iterator[Row]:
             "cost": chosen.random(),
             "done": number % 3 == 0,
         }
+
+
+def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield rows in lists of `BATCH`."""
+    rest = iter(rows)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
 
 
 def row_key(row: Row) -> tuple[Value, ...]:

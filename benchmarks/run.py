@@ -26,7 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import QUICK, Measurement, Scale
 
-AREAS = ("points", "bulk", "scans", "group_commit", "client", "postgresql", "hbase", "spark", "memory")
+AREAS = {
+    **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client")},
+    **{name: name for name in ("postgresql", "hbase", "spark", "memory")},
+}
 
 
 class Area(Protocol):
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measured(area: str, folder: Path | None, scale: Scale) -> Iterator[Measurement]:
-    module: Area = importlib.import_module(f"benchmarks.{area}")
+    module: Area = importlib.import_module(f"benchmarks.{AREAS[area]}")
     with tempfile.TemporaryDirectory(prefix="structable-bench-", dir=folder) as place:
         yield from module.measure(Path(place), scale)
 

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 
 from structable.spark_bridge import register
 
+from .leveldb.stores import load, open_raw, url_of
 from .measuring import Contender, Measurement, Scale, compare
 from .rows import TABLE
 from .sessions import consume, spark_session
-from .stores import load, open_raw, url_of
 
 __all__ = ["measure"]
 

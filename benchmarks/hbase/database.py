@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.rows import TABLE, make_rows, specification
-from benchmarks.stores import batches
+from benchmarks.rows import TABLE, batches, make_rows, specification
 from structable.backends.hbase.engine import HBaseEngine
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage, connect

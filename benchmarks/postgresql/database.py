@@ -11,8 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from benchmarks.rows import TABLE, Row, make_rows, specification
-from benchmarks.stores import batches
+from benchmarks.rows import TABLE, Row, batches, make_rows, specification
 from structable.spi import Storage, connect
 from structable.spi.arrow import arrow_schema
 from tests.postgresql.server import Server, find_binaries

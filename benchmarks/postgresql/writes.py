@@ -12,8 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
-from benchmarks.rows import TABLE, Row, make_rows
-from benchmarks.stores import batches
+from benchmarks.rows import TABLE, Row, batches, make_rows
 from structable.spi import Storage, WriteMode
 
 from .database import AREA, COLUMNS, KEY, UPSERT, Connection, Database, arrow_batches, values

@@ -10,11 +10,11 @@ import shutil
 from pathlib import Path
 from time import perf_counter
 
+from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
+from benchmarks.rows import TABLE, batches, make_rows, raw_key, raw_value, specification
 from structable.spi import connect
 
-from .measuring import Contender, Measurement, Round, Scale, compare
-from .rows import TABLE, make_rows, raw_key, raw_value, specification
-from .stores import batches, open_raw, url_of
+from .stores import open_raw, url_of
 
 __all__ = ["measure"]
 

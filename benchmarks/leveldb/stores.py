@@ -6,25 +6,21 @@ other reads from a table file. The raw database has the options of the LevelDB s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import plyvel
 
+from benchmarks.rows import TABLE, batches, make_rows, raw_entry, raw_key, raw_value, specification
 from structable.spi import Storage, connect
 
-from .rows import TABLE, Row, make_rows, raw_entry, raw_key, raw_value, specification
-
-__all__ = ["BATCH", "RawDatabase", "Stores", "batches", "load", "open_raw", "opened", "url_of"]
+__all__ = ["RawDatabase", "Stores", "load", "open_raw", "opened", "url_of"]
 
 RawDatabase: TypeAlias = Any
 """`plyvel.DB`, which has no types."""
-BATCH = 1_000
-"""Rows in a write batch, or a commit, wherever rows are loaded."""
 
 
 def open_raw(folder: Path) -> RawDatabase:
@@ -43,13 +39,6 @@ def open_raw(folder: Path) -> RawDatabase:
 def url_of(folder: Path, *, durability: str = "process") -> str:
     """Return the URL of a LevelDB store."""
     return f"leveldb://{folder.absolute()}?durability={durability}"
-
-
-def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows in lists of `BATCH`."""
-    rest = iter(rows)
-    while batch := list(islice(rest, BATCH)):
-        yield batch
 
 
 def load(folder: Path, count: int, *, index: bool = False) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
+from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
+from benchmarks.rows import TABLE, make_rows, raw_entry, raw_key, raw_value, row_key, statuses
 from structable.spi import Value
 
-from .measuring import Contender, Measurement, Round, Scale, compare
-from .rows import TABLE, make_rows, raw_entry, raw_key, raw_value, row_key, statuses
 from .stores import Stores, opened
 
 __all__ = ["measure"]

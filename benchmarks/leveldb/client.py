@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
+from benchmarks.rows import BATCH, TABLE, batches, make_rows, raw_key, raw_value, row_key
 from structable.spi import Storage, connect
 
-from .measuring import Contender, Measurement, Round, Scale, compare
 from .peers import bare_exchange, on_one_core, owner
-from .rows import TABLE, make_rows, raw_key, raw_value, row_key
-from .stores import BATCH, batches, load, url_of
+from .stores import load, url_of
 
 __all__ = ["measure"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter
 
+from benchmarks.measuring import Contender, Measurement, Scale, compare
+from benchmarks.rows import TABLE, make_rows, raw_key, raw_value, specification
 from structable.spi import connect
 
-from .measuring import Contender, Measurement, Scale, compare
-from .rows import TABLE, make_rows, raw_key, raw_value, specification
 from .stores import open_raw, url_of
 
 __all__ = ["measure"]

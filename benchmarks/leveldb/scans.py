@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+from benchmarks.measuring import Contender, Measurement, Scale, compare
+from benchmarks.rows import TABLE, statuses
 from structable.spi import Filter, col
 
-from .measuring import Contender, Measurement, Scale, compare
-from .rows import TABLE, statuses
 from .stores import Stores, opened
 
 __all__ = ["measure"]
