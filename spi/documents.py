@@ -57,11 +57,8 @@ def specification_from_document(document: object) -> TableSpecification:
     if not isinstance(fields, list):
         raise InvalidSpecificationError(f"fields is {shown(fields)}; it must be a list of names and types")
     return TableSpecification(
-        document["name"],
-        [field_from_document(entry) for entry in fields],
-        document["primary_key"],
-        document.get("indexes", ()),
-        document.get("options", {}),
+        **{part: document[part] for part in document if part != "fields"},
+        fields=[field_from_document(entry) for entry in fields],
     )
 
 

@@ -1,12 +1,14 @@
-"""How errors show what they were given."""
+"""Words that error messages share."""
 
 from __future__ import annotations
 
-__all__ = ["shown"]
+from collections.abc import Iterable
+
+__all__ = ["not_a_field", "shown"]
 
 
 def shown(value: object) -> str:
-    """Return what an error says of a value: its `repr`, of any object, cut where it is long."""
+    """Return the `repr` of any object for a message, cut at 80 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python does not write out integers of over 4,300 digits
@@ -14,3 +16,8 @@ def shown(value: object) -> str:
     except RecursionError:
         text = f"a {type(value).__name__} of very many levels"
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def not_a_field(names: Iterable[str], table: str | None = None) -> str:
+    """Return the predicate of a name that is none of a table's field names."""
+    return f"is not a field{'' if table is None else f' of table {table!r}'}; the fields are {', '.join(names)}"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
-from .showing import shown
+from .showing import not_a_field, shown
 
 __all__ = ["MAX_KEY_FIELDS", "TableSpecification"]
 
@@ -19,30 +19,37 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}\Z")
 _NAME_RULE = "a name is a letter followed by at most 47 letters, digits or underscores (ASCII)"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
 class TableSpecification:
-    """What a table looks like; immutable and equal by content.
+    """A table's schema; immutable, picklable, and equal by content.
 
     Parameters
     ----------
     name : str
         The table's name, `[A-Za-z][A-Za-z0-9_]{0,47}`. It keeps its case, and no two tables may differ by case alone.
     fields : iterable of Field
-        At least one; no two names may differ by case alone.
+        At least one; no two names may differ by case alone. A tuple in the order given.
     primary_key : iterable of str
         1 to 16 distinct key-able fields, in key order.
     indexes : iterable of str, optional
-        Distinct key-able fields outside the key, each indexed on its own.
+        Distinct key-able fields outside the key, each indexed on its own. The order counts for equality.
     options : mapping of str to str, optional
-        Table options.
+        Table options; read-only.
 
     Raises
     ------
     InvalidSpecificationError
-        When anything breaks these rules; it names what is wrong and what is allowed.
+        If an argument breaks these rules; the message names what is wrong and what is allowed.
     """
 
-    __slots__ = ("_by_name", "_fields", "_indexes", "_name", "_options", "_primary_key")
+    name: str
+    fields: tuple[Field, ...]
+    primary_key: tuple[str, ...]
+    indexes: tuple[str, ...]
+    options: Mapping[str, str] = dataclasses.field(hash=False)
+    _by_name: dict[str, Field] = dataclasses.field(init=False, compare=False)
 
+    # Not generated: it takes any iterables, and keeps tuples.
     def __init__(
         self,
         name: str,
@@ -51,42 +58,29 @@ class TableSpecification:
         indexes: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> None:
-        self._name = _checked_name(name, "table")
-        self._fields = _checked_fields(self._name, fields)
-        self._by_name = {field.name: field for field in self._fields}
-        self._primary_key = self._checked_key_fields(primary_key, "primary_key")
-        if not 1 <= len(self._primary_key) <= MAX_KEY_FIELDS:
-            self._invalid(f"the primary key has {len(self._primary_key)} fields; allowed are 1 to {MAX_KEY_FIELDS}")
-        self._indexes = self._checked_key_fields(indexes, "indexes")
-        for index in self._indexes:
-            if index in self._primary_key:
-                self._invalid(f"index {index!r} is a field of the primary key; only other fields can be indexed")
-        self._options = self._checked_options({} if options is None else options)
+        name = _checked_name(name, "table")
+        checked = _checked_fields(name, fields)
+        by_name = {field.name: field for field in checked}
+        key = _checked_key_fields(name, by_name, primary_key, "primary_key")
+        if not 1 <= len(key) <= MAX_KEY_FIELDS:
+            _invalid(name, f"the primary key has {len(key)} fields; allowed are 1 to {MAX_KEY_FIELDS}")
+        indexed = _checked_key_fields(name, by_name, indexes, "indexes")
+        for index in indexed:
+            if index in key:
+                _invalid(name, f"index {index!r} is a field of the primary key; only other fields can be indexed")
+        attributes = (name, checked, key, indexed, _checked_options(name, {} if options is None else options), by_name)
+        for one, value in zip(dataclasses.fields(self), attributes, strict=True):
+            object.__setattr__(self, one.name, value)
 
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return self._name
+    def evolve(self, **changes: Any) -> TableSpecification:  # noqa: ANN401 - the constructor's parameters
+        """Return the specification with other values of the named parameters; it is checked anew.
 
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """All fields, in the order given."""
-        return self._fields
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        """The names of the key fields, in key order."""
-        return self._primary_key
-
-    @property
-    def indexes(self) -> tuple[str, ...]:
-        """The names of the indexed fields."""
-        return self._indexes
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """Table options (read-only)."""
-        return self._options
+        Raises
+        ------
+        InvalidSpecificationError
+            As the constructor does.
+        """
+        return dataclasses.replace(self, **changes)
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -96,12 +90,12 @@ class TableSpecification:
     @property
     def value_fields(self) -> tuple[Field, ...]:
         """The fields outside the primary key, in the order given."""
-        return tuple(field for field in self._fields if field.name not in self._primary_key)
+        return tuple(field for field in self.fields if field.name not in self.primary_key)
 
     @property
     def key_fields(self) -> tuple[Field, ...]:
         """The fields of the primary key, in key order."""
-        return tuple(self._by_name[name] for name in self._primary_key)
+        return tuple(self._by_name[name] for name in self.primary_key)
 
     def field(self, name: str) -> Field:
         """Return the field of this name.
@@ -117,60 +111,55 @@ class TableSpecification:
         """Tell whether the table has a field of this name."""
         try:
             return name in self._by_name
-        except TypeError:  # it has no hash, and is no name
+        except TypeError:  # an unhashable object is no name
             return False
 
-    def __eq__(self, other: object) -> bool:
-        """Compare by content; the order of fields and of indexes counts."""
-        if not isinstance(other, TableSpecification):
-            return NotImplemented
-        return self._content() == other._content()
-
-    def __hash__(self) -> int:
-        return hash((self._name, self._fields, self._primary_key, self._indexes))
-
     def __repr__(self) -> str:
-        return (
-            f"TableSpecification({self._name!r}, fields={list(self._fields)!r}, "
-            f"primary_key={list(self._primary_key)!r}, indexes={list(self._indexes)!r}, "
-            f"options={dict(self._options)!r})"
-        )
+        name, *others = self._arguments().items()
+        return f"TableSpecification({name[1]!r}, {', '.join(f'{key}={value!r}' for key, value in others)})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return TableSpecification, (*self._content()[:4], dict(self._options))
+        return TableSpecification, tuple(self._arguments().values())
 
-    def _content(self) -> tuple[str, tuple[Field, ...], tuple[str, ...], tuple[str, ...], dict[str, str]]:
-        return self._name, self._fields, self._primary_key, self._indexes, dict(self._options)
+    def _arguments(self) -> dict[str, object]:
+        """Return the constructor's arguments, as lists and dictionaries."""
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.init}
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value if isinstance(value, str) else list(value)
+            for name, value in values.items()
+        }
 
-    def _checked_key_fields(self, names: Iterable[str], role: str) -> tuple[str, ...]:
-        if isinstance(names, str | bytes) or not isinstance(names, Iterable):
-            self._invalid(f"{role} is {shown(names)}; it must be a list of field names")
-        checked = tuple(names)
-        for position, name in enumerate(checked):
-            if not isinstance(name, str) or name not in self._by_name:
-                self._invalid(
-                    f"{role} names {shown(name)}, which is not a field; the fields are {', '.join(self._by_name)}"
-                )
-            if name in checked[:position]:
-                self._invalid(f"{role} names {name!r} twice")
-            kind = self._by_name[name].type
-            if not kind.keyable:
-                allowed = ", ".join(t.value for t in FieldType if t.keyable)
-                self._invalid(
-                    f"{role} names {name!r} of type {kind.value}, which cannot be ordered; allowed are {allowed}"
-                )
-        return tuple(map(str.__str__, checked))
 
-    def _checked_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        if not isinstance(options, Mapping):
-            self._invalid(f"options is {shown(options)}; it must map strings to strings")
-        for option, value in options.items():
-            if not isinstance(option, str) or not isinstance(value, str):
-                self._invalid(f"option {shown(option)}: {shown(value)} must map a string to a string")
-        return MappingProxyType({str.__str__(option): str.__str__(value) for option, value in options.items()})
+def _invalid(table: str, problem: str) -> NoReturn:
+    raise InvalidSpecificationError(f"table {table!r}: {problem}")
 
-    def _invalid(self, problem: str) -> NoReturn:
-        raise InvalidSpecificationError(f"table {self._name!r}: {problem}")
+
+def _checked_key_fields(
+    table: str, fields: Mapping[str, Field], names: Iterable[str], parameter: str
+) -> tuple[str, ...]:
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        _invalid(table, f"{parameter} is {shown(names)}; it must be a list of field names")
+    checked = tuple(names)
+    for position, name in enumerate(checked):
+        if not isinstance(name, str) or name not in fields:
+            _invalid(table, f"{parameter} names {shown(name)}, which {not_a_field(fields)}")
+        if name in checked[:position]:
+            _invalid(table, f"{parameter} names {name!r} twice")
+        kind = fields[name].type
+        if not kind.keyable:
+            allowed = ", ".join(one.value for one in FieldType if one.keyable)
+            problem = f"{parameter} names {name!r} of type {kind.value}, which cannot be ordered; allowed are {allowed}"
+            _invalid(table, problem)
+    return tuple(map(str.__str__, checked))
+
+
+def _checked_options(table: str, options: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(options, Mapping):
+        _invalid(table, f"options is {shown(options)}; it must map strings to strings")
+    for option, value in options.items():
+        if not isinstance(option, str) or not isinstance(value, str):
+            _invalid(table, f"option {shown(option)}: {shown(value)} must map a string to a string")
+    return MappingProxyType({str.__str__(option): str.__str__(value) for option, value in options.items()})
 
 
 def _checked_name(name: object, role: str) -> str:
@@ -194,7 +183,7 @@ def _checked_fields(table: str, fields: Iterable[Field]) -> tuple[Field, ...]:
             raise InvalidSpecificationError(f"table {table!r}: field {field.name!r} {how}")
         seen[name.lower()] = name
         _check_type(table, field)
-        checked.append(field if field.name.__class__ is str else replace(field, name=name))
+        checked.append(field if field.name.__class__ is str else dataclasses.replace(field, name=name))
     if not checked:
         raise InvalidSpecificationError(f"table {table!r} has no fields; at least one is needed")
     return tuple(checked)

@@ -15,7 +15,7 @@ from structable.backends.ordered.codec.row_layout import FORMATS, RowLayout
 from structable.backends.ordered.codec.scalars import EPOCH, EPOCH_ORDINAL
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.schema.schema import TableSchema
-from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
+from structable.spi import Field, FieldType, InvalidFieldError
 from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row_size
 
 from .buffers import (
@@ -73,9 +73,7 @@ class ArrowEncoder:
         self._head = KeyCodec(schema).rows_begin
         self._layout = RowLayout(schema.version, schema.value_fields)
         # Rows have to fit the indexes that are being built as well.
-        self._write_spec = TableSpecification(
-            spec.name, spec.fields, spec.primary_key, tuple(schema.maintained), spec.options
-        )
+        self._write_spec = spec.evolve(indexes=schema.maintained)
         layout = self._layout
         codes = [("<u4" if layout.word_format == "I" else "<u8")] + ["<u8"] * (layout.words - 1)
         codes += [_ROW_CODES[FORMATS[layout.fields[position].type]] for position in layout.fixed]

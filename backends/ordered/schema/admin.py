@@ -159,7 +159,7 @@ class OrderedAdmin(TableAdmin):
             changes,
             replace(
                 schema,
-                spec=_with_indexes(schema.spec, [name for name in schema.spec.indexes if name != field]),
+                spec=schema.spec.evolve(indexes=[name for name in schema.spec.indexes if name != field]),
                 indexes={name: number for name, number in schema.indexes.items() if name != field},
                 building={name: number for name, number in schema.building.items() if name != field},
             ),
@@ -316,14 +316,10 @@ def _changed(schema: TableSchema, change: SchemaChange) -> TableSchema:
     indexes = {**schema.indexes, **opened}
     changed = replace(
         schema,
-        spec=_with_indexes(change.after, [name for name in change.after.indexes if name in indexes]),
+        spec=change.after.evolve(indexes=[name for name in change.after.indexes if name in indexes]),
         version=version,
         layouts=layouts,
         indexes=indexes,
         building={name: number for name, number in schema.building.items() if name not in opened},
     )
     return _with_building(changed, [name for name in change.added_indexes if name not in schema.spec])
-
-
-def _with_indexes(spec: TableSpecification, indexes: builtins.list[str] | tuple[str, ...]) -> TableSpecification:
-    return TableSpecification(spec.name, spec.fields, spec.primary_key, indexes, spec.options)

@@ -10,7 +10,7 @@ from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatches
 from structable.backends.ordered.codec.rows import RowCodec, RowDecoder
 from structable.backends.ordered.engine import Increment
-from structable.spi import Field, InvalidFieldError, TableSpecification, Value
+from structable.spi import Field, InvalidFieldError, Value
 from structable.spi.rows import RowShape
 from structable.spi.rules.values import MAX_KEY_SIZE, check_columns, check_key, check_row, check_row_size, check_value
 from structable.spi.rules.writes import check_incremented_field
@@ -74,9 +74,7 @@ class TableBinding:
         self.raw_schema = raw_schema
         self.spec = schema.spec
         # Rows written while an index is being built have to fit it as well.
-        self.write_spec = TableSpecification(
-            self.spec.name, self.spec.fields, self.spec.primary_key, tuple(schema.maintained), self.spec.options
-        )
+        self.write_spec = self.spec.evolve(indexes=schema.maintained)
         self.keys = KeyCodec(schema)
         self.rows = RowCodec(schema)
         self.encode_full = self.rows.encode_full

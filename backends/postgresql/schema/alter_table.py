@@ -61,9 +61,7 @@ def _next(table: TableVersion, spec: TableSpecification, building: set[str]) -> 
 def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) -> None:
     """Take an index away, also one whose build was interrupted."""
     spec = table.spec
-    left = TableSpecification(
-        spec.name, spec.fields, spec.primary_key, [name for name in spec.indexes if name != field], spec.options
-    )
+    left = spec.evolve(indexes=[name for name in spec.indexes if name != field])
     after = _next(table, left, set(table.building) - {field})
     binding = TableBinding(schema, table)
     calls = [command(index_removal(binding, field)), *_publication(schema, table, after)]

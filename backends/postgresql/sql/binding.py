@@ -110,9 +110,7 @@ class TableBinding:
         self.schema = schema
         self.version = table
         self.spec = spec
-        self.write_spec = TableSpecification(
-            spec.name, spec.fields, spec.primary_key, (*spec.indexes, *table.building), spec.options
-        )
+        self.write_spec = spec.evolve(indexes=(*spec.indexes, *table.building))
         self.value_names = tuple(name for name in spec.field_names if name not in spec.primary_key)
         self.key_fields = spec.key_fields
         self.core = sa.Table(
