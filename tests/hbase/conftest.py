@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -12,6 +13,14 @@ from tests.hbase.fake import FakeGateway
 from tests.hbase.faulty import connect
 from tests.hbase.proxy import Proxy
 from tests.hbase.shared import Place
+
+
+@pytest.fixture(autouse=True)
+def no_background_failure(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test in whose process a background thread met an unexpected error; one that expects it clears the log."""
+    yield
+    failures = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    assert not [record.getMessage() for record in failures if record.name == "structable.hbase"]
 
 
 @pytest.fixture

@@ -75,9 +75,7 @@ def check_calls(gateway: Gateway, table: str) -> None:
 
     call(put_then_delete(table, {b"c": {b"x:v": b"c"}}, {b"b": [b"x:v"], b"c": [b"s:v"]}, 7))
     assert call(get_rows(table, [b"b", b"c"], [b"x"])) == [(b"c", {b"x:v": (b"c", 7)})]
-    call(delete_row(table, b"c", before=7))
-    assert call(get_row(table, b"c", [b"x"])) == {b"x:v": (b"c", 7)}
-    call(delete_row(table, b"c", before=8))
+    call(delete_row(table, b"c"))
     assert call(get_row(table, b"c", [b"x"])) == {}
 
     assert call(compare_and_put(table, b"cas", b"s:st", None, b"1"))
@@ -155,7 +153,6 @@ def test_a_reply_that_is_not_the_calls_own_is_never_taken(fake: FakeGateway, gat
     with pytest.raises(ConnectionLostError) as caught:
         gateway.call(counting(), retry=False)
     assert caught.value.sent
-    assert caught.value.results == []
     assert gateway.call(counting()) == 3  # on a new connection
     assert fake.accepted == 2
 
@@ -215,24 +212,13 @@ def test_a_flight_of_large_requests_and_replies_does_not_jam(fake: FakeGateway, 
 
 def test_an_error_in_a_flight_is_raised_after_all_answers(fake: FakeGateway, gateway: Gateway) -> None:
     calls = [counting(), get_row("missing", ROW, [COLUMN]), counting()]
-    with pytest.raises(TableMissingError) as caught:
+    with pytest.raises(TableMissingError):
         gateway.flight(calls)
-    first, failed, last = caught.value.results
-    assert (first, last) == (1, 2)
-    assert failed is caught.value
     assert gateway.call(counting()) == 3
     assert fake.accepted == 1
 
 
-def test_a_connection_lost_in_a_flight_gives_what_was_answered(fake: FakeGateway, gateway: Gateway) -> None:
+def test_a_flight_is_repeated_on_a_new_connection(fake: FakeGateway, gateway: Gateway) -> None:
     gateway.call(list_tables())
     fake.fault = once("before", "atomicIncrement", 150)
-    with pytest.raises(ConnectionLostError) as caught:
-        gateway.flight([counting() for _ in range(1000)])
-    answered = list(caught.value.results)
-    # The end of a connection may overtake what it carried.
-    assert answered == list(range(1, len(answered) + 1))
-    assert len(answered) <= 149
-    fake.fault = once("before", "atomicIncrement", 150)
-    fake.tables.tables[b"t"].clear()
     assert gateway.flight([counting() for _ in range(200)], retry=True) == list(range(150, 350))

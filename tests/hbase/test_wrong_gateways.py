@@ -81,12 +81,12 @@ def message(act: Callable[[], object]) -> str:
     [
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", True, "it speaks HTTP"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "it speaks HTTP|no answer"),
-        (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", False, "no Thrift gateway"),
+        (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", False, "not a Thrift gateway"),
         (b"\x15\x03\x03\x00\x02\x02\x32", True, "TLS"),
         (b"\x04\x00\x00\x00\x13Invalid status -128", True, "Kerberos is not supported"),
         (b"", True, "closed the connection"),
         (b"", False, "no answer within 1 s"),
-        (b"\xff" * 100_000, False, "no Thrift gateway"),
+        (b"\xff" * 100_000, False, "not a Thrift gateway"),
     ],
 )
 def test_what_is_no_gateway_is_told(transport: str, protocol: str, answer: bytes, ends: bool, said: str) -> None:
@@ -133,7 +133,7 @@ def test_a_gateway_of_another_api_is_told(fake: FakeGateway, gateway: Gateway) -
     fake.knows = frozenset()
     with pytest.raises(WrongServiceError):
         gateway.call(list_tables())
-    assert "maybe Thrift2" in message(lambda: gateway.call(list_tables()))
+    assert "perhaps Thrift2" in message(lambda: gateway.call(list_tables()))
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,8 @@ def test_a_request_beyond_the_frame_names_the_setting() -> None:
     with FakeGateway(framed=True) as fake, closing(connect(fake, transport="framed")) as gateway:
         fake.tables.tables[b"t"] = {}
         gateway.call(list_tables())
-        with pytest.raises(RequestTooLargeError) as caught:
+        with pytest.raises(RequestTooLargeError):
             gateway.flight([counting(), large])
-        assert caught.value.results == []
         assert "hbase.regionserver.thrift.framed.max_frame_size_in_mb" in message(lambda: gateway.call(large))
         assert gateway.call(list_tables()) == ["t"]
 

@@ -73,7 +73,7 @@ def test_nobody_listens() -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks HTTP"),
         (b"\x04\x00\x00\x00\x13Invalid status -128", "Kerberos is not supported"),
         (b"\x15\x03\x03\x00\x02\x02\x32", "it speaks TLS, which is not supported"),
-        (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "no Thrift gateway"),
+        (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "not a Thrift gateway"),
     ],
 )
 def test_something_else_listens(answer: bytes, said: str) -> None:
@@ -89,7 +89,7 @@ def test_whoever_never_answers_is_waited_for_no_longer_than_the_time_out() -> No
 def test_a_gateway_of_another_api() -> None:
     with FakeGateway() as fake:
         fake.knows = frozenset()
-        assert "it serves another API, maybe Thrift2" in refusal(f"hbase://127.0.0.1:{fake.port}/p")
+        assert "it serves another API, perhaps Thrift2" in refusal(f"hbase://127.0.0.1:{fake.port}/p")
         assert fake.tables.tables == {}
 
 

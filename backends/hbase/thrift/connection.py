@@ -10,15 +10,8 @@ from itertools import count
 
 from structable.backends.base.slots import Slot
 
-from .errors import (
-    ConnectionLostError,
-    MixedUpError,
-    RequestTooLargeError,
-    ServerError,
-    closed_reason,
-    garbage_reason,
-    silent_reason,
-)
+from .advice import closed_reason, garbage_reason, silent_reason
+from .errors import ConnectionLostError, MixedUpError, RequestTooLargeError, ServerError
 from .messages import Replies, encode
 from .requests import Call
 from .transport import Wire
@@ -202,25 +195,20 @@ class Connection:
         Returns
         -------
         list of object
-            A result for each; where one failed, its `ServerError`. The errors that are raised have in `results` what
-            came before them.
+            A result for each; where one failed, its `ServerError`.
         """
         results: list[object] = []
         sent = 0
-        try:
-            while len(results) < len(calls):
-                ahead = len(results) + _OUTSTANDING
-                if sent < min(ahead, len(calls)):
-                    self.post(calls[sent:ahead])
-                    sent = min(ahead, len(calls))
-                self.waits += 1
-                # Half of them are left while more is sent, so that the gateway is never without work.
-                left = 0 if sent == len(calls) else _OUTSTANDING // 2
-                while len(self._outstanding) > left:
-                    results.append(self.take())
-        except (ConnectionLostError, RequestTooLargeError) as error:
-            error.results = results
-            raise
+        while len(results) < len(calls):
+            ahead = len(results) + _OUTSTANDING
+            if sent < min(ahead, len(calls)):
+                self.post(calls[sent:ahead])
+                sent = min(ahead, len(calls))
+            self.waits += 1
+            # Half of them stay outstanding while more is sent, so that the gateway always has work.
+            left = 0 if sent == len(calls) else _OUTSTANDING // 2
+            while len(self._outstanding) > left:
+                results.append(self.take())
         return results
 
     def _lost(self, error: Exception) -> ConnectionLostError:

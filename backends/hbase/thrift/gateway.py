@@ -1,16 +1,15 @@
-"""`Gateway`: the way to HBase, by whichever of its Thrift gateways answers."""
+"""`Gateway`: HBase, reached through the first of its Thrift gateways that answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from .connection import Connection, Wiring
 from .errors import ConnectionLostError, ServerError
 from .pool import ConnectionPool
 from .requests import Call, FoundRow
-from .retry import Attempts
+from .retry import RetryPolicy
 from .scanner import Scan, pages
 
 __all__ = ["Gateway"]
@@ -18,7 +17,7 @@ __all__ = ["Gateway"]
 Result = TypeVar("Result")
 
 FRAME_LIMIT = 2_000_000
-"""Bytes: a gateway takes frames of 2 MiB if it is not told otherwise."""
+"""Bytes; a gateway accepts frames of 2 MiB by default."""
 
 
 class Gateway:
@@ -27,24 +26,19 @@ class Gateway:
     Parameters
     ----------
     addresses : sequence of tuple
-        Hosts and ports: the first that is well is used, one that failed is avoided for some seconds.
+        Hosts and ports; the first that works is used, one that failed is avoided for some seconds.
     transport : str
-        "buffered" or "framed", as the gateways have it.
+        "buffered" or "framed", as the gateways are configured.
     protocol : str
         "binary" or "compact".
     timeout : float
         Seconds for one reply, for connecting, and for all attempts at a call that may be repeated.
     pool_size : int
-        How many connections may be open at once: a scan has one for as long as it runs.
+        The largest number of open connections; a scan holds one while it runs.
     pool_timeout : float
         Seconds to wait for one.
     frame_limit : int
-        Bytes that a framed request may have.
-
-    Attributes
-    ----------
-    round_trips : int
-        How often a thread waited for replies so far.
+        The largest framed request, in bytes.
     """
 
     def __init__(
@@ -58,9 +52,7 @@ class Gateway:
         pool_timeout: float = 30.0,
         frame_limit: int = FRAME_LIMIT,
     ) -> None:
-        self.round_trips = 0
-        self._timeout = timeout
-        self._reached = False
+        self.timeout = timeout
         wiring = Wiring(transport, protocol, timeout, frame_limit)
         self._pool = ConnectionPool(
             addresses,
@@ -75,8 +67,13 @@ class Gateway:
         """Whether `close` was called, or this process was forked from the one that connected."""
         return self._pool.closed
 
+    @property
+    def round_trips(self) -> int:
+        """How often a thread waited for replies."""
+        return self._pool.round_trips
+
     def close(self) -> None:
-        """Close all connections; what runs in other threads fails. Idempotent."""
+        """Close all connections; calls in other threads fail. Idempotent."""
         self._pool.close()
 
     def call(self, call: Call[Result], *, retry: bool = True) -> Result:
@@ -85,31 +82,30 @@ class Gateway:
         Parameters
         ----------
         retry : bool
-            Whether a call that may be repeated is, within the time-out, when its answer is lost or HBase says that it
-            may succeed soon.
+            Whether a repeatable call is repeated, within the time-out, if its answer is lost or the error is transient.
 
         Raises
         ------
         ServerError
-            If HBase could not.
+            If HBase reports an error.
         ConnectionLostError
-            If there was no valid answer: it may have been done.
+            If there was no valid answer: the call may have been executed.
         RequestTooLargeError
-            If it does not fit a frame.
+            If it exceeds the frame limit.
         StorageUnavailableError
-            If all connections are in use for too long, or the gateway is closed.
+            If all connections were in use for `pool_timeout`, or the gateway is closed.
         """
         return cast("Result", self._attempts([call], retry=retry and call.repeatable)[0])
 
     def flight(self, calls: Sequence[Call[object]], *, retry: bool = False) -> list[object]:
-        """Make calls on one connection, which are done in this order, without waiting for each one's answer.
+        """Pipeline calls over one connection; the gateway executes them in order.
 
-        All are made, also after one that failed; the error of the first that failed is raised at the end.
+        All are executed, even after one failed; the error of the first that failed is raised at the end.
 
         Parameters
         ----------
         retry : bool
-            Whether all of them are made again, if they may be, for the reasons that `call` has.
+            Whether all are repeated, if all are repeatable, for the reasons that `call` has.
 
         Returns
         -------
@@ -119,7 +115,7 @@ class Gateway:
         Raises
         ------
         ServerError, ConnectionLostError, RequestTooLargeError, StorageUnavailableError
-            As `call` does; the first three have in `results` what the calls before gave.
+            As `call` does.
         """
         if not calls:
             return []
@@ -139,7 +135,7 @@ class Gateway:
     ) -> Iterator[list[FoundRow]]:
         """Scan the rows from `begin`, included, to `end`, excluded, in pages of at most `page_rows`.
 
-        The scan survives a lost connection or gateway: it goes on after the last row, with the same `before`. Without
+        The scan survives a lost connection or gateway: it continues after the last row, with the same `before`. Without
         `before`, it may see rows at different times. Close the iterator to end it early.
 
         Parameters
@@ -153,7 +149,7 @@ class Gateway:
         reverse : bool
             Whether the rows come from the last to the first of the same range.
         page_rows : int
-            Of how many rows a page has at most; the first pages are smaller, as are those of large rows.
+            The largest page; the first pages are smaller, as are those of large rows.
         server_filter : str, optional
             A filter in HBase's filter language.
 
@@ -167,51 +163,18 @@ class Gateway:
         ServerError, ConnectionLostError, StorageUnavailableError
             As `call` does.
         """
-        return pages(self, Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter))
+        return pages(self._pool, Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter))
 
     def _attempts(self, calls: Sequence[Call[object]], *, retry: bool) -> list[object]:
-        attempts = Attempts(self)
+        policy = RetryPolicy(self._pool)
         while True:
             try:
-                with self.connection() as connection:
+                with self._pool.connection() as connection:
                     results = connection.exchange(calls)
             except ConnectionLostError as error:
-                attempts.failed(error, retry=retry)
+                policy.wait_or_raise(error, retry=retry)
                 continue
             failed = next((result for result in results if isinstance(result, ServerError)), None)
             if failed is None:
                 return results
-            failed.results = results
-            attempts.failed(failed, retry=retry)
-
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """Lend a connection for the `with` block; one that is lost there makes its gateway be avoided for a while."""
-        connection = self._pool.acquire()
-        waited = connection.waits
-        try:
-            yield connection
-        except ConnectionLostError:
-            self._pool.avoid(connection.address)
-            raise
-        else:
-            self._pool.trust(connection.address)
-        finally:
-            self._reached |= connection.answered
-            self.round_trips += connection.waits - waited
-            self._pool.release(connection)
-
-    @property
-    def timeout(self) -> float:
-        """Seconds for one reply, and for all attempts at what may be repeated."""
-        return self._timeout
-
-    @property
-    def untried(self) -> bool:
-        """Whether there is a gateway that has not failed, as far as is known."""
-        return not self.closed and self._pool.untried
-
-    @property
-    def reached(self) -> bool:
-        """Whether a gateway ever gave a valid answer."""
-        return self._reached
+            policy.wait_or_raise(failed, retry=retry)

@@ -1,49 +1,60 @@
-"""`ConnectionPool`: connections that are kept open, the one used last handed out first, to whichever gateway answers.
+"""`ConnectionPool`: open connections, the one used last lent first, to the first gateway that answers.
 
-It opens connections in the thread that asks, so that what is wrong is raised there and at once, and keeps no threads,
-which a fork would lose. A connection that is lost between two calls, by the exception of a signal's handler, is closed
-when it is collected, and no longer counts.
+The calling thread opens connections itself, so that errors are raised there at once; the pool has no threads that a
+fork would lose. A connection that is dropped between two calls, because a signal handler raised, is closed when it is
+collected, and no longer counts.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from weakref import ref
 
 from structable.backends.base.slots import Slots
 from structable.spi import StorageUnavailableError
 
 from .connection import Connection
-from .errors import ConnectionLostError
+from .errors import ConnectionLostError, format_address
 
 __all__ = ["ConnectionPool"]
 
 _FIRST_AVOIDANCE = 1.0
 _LONGEST_AVOIDANCE = 30.0
 _PROBE = 5.0
-"""Seconds: for connecting, where there is another gateway to try."""
+"""Seconds for connecting, if there is another gateway to try."""
 
 Address = tuple[str, int]
 
+_log = logging.getLogger("structable.hbase")
+
 
 class ConnectionPool:
-    """At most so many connections to some gateways, of which the first that is well is taken.
+    """A limited number of connections to the first of the gateways that works.
 
     Parameters
     ----------
     addresses : sequence of tuple
         The gateways' hosts and ports.
     connect : callable
-        Opens a connection to one, given the seconds it may take; raises `ConnectionLostError`.
+        Opens a connection within the given seconds; raises `ConnectionLostError`.
     size : int
-        How many connections may be open at once.
+        The largest number of open connections.
     pool_timeout : float
         Seconds to wait for one of them.
     timeout : float
-        Seconds for connecting.
+        Seconds for connecting, for one reply, and for all attempts at a call that may be repeated.
+
+    Attributes
+    ----------
+    reached : bool
+        Whether a gateway ever gave a valid answer.
+    round_trips : int
+        How often a thread waited for replies.
     """
 
     def __init__(
@@ -59,7 +70,9 @@ class ConnectionPool:
         self._connect = connect
         self._size = size
         self._pool_timeout = pool_timeout
-        self._timeout = timeout
+        self.timeout = timeout
+        self.reached = False
+        self.round_trips = 0
         self._slots = Slots(size)
         self._idle: deque[Connection] = deque()
         self._lent: dict[ref[Connection], None] = {}
@@ -72,15 +85,32 @@ class ConnectionPool:
         """Whether `close` was called, or this process was forked from the one that made the pool."""
         return self._closed or os.getpid() != self._process
 
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection for the `with` block; if it is lost there, its gateway is avoided for a while."""
+        connection = self.acquire()
+        waited = connection.waits
+        try:
+            yield connection
+        except ConnectionLostError as error:
+            self.avoid(connection.address, error)
+            raise
+        else:
+            self.trust(connection.address)
+        finally:
+            self.reached |= connection.answered
+            self.round_trips += connection.waits - waited
+            self.release(connection)
+
     def acquire(self) -> Connection:
-        """Return a connection that nobody else uses; give it back by `release`.
+        """Return a connection for this thread alone; give it back by `release`.
 
         Raises
         ------
         ConnectionLostError
             If no gateway can be reached.
         StorageUnavailableError
-            If all connections are in use for too long, or the pool is closed.
+            If all connections were in use for `pool_timeout`, or the pool is closed.
         """
         if self.closed:
             raise self._refusal()
@@ -88,7 +118,7 @@ class ConnectionPool:
         if connection is None:
             raise StorageUnavailableError(
                 f"all {self._size} connections (pool_size) were in use for {self._pool_timeout:g} s (pool_timeout): "
-                "end scans and plans that are no longer needed"
+                "close scans that are no longer needed, or raise pool_size"
             )
         connection.lent = True
         if self._closed:  # meanwhile
@@ -125,7 +155,7 @@ class ConnectionPool:
         return connection
 
     def _best(self) -> list[Address]:
-        """Return the gateways in the order to try them: as they are listed, but those to be avoided last."""
+        """Return the gateways in the order to try them: as listed, those to avoid last."""
         if not self._avoided:
             return list(self._addresses)
         now = time.monotonic()
@@ -138,12 +168,12 @@ class ConnectionPool:
         for address in self._best():
             known = address in self._avoided
             if known:
-                self.avoid(address)  # while this thread tries, the others need not
+                self.avoid(address)  # other threads need not try as well
             try:
-                return self._connect(address, min(self._timeout, _PROBE) if several else self._timeout)
+                return self._connect(address, min(self.timeout, _PROBE) if several else self.timeout)
             except ConnectionLostError as error:
                 if not known:
-                    self.avoid(address)
+                    self.avoid(address, error)
                 lost.append(error)
         if len(lost) == 1:
             raise lost[0]
@@ -155,18 +185,21 @@ class ConnectionPool:
         """Whether there is a gateway that is not avoided."""
         return any(address not in self._avoided for address in self._addresses)
 
-    def avoid(self, address: Address) -> None:
-        """Prefer the other gateways to this one for some seconds, the longer, the more often it failed in a row."""
+    def avoid(self, address: Address, error: ConnectionLostError | None = None) -> None:
+        """Prefer the other gateways for some seconds, longer after each failure in a row."""
         duration = min(self._avoided.get(address, (0.0, _FIRST_AVOIDANCE / 2))[1] * 2, _LONGEST_AVOIDANCE)
         self._avoided[address] = (time.monotonic() + duration, duration)
+        if error is not None:
+            _log.warning("gateway %s; it is avoided for %g s", error, duration)
 
     def trust(self, address: Address) -> None:
-        """Take note that a gateway answered."""
+        """Note that a gateway answered."""
         if address in self._avoided:
             self._avoided.pop(address, None)
+            _log.info("gateway %s answers again", format_address(address))
 
     def release(self, connection: Connection) -> None:
-        """Take a connection back; one that broke, or waits for a reply still, is closed. Idempotent."""
+        """Take a connection back; a broken one, or one with a reply outstanding, is closed. Idempotent."""
         if os.getpid() != self._process or not connection.lent:
             return
         connection.lent = False
@@ -183,7 +216,7 @@ class ConnectionPool:
         connection.slot = None
 
     def _refusal(self) -> StorageUnavailableError:
-        how = "was closed" if self._closed else "belongs to the process that forked this one; connect anew"
+        how = "was closed" if self._closed else "belongs to the process that forked this one; connect again"
         return StorageUnavailableError(f"the storage {how}")
 
     def _close_idle(self) -> None:

@@ -206,17 +206,9 @@ def increment(table: str, row: bytes, column: bytes, amount: int) -> Call[int]:
     return Call("atomicIncrement", {"tableName": table, "row": row, "column": column, "value": amount}, int)
 
 
-def delete_row(table: str, row: bytes, before: int | None = None) -> Call[None]:
-    """Delete a row, or its cells up to and including a timestamp.
-
-    Parameters
-    ----------
-    before : int, optional
-        Only cells with a smaller timestamp go.
-    """
-    if before is None:
-        return Call("deleteAllRow", {"tableName": table, "row": row}, _nothing)
-    return Call("deleteAllRowTs", {"tableName": table, "row": row, "timestamp": before - 1}, _nothing)
+def delete_row(table: str, row: bytes) -> Call[None]:
+    """Delete a row."""
+    return Call("deleteAllRow", {"tableName": table, "row": row}, _nothing)
 
 
 def list_tables() -> Call[list[str]]:

@@ -1,55 +1,68 @@
-"""`Attempts`: whether a call that failed is made again, and when."""
+"""`RetryPolicy`: whether a call that failed is made again, and when."""
 
 from __future__ import annotations
 
+import logging
+import random
 import time
-from typing import TYPE_CHECKING
 
 from .errors import ConnectionLostError, ServerError
+from .pool import ConnectionPool
 
-if TYPE_CHECKING:
-    from .gateway import Gateway
-
-__all__ = ["Attempts"]
+__all__ = ["RetryPolicy", "pause"]
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
+_LONG = 5.0
+"""Seconds of retries after which they are logged."""
+
+_log = logging.getLogger("structable.hbase")
 
 
-class Attempts:
-    """Decides whether what failed is tried again, and waits before it is.
+def pause() -> None:
+    """Wait a little before a retry; at random, so that clients that failed together do not return together."""
+    time.sleep(random.uniform(0.01, 0.1))
 
-    Parameters
-    ----------
-    gateway : Gateway
-        Gives the time for all attempts.
-    """
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self.succeeded()
+class RetryPolicy:
+    """Retries with growing pauses, until the pool's time-out."""
 
-    def succeeded(self) -> None:
-        """Begin to count anew."""
-        self._deadline = time.monotonic() + self._gateway.timeout
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, after a success."""
+        self._started = time.monotonic()
         self._pause = _FIRST_PAUSE
+        self._is_logged = False
 
-    def failed(self, error: ServerError | ConnectionLostError, *, retry: bool) -> None:
-        """Return when it is time to try again, or raise the error."""
+    def wait_or_raise(self, error: ServerError | ConnectionLostError, *, retry: bool) -> None:
+        """Return when it is time to try again, or raise the error.
+
+        Parameters
+        ----------
+        retry : bool
+            Whether the call may be repeated after it may have been executed.
+        """
         if (
             isinstance(error, ConnectionLostError)
             and (retry or not error.sent)
-            and not self._gateway.reached
-            and self._gateway.untried
+            and not self._pool.reached
+            and self._pool.untried
         ):
-            self.succeeded()  # the next one in the URL has its own time
+            self.reset()  # the next gateway of the URL has its own time
             return
         if isinstance(error, ServerError):
             again = retry and error.transient
         else:
-            # What never worked is more likely wrong than broken.
-            again = (retry or not error.sent) and self._gateway.reached
-        if not again or self._gateway.closed or time.monotonic() + self._pause >= self._deadline:
+            # A gateway that never answered is more likely misconfigured than down.
+            again = (retry or not error.sent) and self._pool.reached
+        elapsed = time.monotonic() - self._started
+        if not again or self._pool.closed or elapsed + self._pause >= self._pool.timeout:
             raise error
+        if elapsed > _LONG and not self._is_logged:
+            self._is_logged = True
+            _log.warning("calls have failed for %.0f s and are retried up to timeout: %s", elapsed, error)
         time.sleep(self._pause)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)

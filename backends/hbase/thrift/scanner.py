@@ -1,4 +1,4 @@
-"""Scans: pages of rows from a scanner, which is opened again where it was when its connection or gateway is lost."""
+"""Scans: pages of rows from a scanner, reopened after the last row if its connection or gateway is lost."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from .connection import Connection
 from .errors import ConnectionLostError, ServerError
+from .pool import ConnectionPool
 from .requests import Call, FoundRow, close_scanner, next_rows, open_scanner
-from .retry import Attempts
-
-if TYPE_CHECKING:
-    from .gateway import Gateway
+from .retry import RetryPolicy
 
 __all__ = ["Scan", "pages"]
 
@@ -77,48 +75,43 @@ def _below(key: bytes) -> bytes:
 
 
 class _PageSize:
-    """How many rows are asked for: few at first, for a caller that needs no more, and never too many bytes."""
+    """How many rows to request: few at first, in case the caller needs no more, and never too many bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.rows = min(_FIRST_PAGE, most)
 
     def learn(self, rows: int, size: int) -> None:
-        """Take note of a page."""
+        """Adapt to the size of a page."""
         fitting = max(1, _PAGE_BYTES * rows // max(size, 1)) if rows else self._most
         self.rows = min(self.rows * _GROWTH, self._most, fitting)
 
 
-def pages(gateway: Gateway, scan: Scan) -> Iterator[list[FoundRow]]:
+def pages(pool: ConnectionPool, scan: Scan) -> Iterator[list[FoundRow]]:
     """Yield the rows of a scan; `Gateway.pages` says how."""
     if scan.end and scan.begin >= scan.end:
         return
     last: bytes | None = None
     size = _PageSize(scan.page_rows)
-    attempts = Attempts(gateway)
+    policy = RetryPolicy(pool)
     while True:
         try:
-            with gateway.connection() as connection:
+            with pool.connection() as connection:
                 scanning = _Scanner(connection, scan, last, size)
                 for page in scanning.pages():
-                    attempts.succeeded()
+                    policy.reset()
                     last = page[-1][0]
                     yield page
                 if scanning.ended:
                     return
         except (ConnectionLostError, ServerError) as error:
-            attempts.failed(error, retry=True)
+            policy.wait_or_raise(error, retry=True)
 
 
 class _Scanner:
     """One scanner of a gateway, and the connection it is bound to.
 
-    A gateway that was restarted gives the same numbers to other scanners, so that none is used on another connection.
-
-    Attributes
-    ----------
-    ended : bool
-        Whether there are no more rows.
+    A restarted gateway gives the same numbers to other scanners, so a scanner is never used on another connection.
     """
 
     def __init__(
@@ -135,7 +128,7 @@ class _Scanner:
         self.ended = False
 
     def pages(self) -> Generator[list[FoundRow], None, None]:
-        """Yield pages until there are no more rows, or the scan has to be opened anew."""
+        """Yield pages until there are no more rows, or the scanner must be reopened."""
         connection = self._connection
         number = connection.exchange([self._scan.opening(self._last)])[0]
         if isinstance(number, ServerError):
@@ -149,8 +142,8 @@ class _Scanner:
             taken = 0
             while True:
                 if not first and self._size.rows <= taken:
-                    # The gateway reads it while the one before is received. Two pages at once must be no surprise: they
-                    # have no more rows than one that was seen.
+                    # The gateway reads it while the previous one is received. The two together have no more rows than
+                    # a page that the caller has taken before.
                     asked.append(self._ask(scanner))
                 page = self._answer()
                 taken = len(page)
@@ -163,8 +156,8 @@ class _Scanner:
                     connection.post([close_scanner(scanner)])
                     is_open = False
                 elif not first and not asked:
-                    # Whoever comes back for a second page will most likely do so for a third: the gateway reads it
-                    # while the caller decodes this one.
+                    # A caller that takes a second page will most likely take a third: the gateway reads it while the
+                    # caller decodes this one.
                     asked.append(self._ask(scanner))
                 if rows:
                     self._last = rows[-1][0]
@@ -188,7 +181,7 @@ class _Scanner:
     def _answer(self) -> list[FoundRow]:
         page = self._connection.wait()
         if isinstance(page, ServerError):
-            # A gateway forgets a scanner that nobody asked for long.
+            # A gateway forgets an idle scanner.
             page.transient |= page.kind == "IllegalArgument"
             raise page
         return cast("list[FoundRow]", page)

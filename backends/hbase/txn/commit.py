@@ -9,8 +9,9 @@ from typing import NoReturn
 
 from structable.backends.hbase.failpoints import reach
 from structable.backends.hbase.layout import Layout
-from structable.backends.hbase.thrift.errors import TableMissingError, is_refusal, pause
+from structable.backends.hbase.thrift.errors import TableMissingError, is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.retry import pause
 from structable.backends.ordered.engine import ReadSet, WriteSet
 from structable.spi.errors import (
     CommitOutcomeUnknownError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,7 +17,6 @@ from structable.backends.hbase.layout import VALUE, Layout, intent_column
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, put_then_delete, split_rows
-from structable.backends.hbase.upkeep.background import tell
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .intents import INCREMENT, LOCK, RowState
@@ -43,6 +43,8 @@ _PAUSE = 0.5
 _LOOK = 0.002
 _LONGEST_SILENCE = 1.0
 """Seconds."""
+
+_log = logging.getLogger("structable.hbase")
 
 
 @dataclass(slots=True)
@@ -267,12 +269,12 @@ class Finaliser:
             except (StorageUnavailableError, TransactionConflictError):
                 self._pause()
                 batch.clear()
-            except Exception as error:
+            except Exception:
                 if len(batch) > 1:
                     alone = len(batch)  # to find the one that is to blame
                     continue
                 # It stays as it is, for the doctor to tell: what can be read is read from the intents.
-                tell(error)
+                _log.exception("finalising transaction %s failed; it stays committed", batch[0].txid.hex())
                 for one in batch:
                     one.session.let_go(one.txid)
             alone = max(0, alone - len(batch))
@@ -328,7 +330,7 @@ class Finaliser:
         try:
             calls = self._placing.calls([one.ended for one in batch])
             if failpoints:
-                stepwise(self._gateway, calls, dict.fromkeys(range(len(calls) - 1), "mid_finalise"))
+                stepwise(self._gateway.flight, calls, dict.fromkeys(range(len(calls) - 1), "mid_finalise"))
             else:
                 self._gateway.flight(calls, retry=True)
         except TableMissingError:
@@ -353,8 +355,8 @@ class Finaliser:
         except StorageUnavailableError:
             self._pause()
             return
-        except Exception as error:
-            tell(error)  # the janitor does it
+        except Exception:
+            _log.exception("marking transactions as finalised failed; the janitor does it")
         for txid, (session, _) in self._unmarked.items():
             session.let_go(txid)
         self._unmarked.clear()

@@ -21,9 +21,10 @@ from typing import NamedTuple
 from structable.backends.hbase.failpoints import failpoints, stepwise
 from structable.backends.hbase.layout import CLOCK, MARKER, TICK, VALUE, Layout, intent_column
 from structable.backends.hbase.settings import Settings
-from structable.backends.hbase.thrift.errors import ConnectionLostError, ServerError, is_refusal, pause
+from structable.backends.hbase.thrift.errors import ConnectionLostError, ServerError, is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import Call, Cells, get_row, increment, put_column
+from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .conflicts import Conflicts, Place
@@ -245,7 +246,7 @@ class Sender:
         while True:
             try:
                 if failpoints:
-                    return stepwise(self._gateway, calls, points)
+                    return stepwise(self._gateway.flight, calls, points)
                 return self._gateway.flight(calls)
             except (ConnectionLostError, ServerError) as error:
                 if time.monotonic() > end or is_refusal(error):

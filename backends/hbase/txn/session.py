@@ -17,9 +17,10 @@ from structable.backends.hbase.layout import (
     Layout,
     session_row,
 )
-from structable.backends.hbase.thrift.errors import is_refusal, pause
+from structable.backends.hbase.thrift.errors import is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import Call, compare_and_put, get_row, increment
+from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .clock import now

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 
 from structable.backends.hbase.layout import STATE, WRITES, Layout, status_row, transaction_of
-from structable.backends.hbase.thrift.errors import is_refusal, pause
+from structable.backends.hbase.thrift.errors import is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
     Call,
@@ -20,6 +20,7 @@ from structable.backends.hbase.thrift.requests import (
     put_rows,
     split_rows,
 )
+from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError
 
 from .status import ABORTED, PENDING, Outline, Status, WrittenRows, decode_writes

@@ -1,33 +1,32 @@
-"""What threads in the background do with errors: they tell of them, and go on."""
+"""How background threads outlive errors."""
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from structable.backends.hbase.failpoints import reach
 from structable.spi.errors import StructableError
 
-__all__ = ["surviving", "tell"]
+__all__ = ["surviving"]
+
+_log = logging.getLogger("structable.hbase")
 
 
 @contextmanager
-def surviving() -> Iterator[None]:
-    """Let a thread go on after an error: the next round may succeed, and snapshots notice a session that is silent.
+def surviving(work: str) -> Iterator[None]:
+    """Log an error and go on: the next round may succeed, and snapshots notice a session without heartbeat.
 
-    What is none of structable's errors is told as Python tells of a thread's end.
+    Parameters
+    ----------
+    work : str
+        The name of the work in the log.
     """
     try:
         yield
-    except StructableError:
+    except StructableError as error:
+        _log.warning("%s failed and will be repeated: %s", work, error)
         reach("housekeeping_failed")
-    except Exception as error:
-        tell(error)
-
-
-def tell(error: Exception) -> None:
-    """Tell of an error that nobody expected, by `threading.excepthook`."""
-    threading.excepthook(
-        threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
-    )
+    except Exception:
+        _log.exception("%s failed unexpectedly and will be repeated", work)

@@ -50,7 +50,7 @@ class Housekeeping:
             current = session()
             if current is None:
                 return
-            with surviving():
+            with surviving("heartbeat"):
                 current.beat()
 
     def _clean(self, session: Callable[[], Session | None]) -> None:
@@ -58,7 +58,7 @@ class Housekeeping:
             current = session()
             if current is None:
                 return
-            with surviving():
+            with surviving("janitor round"):
                 self._janitor.run(current)
 
     def stop(self, timeout: float) -> None:
