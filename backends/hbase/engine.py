@@ -18,6 +18,7 @@ from structable.backends.ordered.engine import (
     SchemaChangedError,
     Spaces,
     SplitPlan,
+    Upcalls,
     WriteSet,
 )
 from structable.spi import Finding
@@ -73,8 +74,6 @@ class HBaseEngine(Engine):
     plans_hold_everything = True
 
     def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
-        self.merge = _no_merge
-        self.procedures: dict[str, Callable[[bytes], bytes]] = {}
         self._gateway = gateway
         self._layout = layout
         self._settings = settings
@@ -86,7 +85,7 @@ class HBaseEngine(Engine):
         self._renewing = threading.Lock()
 
         def merge(raw: bytes | None, increments: Sequence[Increment]) -> bytes:
-            return self.merge(raw, increments)
+            return self.upcalls.merge(raw, increments)
 
         self.tables = Tables(gateway, layout)
         self.records = Records(gateway, layout, min(5.0, settings.late_writes / 2))
@@ -113,7 +112,7 @@ class HBaseEngine(Engine):
             settings,
         )
 
-    def start(self) -> None:
+    def start(self, upcalls: Upcalls) -> None:
         """Make or check the tables of the prefix, and begin a session.
 
         Raises
@@ -125,6 +124,7 @@ class HBaseEngine(Engine):
         DataCorruptionError
             If a newer version made the tables, or something else did.
         """
+        super().start(upcalls)
         uninterrupted(self._start)
 
     def _start(self) -> None:
@@ -297,7 +297,3 @@ class HBaseEngine(Engine):
 def _end(session: Session) -> None:
     with suppress(StorageUnavailableError):
         session.close()
-
-
-def _no_merge(raw: bytes | None, increments: Sequence[Increment]) -> bytes:
-    raise StorageUnavailableError("the storage was not started")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
@@ -10,12 +10,11 @@ from structable.backends.ordered.engine import (
     BulkCommit,
     Engine,
     EngineSnapshot,
-    Increment,
     Pair,
     SplitPlan,
+    Upcalls,
     WriteSet,
 )
-from structable.spi.errors import StorageUnavailableError
 
 from .folder import Folder
 from .membership import Place
@@ -47,8 +46,6 @@ class LevelDBEngine(Engine):
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._shared = no_shared()
-        self.merge = _no_merge
-        self.procedures: dict[str, Callable[[bytes], bytes]] = {}
         self._settings = settings
         self._folder = Folder(folder)
         self._runs = Runs(self._folder.staging)
@@ -56,7 +53,7 @@ class LevelDBEngine(Engine):
         self._route: Route = NoRoute("the storage was not started")
         self._closed = False
 
-    def start(self) -> None:
+    def start(self, upcalls: Upcalls) -> None:
         """Open the database.
 
         Raises
@@ -68,6 +65,7 @@ class LevelDBEngine(Engine):
         DataCorruptionError
             If the folder holds something else, a newer format, or a damaged database.
         """
+        super().start(upcalls)
         uninterrupted(self._start)
 
     def _start(self) -> None:
@@ -101,7 +99,7 @@ class LevelDBEngine(Engine):
         self._route.commit_bulk(bulk)
 
     def delegate(self, procedure: str, argument: bytes) -> bytes:
-        return self._route.delegate(self.procedures, procedure, argument)
+        return self._route.delegate(self.upcalls.procedures, procedure, argument)
 
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
         return plan_splits(self._folder, self._route.checkpoint, lambda: self.epoch, begin, end, count)
@@ -150,7 +148,3 @@ class LevelDBEngine(Engine):
         self._closed = True
         self._place = None
         self.bind(NoRoute(reason), self._shared)
-
-
-def _no_merge(value: bytes | None, increments: Sequence[Increment]) -> bytes:
-    raise StorageUnavailableError("the storage was not started")

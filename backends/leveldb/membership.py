@@ -7,12 +7,12 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Increment
+from structable.backends.ordered.engine import Increment, Upcalls
 from structable.spi.errors import StorageUnavailableError, StructableError
 
 from .client.client import Client
@@ -23,7 +23,7 @@ from .owner.server import Server
 from .owner.store import LocalStore
 from .protocol.shared_memory import no_shared, open_shared
 from .protocol.wire import ConnectionLostError, TimedOutError
-from .route import LocalRoute, NoRoute, Procedures, Route
+from .route import LocalRoute, NoRoute, Route
 from .settings import Settings
 from .splits import sweep_plans
 
@@ -39,8 +39,7 @@ _LOCK_LINGERS = 3.0
 class Participant(Protocol):
     """An engine, as its place sees it."""
 
-    merge: Callable[[bytes | None, Sequence[Increment]], bytes]
-    procedures: Procedures
+    upcalls: Upcalls
 
     def bind(self, route: Route, shared: memoryview[int]) -> None:
         """Go this way from now on."""
@@ -282,19 +281,19 @@ class Place:
 
     def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Apply increments to a row."""
-        return self._any_participant().merge(value, increments)
+        return self._any_participant().upcalls.merge(value, increments)
 
     def recover(self) -> None:
         """Complete the bulk commits that were decided and not completed."""
         with self._at_work() as participant:
-            recover = participant.procedures.get("recover")
+            recover = participant.upcalls.procedures.get("recover")
             if recover is not None:
                 recover(b"")
 
     def run(self, procedure: str, argument: bytes) -> bytes:
         """Run a procedure of an engine that is open in this process."""
         with self._at_work() as participant:
-            return participant.procedures[procedure](argument)
+            return participant.upcalls.procedures[procedure](argument)
 
     @contextmanager
     def _at_work(self) -> Iterator[Participant]:

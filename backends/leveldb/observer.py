@@ -203,7 +203,7 @@ class Observer:
 
     def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Apply increments to a row."""
-        return self._engine.merge(value, increments)
+        return self._engine.upcalls.merge(value, increments)
 
     def recover(self) -> None:
         """Complete, in the copy, the bulk commits that were decided and not completed.
@@ -213,7 +213,7 @@ class Observer:
         RunLostError
             If the rows of one are gone, most likely because another process has completed it meanwhile.
         """
-        lost: list[str] = json.loads(self._engine.procedures["recover"](b""))
+        lost: list[str] = json.loads(self._engine.upcalls.procedures["recover"](b""))
         if lost and not self._accepts_losses:
             raise RunLostError(lost[0])
 

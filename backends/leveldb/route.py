@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
@@ -18,7 +18,7 @@ from .owner.store import LocalStore
 __all__ = ["OWNER_ENDED", "LocalRoute", "NoRoute", "Procedures", "Route"]
 
 OWNER_ENDED = "the process that owned the database has ended, and the transaction's snapshot with it"
-Procedures = dict[str, Callable[[bytes], bytes]]
+Procedures = Mapping[str, Callable[[bytes], bytes]]
 
 
 class Route(ABC):

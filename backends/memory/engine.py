@@ -139,7 +139,7 @@ class MemoryEngine(Engine):
     def _apply(self, changes: WriteSet) -> None:
         stored = self._stored
         merged = {
-            key: self.merge(stored.get(key, stored.number), increments)
+            key: self.upcalls.merge(stored.get(key, stored.number), increments)
             for key, increments in changes.increments.items()
         }
         stored.commit((changes.writes, changes.derived), merged, changes.changed_spaces)

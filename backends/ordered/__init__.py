@@ -14,6 +14,7 @@ from .engine import (
     ReadSet,
     SchemaChangedError,
     SplitPlan,
+    Upcalls,
     WriteSet,
 )
 from .storage import OrderedStorage
@@ -28,6 +29,7 @@ __all__ = [
     "ReadSet",
     "SchemaChangedError",
     "SplitPlan",
+    "Upcalls",
     "WriteSet",
     "uninterrupted",
 ]

@@ -33,7 +33,7 @@ from structable.spi import (
 from structable.spi.autocommit import AutoCommitTable, consumed
 
 from .codec.source import NewerLayoutError
-from .engine import Engine, Increment, SchemaChangedError, Spaces
+from .engine import Engine, Increment, SchemaChangedError, Spaces, Upcalls
 from .jobs.jobs import WriteJobs
 from .scan.execution import ScanRows
 from .scan.splits import plan_table_scan, read_table_split
@@ -58,7 +58,7 @@ class OrderedStorage(Storage):
     Parameters
     ----------
     engine : Engine
-        The map. The storage sets its `merge` and `procedures`, starts it, and closes it, also where starting fails.
+        The map. The storage starts it, and closes it, also where starting fails.
     url : str
         As it may be shown.
     ddl_timeout : float
@@ -75,10 +75,8 @@ class OrderedStorage(Storage):
         self._jobs = WriteJobs(engine, self._catalog, self._garbage)
         self._admin = OrderedAdmin(engine, self._catalog, self._garbage, ddl_timeout)
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
-        engine.merge = self._merge
-        engine.procedures = self._jobs.procedures()
         try:
-            engine.start()
+            engine.start(Upcalls(self._merge, self._jobs.procedures()))
             if not read_only:
                 self._garbage.resume()
         except BaseException:

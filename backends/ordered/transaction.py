@@ -15,7 +15,7 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .engine import Engine, EngineSnapshot, ReadSet, SchemaChangedError, WriteSet
+from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, WriteSet
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .table import OrderedTable
@@ -31,7 +31,7 @@ class OrderedTransaction(Transaction):
 
     Parameters
     ----------
-    engine : Engine
+    engine : OrderedMap
         The store.
     catalog : Catalog
         Its tables.
@@ -49,7 +49,7 @@ class OrderedTransaction(Transaction):
     _snapshot: EngineSnapshot | None = None
     reads: ReadSet | None = None
 
-    def __init__(self, engine: Engine, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
+    def __init__(self, engine: OrderedMap, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
         self._engine = engine
         self._catalog = catalog
         self._tables: dict[str, OrderedTable] = {}

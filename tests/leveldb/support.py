@@ -11,7 +11,7 @@ from pathlib import Path
 
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.settings import Settings
-from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, WriteSet
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, Upcalls, WriteSet
 
 SPACE = b"\x00\x00\x00\x10"
 LONGEST = 60.0
@@ -26,15 +26,16 @@ def merge(value: bytes | None, increments: Sequence[Increment]) -> bytes:
 
 
 def make_engine(folder: Path, *, sync: bool = False, request_timeout: float = 30.0) -> LevelDBEngine:
-    engine = LevelDBEngine(folder, Settings(sync=sync, request_timeout=request_timeout))
-    engine.merge = merge
+    return LevelDBEngine(folder, Settings(sync=sync, request_timeout=request_timeout))
+
+
+def start(engine: LevelDBEngine, **procedures: Callable[[bytes], bytes]) -> LevelDBEngine:
+    engine.start(Upcalls(merge, procedures))
     return engine
 
 
 def open_engine(folder: Path, *, sync: bool = False, request_timeout: float = 30.0) -> LevelDBEngine:
-    engine = make_engine(folder, sync=sync, request_timeout=request_timeout)
-    engine.start()
-    return engine
+    return start(make_engine(folder, sync=sync, request_timeout=request_timeout))
 
 
 def put(engine: LevelDBEngine, name: object, value: bytes) -> None:

@@ -120,7 +120,7 @@ def recover(_):
         raise StorageUnavailableError("not yet")
     return b"[]"
 
-engine.procedures["recover"] = recover
+engine.upcalls.procedures["recover"] = recover
 
 def succeeds(call):
     try:

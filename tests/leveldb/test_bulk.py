@@ -13,7 +13,7 @@ from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.ordered.engine import WriteSet
 from structable.spi.errors import CommitOutcomeUnknownError, TransactionConflictError
 
-from .support import DECISION, Bulk, Process, key, make_engine, open_engine, put, read_all
+from .support import DECISION, Bulk, Process, key, make_engine, open_engine, put, read_all, start
 
 ROWS = {key(f"bulk-{number}"): b"new" for number in range(4)}
 
@@ -72,8 +72,9 @@ def test_refused_bulk_writes_nothing(engine: LevelDBEngine) -> None:
     assert engine.get(DECISION) is None
 
 
-def recovering(engine: LevelDBEngine) -> LevelDBEngine:
-    """Let an engine complete what is decided, as the layer above does."""
+def recovering(folder: Path) -> LevelDBEngine:
+    """Start an engine that completes what is decided, as the layer above does."""
+    engine = make_engine(folder)
 
     def recover(argument: bytes) -> bytes:
         snapshot = engine.begin(True)
@@ -85,13 +86,11 @@ def recovering(engine: LevelDBEngine) -> LevelDBEngine:
             engine.commit_bulk(bulk)
         return b""
 
-    engine.procedures["recover"] = recover
-    return engine
+    return start(engine, recover=recover)
 
 
 def test_failure_half_way_is_completed_before_anybody_sees_it(folder: Path) -> None:
-    engine = recovering(make_engine(folder))
-    engine.start()
+    engine = recovering(folder)
 
     def fail(number: int) -> None:
         if number == 1:
@@ -123,8 +122,7 @@ engine.commit_bulk(Killed(rows, between))
 """
     )
     assert process.hear() == "now"
-    other = recovering(make_engine(folder))
-    other.start()
+    other = recovering(folder)
     assert other.get(key("bulk-0")) is None, "a client does not see a part either"
     process.signal(signal.SIGKILL)
     assert other.get(key("bulk-0")) == b"new"

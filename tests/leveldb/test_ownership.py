@@ -228,8 +228,7 @@ def work(engine):
         return b"worked"
     return procedure
 for engine in engines:
-    engine.procedures["work"] = work(engine)
-    engine.start()
+    start(engine, work=work(engine))
 say("ready")
 hear()
 closing.join()

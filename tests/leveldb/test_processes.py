@@ -27,7 +27,7 @@ from structable.spi.errors import (
 )
 from tests.waiting import until
 
-from .support import SERVE, SPACE, Process, key, make_engine, open_engine, put, read_all
+from .support import SERVE, SPACE, Process, key, open_engine, put, read_all
 
 Run = Callable[[str], Process]
 
@@ -146,8 +146,7 @@ def test_procedures_run_in_the_owner(folder: Path, run: Run) -> None:
 engine = make_engine(folder)
 def fail(argument):
     raise InvalidFieldError("table", "field", argument.decode())
-engine.procedures.update(where=lambda argument: argument + str(os.getpid()).encode(), fail=fail)
-engine.start()
+start(engine, where=lambda argument: argument + str(os.getpid()).encode(), fail=fail)
 say(os.getpid())
 hear()
 """
@@ -169,8 +168,7 @@ engine = make_engine(folder)
 def slow(argument):
     time.sleep(2.5)
     return b"done"
-engine.procedures["slow"] = slow
-engine.start()
+start(engine, slow=slow)
 say("ready")
 hear()
 """
@@ -451,8 +449,7 @@ hear()
 
 def test_markers_go_with_their_clients(folder: Path, run: Run) -> None:
     assert run(SERVE).hear() == "ready"
-    client = make_engine(folder)
-    client.start()
+    client = open_engine(folder)
     put(client, "a", b"1")
     client.close()
     engine = open_engine(folder)

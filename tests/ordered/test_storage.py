@@ -4,12 +4,12 @@ import pytest
 
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import OrderedStorage
+from structable.backends.ordered import OrderedStorage, Upcalls
 from structable.spi import DataCorruptionError
 
 
 class DamagedEngine(MemoryEngine):
-    def start(self) -> None:
+    def start(self, upcalls: Upcalls) -> None:
         raise DataCorruptionError("a log cannot be read")
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import NoReturn, TypeAlias
 
-from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, Engine, EngineSnapshot
+from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, EngineSnapshot, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import RecordExistsError, RecordNotFoundError, SchemaIncompatibleError, Value, WriteMode
@@ -33,7 +33,7 @@ class StagedRows:
     columns : tuple of str
         The columns that its rows name; the others are null in what was staged.
     runs : tuple of bytes
-        What `Engine.read_run` needs, one for each sorted run.
+        What `RunStore.read_run` needs, one for each sorted run.
     """
 
     schema: TableSchema
@@ -46,7 +46,7 @@ class JobRows:
 
     Parameters
     ----------
-    engine : Engine
+    engine : RunStore
         Where the runs are.
     binding : TableBinding
         The table as of the commit.
@@ -56,7 +56,7 @@ class JobRows:
         All attempts that count.
     """
 
-    def __init__(self, engine: Engine, binding: TableBinding, mode: WriteMode, staged: list[StagedRows]) -> None:
+    def __init__(self, engine: RunStore, binding: TableBinding, mode: WriteMode, staged: list[StagedRows]) -> None:
         self._engine = engine
         self._binding = binding
         self._mode = mode

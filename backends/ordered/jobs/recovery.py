@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Protocol
 
-from structable.backends.ordered.engine import Engine, EngineSnapshot, RunLostError, WriteSet
+from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, RunLostError, WriteSet
 from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUnavailableError
 
 from .commit import JobCommit
@@ -26,7 +26,7 @@ class JobRecovery:
 
     Parameters
     ----------
-    engine : Engine
+    engine : OrderedMap
         The store.
     commit_of : callable
         Returns the commit of a job that was decided, by its id and record.
@@ -38,7 +38,7 @@ class JobRecovery:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: OrderedMap,
         commit_of: Callable[[str, JobRecord], JobCommit],
         change: _Change,
         drop_runs: Callable[[str], None],

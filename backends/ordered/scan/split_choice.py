@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from itertools import islice
 
-from structable.backends.ordered.engine import Engine, EngineSnapshot, SplitPlan
+from structable.backends.ordered.engine import EngineSnapshot, SplitPlan, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 
 from .execution import pair_filter
@@ -25,7 +25,7 @@ _ROWS_PER_FETCH = 8
 
 
 def divide_scan(
-    engine: Engine, snapshot: EngineSnapshot, binding: TableBinding, request: ScanRequest, splits: int
+    engine: SplitSource, snapshot: EngineSnapshot, binding: TableBinding, request: ScanRequest, splits: int
 ) -> tuple[ScanPath, SplitPlan]:
     """Return the path of a divided scan, and a newer snapshot that is divided for it.
 
@@ -72,7 +72,7 @@ def _count(snapshot: EngineSnapshot, intervals: list[Interval]) -> int:
     return counted * len(intervals) // max(1, len(some))
 
 
-def _share(engine: Engine, binding: TableBinding, divided: SplitPlan, rows: ScanPath, path: ScanPath) -> float:
+def _share(engine: SplitSource, binding: TableBinding, divided: SplitPlan, rows: ScanPath, path: ScanPath) -> float:
     """Return about which share of the rows, as they would be read themselves, the index would find."""
     condition = conjunction(path.pushed)
     if condition is None:

@@ -10,7 +10,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.backends.ordered.engine import Engine, EngineSnapshot, Pair
+from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
@@ -58,7 +58,7 @@ class _Divided:
 
 
 def plan_table_scan(
-    engine: Engine,
+    engine: SplitSource,
     binding: TableBinding,
     snapshot: EngineSnapshot,
     range_: Range,
@@ -89,7 +89,7 @@ def _bound(raw_schema: bytes) -> TableBinding:
     return TableBinding(TableSchema.decode(raw_schema), raw_schema)
 
 
-def read_table_split(engine: Engine, split: ScanSplit) -> Iterator[RecordBatch]:
+def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBatch]:
     """Yield the rows of a split as Arrow batches; see `Storage.read_split`."""
     split.require_open()
     from structable.backends.ordered.arrow.decoder import ArrowDecoder
@@ -107,7 +107,7 @@ def read_table_split(engine: Engine, split: ScanSplit) -> Iterator[RecordBatch]:
 
 
 def _fetched(
-    engine: Engine, binding: TableBinding, divided: _Divided, state: bytes, entries: Iterator[Pair]
+    engine: SplitSource, binding: TableBinding, divided: _Divided, state: bytes, entries: Iterator[Pair]
 ) -> Iterator[Pair]:
     """Yield the rows of index entries."""
     index = binding.indexes[str(divided.index)]

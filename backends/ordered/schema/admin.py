@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import TypeVar
 
-from structable.backends.ordered.engine import Engine, EngineSnapshot, ReadSet, SchemaChangedError, WriteSet
+from structable.backends.ordered.engine import EngineSnapshot, ReadSet, SchemaChangedError, Upkeep, WriteSet
 from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,
@@ -52,7 +52,7 @@ class OrderedAdmin(TableAdmin):
 
     Parameters
     ----------
-    engine : Engine
+    engine : Upkeep
         The store.
     catalog : Catalog
         Its tables.
@@ -62,7 +62,7 @@ class OrderedAdmin(TableAdmin):
         Seconds to contend for the catalog with others.
     """
 
-    def __init__(self, engine: Engine, catalog: Catalog, garbage: GarbageCollector, ddl_timeout: float) -> None:
+    def __init__(self, engine: Upkeep, catalog: Catalog, garbage: GarbageCollector, ddl_timeout: float) -> None:
         self._engine = engine
         self._catalog = catalog
         self._garbage = garbage
@@ -272,7 +272,7 @@ def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema
     return schema
 
 
-def _add_table(engine: Engine, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
+def _add_table(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
     space = allocate_space(engine, snapshot, changes.writes)
     indexes = {name: number for number, name in enumerate(spec.indexes)}
     _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from structable.backends.ordered.engine import SPACE_BYTES, Engine, EngineSnapshot, successor
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, successor
 from structable.backends.ordered.jobs.stuck_jobs import require_whole, stuck_key
 from structable.spi import TableNotFoundError
 
@@ -58,11 +58,11 @@ class Catalog:
 
     Parameters
     ----------
-    engine : Engine
+    engine : OrderedMap
         Where the catalog is kept.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: OrderedMap) -> None:
         self._engine = engine
         # One tuple, replaced as a whole: threads see an epoch with its own tables or not at all.
         self._current: tuple[int, dict[str, TableBinding]] = (-1, {})

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Engine, SchemaChangedError, WriteSet
+from structable.backends.ordered.engine import SchemaChangedError, Upkeep, WriteSet
 from structable.spi import StructableError, TransactionConflictError
 
 from .catalog import garbage_key, list_garbage
@@ -24,11 +24,11 @@ class GarbageCollector:
 
     Parameters
     ----------
-    engine : Engine
+    engine : Upkeep
         The store.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Upkeep) -> None:
         self._engine = engine
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

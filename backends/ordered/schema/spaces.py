@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.backends.ordered.engine import SPACE_BYTES, Engine, EngineSnapshot, Spaces
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Spaces, Upkeep
 from structable.backends.ordered.jobs.records import list_jobs
 from structable.spi import DataCorruptionError
 
@@ -13,7 +13,7 @@ __all__ = ["allocate_space", "read_spaces"]
 _NEXT_SPACE = CATALOG_SPACE + b"\x11"
 
 
-def allocate_space(engine: Engine, snapshot: EngineSnapshot, writes: dict[bytes, bytes | None]) -> bytes:
+def allocate_space(engine: Upkeep, snapshot: EngineSnapshot, writes: dict[bytes, bytes | None]) -> bytes:
     """Make a space never used before, and record that in `writes`: two that allocate at once conflict."""
     number = _following(snapshot)
     if number >= 1 << (8 * SPACE_BYTES):

@@ -1,0 +1,68 @@
+"""`Engine`: an ordered map with its splits, runs and upkeep, and its life from `start` to `close`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .ordered_map import Increment
+from .runs import RunStore
+from .splits import SplitSource
+from .upkeep import Upkeep
+
+__all__ = ["Engine", "Upcalls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Upcalls:
+    """What an engine calls in the layer above.
+
+    Parameters
+    ----------
+    merge : callable
+        Applies the operands of one key, in their order, to the value under it, None if there is none, and returns the
+        new value. Increments are the only operands so far; the engine hands them over without reading them. Raises
+        `InvalidFieldError` on overflow.
+    procedures : mapping of str to callable
+        What `Engine.delegate` runs; "recover" completes the bulk commits that were decided and interrupted.
+    """
+
+    merge: Callable[[bytes | None, Sequence[Increment]], bytes]
+    procedures: Mapping[str, Callable[[bytes], bytes]]
+
+
+class Engine(Upkeep, SplitSource, RunStore):
+    """A flat ordered map with snapshots and atomic, optimistically checked commits. Safe to share between threads."""
+
+    upcalls: Upcalls
+    """Those that `start` was given."""
+
+    def start(self, upcalls: Upcalls) -> None:
+        """Begin service; the first call of all, made once.
+
+        An engine that may find decisions of an interrupted bulk commit runs the procedure "recover" here, before it
+        serves any other call.
+        """
+        self.upcalls = upcalls
+
+    @property
+    def process_local(self) -> bool:
+        """Whether the map lives in this process alone."""
+        return False
+
+    def delegate(self, procedure: str, argument: bytes) -> bytes:
+        """Run one of the procedures in the process that can do it best.
+
+        By default here. An engine whose database belongs to one process runs it there, beside the data.
+        """
+        return self.upcalls.procedures[procedure](argument)
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the engine was closed, or inherited by a fork."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free everything; idempotent, also without `start`."""

@@ -1,0 +1,77 @@
+"""`SplitSource`: a snapshot divided into splits, which any process reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .ordered_map import Pair
+
+__all__ = ["SplitPlan", "SplitSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """A snapshot divided for reading from many processes.
+
+    Parameters
+    ----------
+    states : list of bytes
+        One for each split, for `SplitSource.read_split` in any process.
+    release : callable
+        Frees the snapshot; after it, `read_split` raises `TransactionClosedError`. Must not refer to the storage.
+    epoch : int
+        The engine's schema epoch in the snapshot.
+    """
+
+    states: list[bytes]
+    release: Callable[[], None]
+    epoch: int
+
+
+class SplitSource(ABC):
+    """Reads one snapshot of the map in many processes at once."""
+
+    @abstractmethod
+    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+        """Take a snapshot of begin <= key < end and divide it into about `count` about equal parts, at least one.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            If other processes cannot read the store.
+        """
+
+    @abstractmethod
+    def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
+        """Yield the pairs of a split, in key order; a generator, to be closed early.
+
+        Parameters
+        ----------
+        state : bytes
+            One of `SplitPlan.states`.
+        intervals : sequence of tuple of bytes, optional
+            Only pairs within one of these; half-open, sorted and disjoint.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the plan's snapshot is no longer there.
+        """
+
+    plans_hold_everything = False
+    """Whether a plan's snapshot has every key of the map, so that `read_planned` finds rows by an index.
+
+    False where splits hold copies of their own intervals: plans then never use an index.
+    """
+
+    def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of any keys, in their order, in the snapshot of a split; if `plans_hold_everything`.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the plan's snapshot is no longer there.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads only the intervals of its splits")
