@@ -40,9 +40,9 @@ from .driver.session import Session
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
 from .sql.binding import TableBinding
-from .sql.cursor_scan import ScanRows
 from .sql.rows import decode_row, read_call
 from .transaction import PostgreSQLTransaction
+from .txn.cursor_scan import ScanRows
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

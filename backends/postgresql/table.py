@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from structable.spi import (
     FieldSizeLimitError,
@@ -32,20 +31,18 @@ from structable.spi.rules.values import (
 from structable.spi.rules.writes import check_changed_field, check_default, check_incremented_field
 
 from .driver.session import Call
-from .schema_retry import on_current_schema
 from .sql import statements
 from .sql.binding import TableBinding
-from .sql.cursor_scan import ScanRows
-from .sql.explain import explain_scan
 from .sql.queries import ScanRequest, count_statement, scan_request
-from .sql.range_writes import delete_matching, update_matching
 from .sql.row_codec import SLACK, Pieces, at_most
-from .sql.row_probes import find_row, find_size, find_swap, find_value
 from .sql.rows import decode_row, made_rows, multi_read_call, read_call
-from .sql.upsert_many import upsert_batch
-
-if TYPE_CHECKING:
-    from .transaction import PostgreSQLTransaction
+from .txn.bound_table import BoundTable, on_current_schema
+from .txn.cursor_scan import ScanRows
+from .txn.explain import explain_scan
+from .txn.range_writes import delete_matching, update_matching
+from .txn.row_probes import find_row, find_size, find_swap, find_value
+from .txn.server_transaction import ServerTransaction
+from .txn.upsert_many import upsert_batch
 
 __all__ = ["PostgreSQLTable"]
 
@@ -54,22 +51,12 @@ _ABSENT = -1
 _MOST_SEEN = 4_096
 
 
-class PostgreSQLTable(StructuredTable):
-    """One table in one transaction.
+class PostgreSQLTable(BoundTable, StructuredTable):
+    """One table in one transaction."""
 
-    Parameters
-    ----------
-    transaction : PostgreSQLTransaction
-        The transaction.
-    binding : TableBinding
-        The table as far as it is known; the transaction replaces it where it turns out to be out of date.
-    """
-
-    def __init__(self, transaction: PostgreSQLTransaction, binding: TableBinding) -> None:
+    def __init__(self, transaction: ServerTransaction, binding: TableBinding) -> None:
+        super().__init__(binding, transaction.verify)
         self._tx = transaction
-        self.binding = binding
-        self.verified = False
-        """Whether the server has accepted a statement of the binding's, in this transaction."""
         # Keys in binary, of rows that were read or written here: about how many bytes the row has at most, or that
         # there is none. What is known to be there is changed by a plain UPDATE, which may wait for the commit.
         self._seen: dict[Pieces, int] = {}
@@ -81,14 +68,6 @@ class PostgreSQLTable(StructuredTable):
         if not self.verified:
             self.renew()
         return self.binding.spec
-
-    def renew(self) -> bool:
-        """Have the server say whether the binding is the table's current version; tell whether there is another now."""
-        if self.verified:
-            return False
-        before = self.binding
-        self._tx.ask(self, lambda binding: Call(statements.current(binding)))
-        return self.binding is not before
 
     # Reading
 

@@ -12,7 +12,6 @@ from psycopg import pq, sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
-from structable.backends.postgresql.sql.types import TIMESTAMP_ORIGIN
 from structable.spi import StorageUnavailableError
 
 from .session import Session
@@ -21,6 +20,7 @@ __all__ = ["Connecting"]
 
 _LONG = struct.Struct(">q")
 _TIMESTAMPTZ = 1184
+_ORIGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _OLDEST = 140_000
 # The first statement of every connection. Before it, names are looked up where role, database, PGOPTIONS and the URL's
 # `options` say, and functions and operators found there run with the rights of this role. SET looks nothing up. In the
@@ -107,4 +107,4 @@ class _UtcLoader(Loader):
     format = pq.Format.BINARY
 
     def load(self, data: Buffer) -> dt.datetime:
-        return TIMESTAMP_ORIGIN + dt.timedelta(microseconds=_LONG.unpack(data)[0])
+        return _ORIGIN + dt.timedelta(microseconds=_LONG.unpack(data)[0])

@@ -7,20 +7,18 @@ still so when the write is run. Until then no lock is held, and of two transacti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from structable.backends.postgresql.driver.session import Call, Values
+from structable.backends.postgresql.sql import statements
+from structable.backends.postgresql.sql.binding import TableBinding, compiled
+from structable.backends.postgresql.sql.types import encode_value
 from structable.spi import Value
 
-from . import statements
-from .binding import TableBinding, compiled
-from .types import encode_value
-
-if TYPE_CHECKING:
-    from structable.backends.postgresql.table import PostgreSQLTable
-    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+from .bound_table import BoundTable
+from .server_transaction import ServerTransaction
 
 __all__ = ["Found", "find_row", "find_size", "find_swap", "find_value"]
 
@@ -33,8 +31,8 @@ class Found(NamedTuple):
 
 
 def _find(
-    tx: PostgreSQLTransaction,
-    table: PostgreSQLTable,
+    tx: ServerTransaction,
+    table: BoundTable,
     kind: Values,
     columns: Callable[[TableBinding], list[sa.ColumnElement[Any]]],
     row: Mapping[str, Value],
@@ -59,14 +57,12 @@ def _find(
     return Found(True, rows[0]) if rows else Found(False, ())
 
 
-def find_row(tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value]) -> bool:
+def find_row(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value]) -> bool:
     """Tell whether there is a row of a checked key."""
     return _find(tx, table, ("find_row",), lambda _: [sa.literal_column("1")], row, {}).row
 
 
-def find_size(
-    tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], names: tuple[str, ...]
-) -> int | None:
+def find_size(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], names: tuple[str, ...]) -> int | None:
     """Return the bytes that a row would count with the fields `names` changed; None if there is no row."""
     changed = {f"v{place}": name for place, name in enumerate(names) if name not in table.binding.spec.primary_key}
 
@@ -78,7 +74,7 @@ def find_size(
     return int(str(found.values[0])) if found.row else None
 
 
-def find_value(tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], field: str) -> Found:
+def find_value(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str) -> Found:
     """Return a field of the row of a checked key, and the size of the row."""
 
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
@@ -87,9 +83,7 @@ def find_value(tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[s
     return _find(tx, table, ("find_value", field), columns, row, {})
 
 
-def find_swap(
-    tx: PostgreSQLTransaction, table: PostgreSQLTable, row: Mapping[str, Value], field: str, expected: Value
-) -> Found:
+def find_swap(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str, expected: Value) -> Found:
     """Tell whether a field has an expected value, and which size the row would have with that of `row` instead."""
 
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:

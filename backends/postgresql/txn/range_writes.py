@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from structable.backends.postgresql.driver.session import Call, Statement
+from structable.backends.postgresql.sql import statements
+from structable.backends.postgresql.sql.binding import TableBinding, compiled
+from structable.backends.postgresql.sql.conditions import Conditions
+from structable.backends.postgresql.sql.queries import ScanRequest, condition_of, count_statement
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
 
-from . import statements
-from .binding import TableBinding, compiled
-from .conditions import Conditions
-from .queries import ScanRequest, condition_of, count_statement
-
-if TYPE_CHECKING:
-    from structable.backends.postgresql.table import PostgreSQLTable
-    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+from .bound_table import BoundTable
+from .server_transaction import ServerTransaction
 
 __all__ = ["delete_matching", "update_matching"]
 
 
-def delete_matching(tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest) -> int:
+def delete_matching(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> int:
     """Delete the rows of a scan and return their number."""
 
     def build(binding: TableBinding) -> Call:
@@ -34,8 +32,8 @@ def delete_matching(tx: PostgreSQLTransaction, table: PostgreSQLTable, request: 
 
 
 def _counted(
-    tx: PostgreSQLTransaction,
-    table: PostgreSQLTable,
+    tx: ServerTransaction,
+    table: BoundTable,
     request: ScanRequest,
     build: Callable[[TableBinding], Call],
     row_bytes: int = 0,
@@ -50,7 +48,7 @@ def _counted(
 
 
 def update_matching(
-    tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest, changes: Mapping[str, Value]
+    tx: ServerTransaction, table: BoundTable, request: ScanRequest, changes: Mapping[str, Value]
 ) -> int:
     """Change fields of the rows of a scan and return their number.
 
@@ -79,8 +77,8 @@ def _assigned(
 
 
 def _require_sizes(
-    tx: PostgreSQLTransaction,
-    table: PostgreSQLTable,
+    tx: ServerTransaction,
+    table: BoundTable,
     request: ScanRequest,
     changes: Mapping[str, Value],
     sizes: Mapping[str, int],

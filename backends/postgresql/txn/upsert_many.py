@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from structable.backends.postgresql.driver.errors import ServerError
 from structable.backends.postgresql.driver.session import Call, Session, Statement
+from structable.backends.postgresql.sql import statements
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.names import column_name, quoted
+from structable.backends.postgresql.sql.row_codec import Pieces, at_most
+from structable.backends.postgresql.sql.types import array
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.rules.values import MAX_ROW_SIZE, check_row
 
-from . import statements
-from .binding import TableBinding
-from .names import column_name, quoted
-from .row_codec import Pieces, at_most
-from .types import array
-
-if TYPE_CHECKING:
-    from structable.backends.postgresql.table import PostgreSQLTable
-    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+from .bound_table import BoundTable
+from .server_transaction import ServerTransaction
 
 __all__ = ["upsert_batch"]
 
@@ -41,7 +39,7 @@ _RELEASE = Call(Statement("release structable_copy"))
 _ROLLBACK = Call(Statement("rollback to structable_copy"))
 
 
-def upsert_batch(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> None:
+def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> None:
     """Put rows; all are checked before anything is written.
 
     Raises
@@ -97,9 +95,7 @@ def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[s
     return row, ordered, binding.encoder(names).pieces(row)
 
 
-def _require_sizes(
-    tx: PostgreSQLTransaction, table: PostgreSQLTable, names: tuple[str, ...], given: list[Pieces]
-) -> None:
+def _require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], given: list[Pieces]) -> None:
     """Refuse rows that would grow over the limit, where that depends on fields that are not named."""
     binding = table.binding
     width = binding.width_without(names)
@@ -138,8 +134,8 @@ def _portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iter
 
 
 def _defer(
-    tx: PostgreSQLTransaction,
-    table: PostgreSQLTable,
+    tx: ServerTransaction,
+    table: BoundTable,
     names: tuple[str, ...],
     rows: list[tuple[Mapping[str, Value], Pieces]],
 ) -> None:
@@ -169,7 +165,7 @@ def _lock(binding: TableBinding) -> Call:
     return Call(statement)
 
 
-def _copied(tx: PostgreSQLTransaction, table: PostgreSQLTable, rows: list[Mapping[str, Value]]) -> bool:
+def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> bool:
     """Try to insert all rows as new ones; False if one is there, comes twice or lacks a field, and nothing was done."""
     known = table.binding
     if not _are_whole(known, rows):

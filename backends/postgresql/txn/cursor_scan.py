@@ -5,20 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from psycopg import pq
 
 from structable.backends.postgresql.driver.session import Call, Statement, command
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.queries import ScanRequest, scan_statement
+from structable.backends.postgresql.sql.rows import made_rows
 from structable.spi import Row, RowIterator, TransactionClosedError
 
-from .binding import TableBinding
-from .queries import ScanRequest, scan_statement
-from .rows import made_rows
-
-if TYPE_CHECKING:
-    from structable.backends.postgresql.table import PostgreSQLTable
-    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+from .bound_table import BoundTable
+from .server_transaction import ServerTransaction
 
 __all__ = ["ScanRows"]
 
@@ -35,15 +32,15 @@ class ScanRows(RowIterator):
 
     Parameters
     ----------
-    transaction : PostgreSQLTransaction
+    transaction : ServerTransaction
         The transaction.
-    table : PostgreSQLTable
+    table : BoundTable
         The table in it.
     request : ScanRequest
         The scan.
     """
 
-    def __init__(self, transaction: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest) -> None:
+    def __init__(self, transaction: ServerTransaction, table: BoundTable, request: ScanRequest) -> None:
         self._tx = transaction
         self._table = table
         self._cursor = f"c{next(_numbers)}"

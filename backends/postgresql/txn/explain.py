@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from structable.backends.postgresql.driver.session import Call, Statement
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.names import index_name
+from structable.backends.postgresql.sql.queries import ScanRequest, scan_statement
 from structable.spi import ScanExplanation
 
-from .binding import TableBinding
-from .names import index_name
-from .queries import ScanRequest, scan_statement
-
-if TYPE_CHECKING:
-    from structable.backends.postgresql.table import PostgreSQLTable
-    from structable.backends.postgresql.transaction import PostgreSQLTransaction
+from .bound_table import BoundTable
+from .server_transaction import ServerTransaction
 
 __all__ = ["explain_scan"]
 
 _SCANS = {"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Index Scan", "Tid Range Scan"}
 
 
-def explain_scan(tx: PostgreSQLTransaction, table: PostgreSQLTable, request: ScanRequest) -> ScanExplanation:
+def explain_scan(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> ScanExplanation:
     """Ask the server how it would run a scan."""
     name = table.binding.spec.name
     if request.limit == 0 or not request.ranges:

@@ -1,0 +1,71 @@
+"""`BoundTable`: a table as one transaction knows it, and operations that try again where another process changed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.spi import InvalidFieldError
+
+__all__ = ["BoundTable", "on_current_schema"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+_PLAIN = (dict, tuple)
+
+
+class BoundTable:
+    """A table in a transaction. The transaction replaces a binding that turns out to be out of date.
+
+    Parameters
+    ----------
+    binding : TableBinding
+        The newest version of the table known to this process.
+    verify : callable
+        Has the server accept or refuse the binding.
+    """
+
+    def __init__(self, binding: TableBinding, verify: Callable[[BoundTable], None]) -> None:
+        self.binding = binding
+        self.verified = False
+        """Whether the server has accepted a statement of the binding's, in this transaction."""
+        self._verify = verify
+
+    def renew(self) -> bool:
+        """Have the server say whether the binding is the table's current version; tell whether there is another now."""
+        if self.verified:
+            return False
+        before = self.binding
+        self._verify(self)
+        return self.binding is not before
+
+
+Table = TypeVar("Table", bound=BoundTable)
+
+
+def on_current_schema(
+    operation: Callable[Concatenate[Table, Parameters], Result],
+) -> Callable[Concatenate[Table, Parameters], Result]:
+    """Make an operation that refuses its arguments check whether the table has changed, and try again if it has.
+
+    Arguments are checked against the schema this process knows, which another process may have changed.
+    """
+
+    @wraps(operation)
+    def run(table: Table, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if kwargs or len(args) != 1 or args[0].__class__ not in _PLAIN:
+            # What can be consumed once only is kept for the second time.
+            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)  # type: ignore[assignment]
+            for name, one in kwargs.items():
+                if isinstance(one, Iterator):
+                    kwargs[name] = list(one)
+        try:
+            return operation(table, *args, **kwargs)
+        except InvalidFieldError:
+            if not table.renew():
+                raise
+        return operation(table, *args, **kwargs)
+
+    return run

@@ -1,0 +1,399 @@
+"""`ServerTransaction`: a transaction as the server sees it, with as few round trips as can be.
+
+It takes a connection with its first operation. Writes are deferred to the next statement that may read them, at the
+latest to the commit. As long as no answer was given and no write was sent, it begins again where a table turns out to
+have changed.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from psycopg import pq
+
+from structable.backends.postgresql.driver.commit_outcome import was_committed
+from structable.backends.postgresql.driver.errors import STALE, ConnectionLostError, ServerError, translated
+from structable.backends.postgresql.driver.pool import SessionPool
+from structable.backends.postgresql.driver.session import Call, Session, Statement, Values
+from structable.backends.postgresql.driver.snapshot_text import is_visible
+from structable.backends.postgresql.schema.catalog import Catalog
+from structable.backends.postgresql.schema.inspection import require_intact
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.row_codec import Pieces
+from structable.backends.postgresql.sql.statements import current
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Isolation,
+    StorageUnavailableError,
+    StructableError,
+    TransactionClosedError,
+    TransactionConflictError,
+    UnsupportedOperationError,
+)
+from structable.spi.rules.transaction_size import check_transaction_size
+
+from .bound_table import BoundTable
+from .table_call import TableCall
+
+__all__ = ["ServerTransaction"]
+
+_ATTEMPTS = 5
+_MOST_PENDING = 256
+_MOST_PENDING_BYTES = 8 << 20
+_MISFITS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, struct.error)
+_BEGIN = {
+    (isolation, read_only): Call(
+        Statement(f"begin isolation level {level} {'read only' if read_only else 'read write'}")
+    )
+    for isolation, level in ((Isolation.SNAPSHOT, "repeatable read"), (Isolation.SERIALIZABLE, "serializable"))
+    for read_only in (False, True)
+}
+_SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
+# The transaction's number is what its outcome can be looked up by, should the connection break during the commit.
+_NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
+COMMIT = Call(Statement("commit"))
+ROLLBACK = Call(Statement("rollback"))
+
+
+class ServerTransaction:
+    """One connection and one snapshot, from the first operation to the end."""
+
+    def __init__(self, pool: SessionPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._begin = _BEGIN[isolation, read_only]
+        self._read_only = read_only
+        self._session: Session | None = None
+        self._begun = False
+        self._answered = False
+        self._number: int | None = None
+        self._snapshot = ""
+        self._tables: dict[str, BoundTable] = {}
+        self._pending: list[TableCall] = []
+        self._pending_bytes = 0
+        self._written_bytes = 0
+        self.read_cursors: list[str] = []
+        """Cursors that were read to their end; each takes memory of the server's until it is closed."""
+        # A transaction that is not usable has ended, unless it holds the failure after which it is yet to be left.
+        self._failure: StructableError | None = None
+        self.usable = True
+
+    # What tables need
+
+    def join(self, name: str, table: BoundTable) -> None:
+        """Note a table of this transaction, whose binding is renewed from now on."""
+        self._tables[name] = table
+
+    def verify(self, table: BoundTable) -> None:
+        """Have the server say whether the binding of a table is current."""
+        self.ask(table, lambda binding: Call(current(binding)))
+
+    def binding(self, name: str) -> TableBinding:
+        """Return what is known of a table in this transaction; raises `TableNotFoundError`."""
+        binding = self._catalog.known(name) if isinstance(name, str) else None
+        if binding is None:
+            binding = self._catalog.lookup(self._rows, name)
+        elif self._begun and not is_visible(binding.version.changed_by, self._snapshot):
+            self.fail(_changed(name))
+        return binding
+
+    def _rows(self, call: Call) -> list[Values]:
+        """Run a statement that belongs to no table."""
+        return self.rows_of(self._exchange(call, None))
+
+    @property
+    def session(self) -> Session:
+        """The connection, once an operation was run."""
+        assert self._session is not None
+        return self._session
+
+    def rows_of(self, result: pq.abc.PGresult) -> list[Values]:
+        """Return the rows of a result as tuples of values."""
+        return self.session.rows(result)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writes are refused."""
+        return self._read_only
+
+    def ask(
+        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
+    ) -> pq.abc.PGresult:
+        """Run a statement now, in one round trip with the writes deferred before, if it may read what they write.
+
+        Other writes stay deferred: a lock that is not held keeps nobody waiting.
+        """
+        return self._exchange(None, TableCall(table, build, key))
+
+    def defer(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+        """Run a write when something has to see it, with the commit at the latest: nobody waits for its result.
+
+        As the first operation it takes the snapshot, which others' later writes conflict with.
+        """
+        if not self._begun:
+            self.flush()
+        self.precede(table, build, key)
+
+    def precede(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+        """Run a statement just before the next one."""
+        work = TableCall(table, build, key)
+        size = sum([len(piece) for piece in work.call.parameters if piece is not None])
+        check_transaction_size(self._written_bytes + size)
+        self._written_bytes += size
+        self._pending.append(work)
+        self._pending_bytes += size
+        if len(self._pending) >= _MOST_PENDING or self._pending_bytes >= _MOST_PENDING_BYTES:
+            self.flush()
+
+    def require_room(self, size: int) -> None:
+        """Refuse a call that writes so many bytes, if they are too many for what the transaction has written so far."""
+        check_transaction_size(self._written_bytes + size)
+
+    def note_written(self, size: int) -> None:
+        """Count bytes that were written by other means than `defer`."""
+        self._written_bytes += size
+
+    def flush(self) -> None:
+        """Begin the transaction, if that is yet to be done, and run what was deferred."""
+        if self._pending or not self._begun:
+            self._exchange(None, None)
+
+    def run(self, body: Callable[[Session], None], what: str) -> None:
+        """Let `body` use the connection inside the transaction, after what was deferred."""
+        self.flush()
+        self._answered = True
+        try:
+            body(self.session)
+        except (ServerError, ConnectionLostError) as error:
+            self.fail(self._explained(error, what))
+
+    def require_usable(self) -> None:
+        """Raise unless operations may go on."""
+        if not self.usable:
+            self.refuse()
+
+    def require_writable(self) -> None:
+        """Raise unless writes may go on."""
+        if not self.usable:
+            self.refuse()
+        if self._read_only:
+            raise UnsupportedOperationError("the transaction is read-only; begin one with read_only=False to write")
+
+    def refuse(self) -> NoReturn:
+        """Raise why the transaction cannot be used any more."""
+        if self._failure is not None:
+            raise self._failure
+        raise TransactionClosedError("the transaction has ended; begin a new one")
+
+    def fail(self, error: StructableError) -> NoReturn:
+        """Raise an error after which the transaction can only be left."""
+        if self.usable:
+            self._end(rollback=True)
+            self._failure = error
+        raise error
+
+    # Round trips
+
+    def _exchange(self, call: Call | None, work: TableCall | None) -> pq.abc.PGresult:
+        if not self.usable:
+            self.refuse()
+        all_of_it = call is None and (work is None or any(work.meets(one) for one in self._pending))
+        for attempt in range(1, _ATTEMPTS + 1):
+            calls = [one.call for one in self._pending] if all_of_it else []
+            last = call if work is None else work.call
+            try:
+                result = self._attempt(calls if last is None else [*calls, last])
+            except _NewerTableError as newer:
+                if self._answered or attempt == _ATTEMPTS:
+                    self.fail(_changed(newer.name))
+            except (ServerError, ConnectionLostError) as error:
+                stale = isinstance(error, ServerError) and error.state in STALE
+                if not stale or self._answered or attempt == _ATTEMPTS:
+                    self.fail(self._explained(error, "the transaction"))
+            else:
+                sent = self._pending if all_of_it else []
+                for one in sent if work is None else [*sent, work]:
+                    one.table.verified = True
+                # From here on a restart would lose something: an answer that was given, or writes that were sent.
+                self._answered = self._answered or bool(sent) or call is not None or work is not None
+                if all_of_it:
+                    self._pending.clear()
+                    self._pending_bytes = 0
+                return result
+            self._restart(work)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _attempt(self, calls: list[Call]) -> pq.abc.PGresult:
+        session = self._session
+        if session is None:
+            session = self._session = self._pool.acquire()
+        if self._begun:
+            return session.pipeline(calls)[-1] if len(calls) > 1 else session.run(calls[0])
+        identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT
+        # Where nothing is asked yet, the server says whether the tables are known as they are: a write that is deferred
+        # is refused by the commit otherwise, too late for another try.
+        checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
+        results = session.pipeline([self._begin, identify, *checks, *calls])
+        number, snapshot = results[1].get_value(0, 0), results[1].get_value(0, 1)
+        self._number = None if number is None else int(number)
+        self._snapshot = (snapshot or b"").decode()
+        self._begun = True
+        for name, table in self._tables.items():
+            if not is_visible(table.binding.version.changed_by, self._snapshot):
+                raise _NewerTableError(name)
+        return results[-1]
+
+    def _restart(self, work: TableCall | None) -> None:
+        """Begin again, with the tables as they are now: nobody has seen anything of this transaction yet."""
+        self._release(rollback=True)
+        self._begun = False
+        try:
+            for name, table in self._tables.items():
+                self._catalog.forget(name)
+                table.binding = self._looked_up(name)
+            for one in [*self._pending, *([] if work is None else [work])]:
+                one.call = one.build(one.table.binding)
+        except (ServerError, ConnectionLostError) as error:
+            self.fail(translated(error, "reading the catalog"))
+        except StructableError as error:
+            self.fail(error)
+        except _MISFITS as error:
+            # Checked arguments that make no sense for the table that has this name now.
+            names = ", ".join(repr(name) for name in self._tables)
+            self.fail(TransactionConflictError(f"{names}: a table was made anew, with other fields: {error!r}"))
+
+    def _looked_up(self, name: str) -> TableBinding:
+        with self._pool.session() as session:
+            return self._catalog.lookup(lambda call: session.rows(session.run(call)), name)
+
+    def _explained(self, error: Exception, what: str) -> StructableError:
+        if not isinstance(error, ServerError) or error.state not in STALE:
+            return translated(error, what)
+        # The transaction has failed; what it holds may be the only connection there is to ask with.
+        self._release(rollback=True)
+        # Where the catalog has another version by now, that is the reason; else somebody else changed the table.
+        try:
+            with self._pool.session() as session:
+                for name, table in self._tables.items():
+                    known = table.binding.version
+                    if self._catalog.find(lambda call: session.rows(session.run(call)), name) != known:
+                        self._catalog.forget(name)
+                        return _changed(name)
+                for table in self._tables.values():
+                    require_intact(
+                        lambda call: session.rows(session.run(call)), table.binding.schema, table.binding.version
+                    )
+        except StructableError as found:
+            return found
+        except (ServerError, ConnectionLostError):
+            return translated(error, what)
+        return translated(error, what)
+
+    # The end
+
+    @property
+    def closed(self) -> bool:
+        """Whether the transaction has ended, and was left if it failed."""
+        return not self.usable and self._failure is None
+
+    def commit(self) -> None:
+        """Make all writes visible; see `Transaction.commit`."""
+        if not self.usable:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+            self.refuse()
+        if self._pending and not self._begun:
+            # The commit is a round trip of its own: the transaction's number has to be known before.
+            self.flush()
+        if not self._begun:
+            self._end(rollback=False)
+            return
+        session = self.session
+        sent = time.monotonic()
+        try:
+            result = session.pipeline([*(work.call for work in self._pending), COMMIT])[-1]
+            if result.command_status != b"COMMIT":
+                raise ServerError("40000", "the server rolled the transaction back")
+        except ConnectionLostError as error:
+            self._resolve(session, sent, error)
+        except ServerError as error:
+            self.fail(self._explained(error, "the commit"))
+        except BaseException:
+            self._end(rollback=False)
+            raise
+        self._end(rollback=False)
+
+    def _resolve(self, session: Session, sent: float, error: ConnectionLostError) -> None:
+        """Find out what became of the commit, where the connection broke."""
+        self._release(rollback=False)
+        if self._number is None:
+            self.fail(
+                StorageUnavailableError(f"the connection was lost during the commit, which wrote nothing: {error}")
+            )
+        committed = was_committed(self._pool, self._number, session, sent)
+        if committed is None:
+            self.fail(
+                CommitOutcomeUnknownError(
+                    f"the connection was lost during the commit of transaction {self._number}, and the server could "
+                    f"not be asked about it: {error}"
+                )
+            )
+        if not committed:
+            self.fail(
+                StorageUnavailableError(f"the connection was lost before the commit; nothing was written: {error}")
+            )
+
+    def rollback(self) -> None:
+        """Drop all writes; see `Transaction.rollback`."""
+        self._failure = None
+        if self.usable:
+            self._end(rollback=True)
+
+    def leave(self) -> None:
+        """Commit, unless the transaction has ended; raise the failure it ended with."""
+        try:
+            if not self.closed:
+                self.commit()
+        except BaseException:
+            # An interruption leaves nothing open, wherever it came.
+            if self._session is not None:
+                self._end(rollback=True)
+            raise
+
+    def _end(self, *, rollback: bool) -> None:
+        self.usable = False
+        self._tables = {}
+        self._pending = []
+        self._release(rollback=rollback)
+
+    def _release(self, *, rollback: bool) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            if rollback and not session.closed and not session.usable:
+                session.pipeline((ROLLBACK,))
+        except (ServerError, ConnectionLostError):
+            session.close()
+        finally:
+            self._pool.release(session)
+
+    def __del__(self) -> None:
+        if getattr(self, "usable", False):
+            self._end(rollback=True)
+
+
+class _NewerTableError(Exception):
+    """A table was looked up after the transaction's snapshot was taken, and has changed in between."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _changed(name: str) -> TransactionConflictError:
+    return TransactionConflictError(f"table {name!r} was changed or dropped since the transaction's snapshot")
