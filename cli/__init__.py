@@ -20,5 +20,5 @@ def main() -> None:
         sys.exit(130)
     try:
         app()
-    except KeyboardInterrupt:  # while the commands are put together, or the last line is printed
+    except KeyboardInterrupt:  # while the commands are imported, or the last line is printed
         sys.exit(130)

@@ -39,12 +39,12 @@ class _Program(TyperGroup):
     ) -> object:
         given = list(sys.argv[1:] if args is None else args)
         for stream in (sys.stdout, sys.stderr):
-            # What the terminal cannot show is escaped: an error in showing data is no error of the command.
+            # Characters that the terminal cannot show are escaped: failing to show data is no failure of the command.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         interrupted = threading.Event()
         try:
-            with _noting_interrupts(interrupted):
+            with _recording_interrupts(interrupted):
                 result = super().main(given, "structable", complete_var, False, windows_expand_args, **extra)
             code = result if isinstance(result, int) else 0
             if code == ExitCode.INTERRUPTED:
@@ -67,15 +67,15 @@ class _Program(TyperGroup):
 
 
 @contextlib.contextmanager
-def _noting_interrupts(noted: threading.Event) -> Iterator[None]:
-    """Note each Ctrl-C in the block, which still raises: a library, such as Arrow, may turn it into another error."""
+def _recording_interrupts(interrupted: threading.Event) -> Iterator[None]:
+    """Record each Ctrl-C in the block, which still raises: a library, such as Arrow, may turn it into another error."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
         yield
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        noted.set()
+        interrupted.set()
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, interrupt)
@@ -86,7 +86,7 @@ def _noting_interrupts(noted: threading.Event) -> Iterator[None]:
 
 
 def _report(error: BaseException, args: Sequence[str], interrupted: bool) -> int:
-    # What is no URL is repeated by usage errors alone, whole: a place may have been given without its scheme.
+    # Usage errors repeat arguments whole, among them URLs without their scheme.
     misused = isinstance(error, typer.TyperException)
     urls = [*(arg for arg in args if "://" in arg or (misused and "@" in arg)), os.environ.get(URL_VARIABLE, "")]
     if os.environ.get(DEBUG_VARIABLE):
@@ -97,7 +97,7 @@ def _report(error: BaseException, args: Sequence[str], interrupted: bool) -> int
     if interrupted and not outcome_unknown(error):
         error = KeyboardInterrupt()
     message, code = _usage_error(error) if isinstance(error, typer.TyperException) else explain_error(error)
-    # What is still buffered would be tried again when Python ends, and fail with a report of its own.
+    # Python would try to write what is still buffered when it ends, and report that failure, too.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     if code == ExitCode.READER_GONE or isinstance(error, OSError):
@@ -130,7 +130,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        # Where it was loaded from: a folder called structable beside a program may hide what is installed.
+        # The folder tells which code runs: a folder called structable beside a program may hide the installed one.
         typer.echo(f"structable {version('structable')} from {Path(__file__).parent.parent}, Python {python_version()}")
         raise typer.Exit
 

@@ -29,9 +29,9 @@ Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.",
 
 
 class StoreCommand(TyperCommand):
-    """A command whose first argument is the store's URL, which the environment can give instead.
+    """A command whose first argument is the store's URL; the environment may provide it instead.
 
-    The first argument is taken for the URL if it holds `://`, which no table's name does.
+    The first argument is the URL if it contains `://`, which no table name does.
     """
 
     # Any: the parameters' class is private to Typer.
@@ -39,7 +39,7 @@ class StoreCommand(TyperCommand):
         super().__init__(*args, **options)
         for parameter in self.params:
             if parameter.name == "url":
-                parameter.required = False  # for the help: `parse_args` puts one in the place of a missing one
+                parameter.required = False  # in the help: `parse_args` inserts a missing one
 
     # Any: the parser's context class is private to Typer.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
@@ -64,32 +64,25 @@ def _url_of_environment(command: str) -> str:
 
 
 class Access(enum.Enum):
-    """What a command does to a store, which decides whether it may make one: a mistyped place must not become one."""
+    """What a command does to a store. Only CREATE creates a missing one: a mistyped URL must not become a store."""
 
     READ = "read"
-    """It neither makes nor changes anything."""
+    """Changes nothing."""
     WRITE = "write"
-    """It writes to a store that is there."""
+    """Writes to an existing store."""
     CREATE = "create"
-    """It makes the store where it is missing."""
+    """Creates the store if it is missing."""
 
 
 def open_store(url: str, access: Access = Access.READ) -> Storage:
-    """Connect to the store of a URL.
-
-    Parameters
-    ----------
-    url : str
-        The store. What its parameters say of `create` and `read_only` goes before the access.
-    access : Access
-        What the command does.
+    """Connect to the store of a URL, whose parameters `create` and `read_only` override the access.
 
     Raises
     ------
     UsageProblem
         If the URL or one of its options is wrong.
     StructableError
-        As `connect` does; `StoreNotFoundError` for a store that is not there, if the command does not make one.
+        As `connect` does; `StoreNotFoundError` for a missing store that the command does not create.
     """
     try:
         options: dict[str, object] = {"create": access is Access.CREATE, "read_only": access is Access.READ}

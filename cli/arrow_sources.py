@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from structable.spi import InvalidFieldError
 
-from .sources import Source
+from .source import BATCH_ROWS, Source
 from .type_casts import cast_batch
 
 __all__ = ["ArrowSource", "ParquetSource"]
 
-_BATCH_ROWS = 4096
 _FILE_MAGIC = b"ARROW1"
 
 
@@ -33,7 +32,7 @@ class _TypedSource(Source):
 
 
 class _Unended(io.RawIOBase):
-    """A stream that remembers whether more was asked of it than it holds: Arrow takes a cut stream for a whole one."""
+    """A stream that remembers reads past its end: Arrow accepts a truncated stream as complete."""
 
     def __init__(self, stream: BinaryIO, begin: bytes) -> None:
         self._stream = stream
@@ -99,7 +98,7 @@ class ParquetSource(_TypedSource):
         try:
             file = pq.ParquetFile(self._stream)
             done = 0
-            for batch in file.iter_batches(_BATCH_ROWS):
+            for batch in file.iter_batches(BATCH_ROWS):
                 done += batch.num_rows
                 self._fraction = done / file.metadata.num_rows
                 yield batch

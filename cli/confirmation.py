@@ -1,4 +1,4 @@
-"""The question before a command destroys rows: it names the store, the table and how many rows there are."""
+"""The question before a command destroys rows: it names the store, the table and the number of rows."""
 
 from __future__ import annotations
 
@@ -18,34 +18,17 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 
 
 def table_in_words(storage: Storage, table: str) -> str:
-    """Return a table with the number of its rows and the store that it is in.
-
-    Parameters
-    ----------
-    storage : Storage
-        The store; its URL is shown masked.
-    table : str
-        A table that exists.
-    """
+    """Describe a table by its number of rows and its store, whose URL is masked."""
     try:
         number = storage.table(table).count()
         rows = "1 row" if number == 1 else f"{number:,} rows"
-    except StructableError:  # a table that cannot be read may have to be dropped for that
+    except StructableError:  # an unreadable table may have to be dropped for that very reason
         rows = "rows that cannot be read"
     return f"table {table} with {rows} in {storage.url}"
 
 
 def confirm(storage: Storage, table: str, action: str, *, yes: bool) -> None:
-    """Ask before rows are lost, unless the command line said yes.
-
-    Parameters
-    ----------
-    storage, table : Storage, str
-        Where the rows are.
-    action : str
-        What is done to the table, as a verb: "drop".
-    yes : bool
-        Whether not to ask.
+    """Ask before rows are lost, unless `--yes` was given. The action is a verb: "drop".
 
     Raises
     ------

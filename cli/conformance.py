@@ -24,8 +24,8 @@ def conformance(
 ) -> None:
     """Run the conformance suite: each rule of the contract is a test, on a store of its own.
 
-    {fresh} in the URL is replaced by a new name for each test, as in scheme:///tmp/stores/{fresh}. What the tests
-    leave behind under these names is yours to remove. The exit code is 1 if a test fails.
+    {fresh} in the URL is replaced by a new name for each test, as in scheme:///tmp/stores/{fresh}. Remove what
+    the tests leave behind under these names. The exit code is 1 if a test fails.
     """
     try:
         from structable.spi.conformance import run

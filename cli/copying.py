@@ -60,21 +60,23 @@ def copy(
         str,
         typer.Argument(
             metavar="URL2",
-            help=f"The store to write, made if missing; - is that of {URL_VARIABLE}.",
+            help=f"The store to write, created if missing; - is that of {URL_VARIABLE}.",
             show_default=False,
         ),
     ],
-    tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE", help="Which tables; all, if none is named.")
-    ] = None,
+    tables: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="Which tables; all by default.")] = None,
     mode: Annotated[
         CopyMode | None, typer.Option(help="What happens to each row; needed for a table that has rows in URL2.")
     ] = None,
     job_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Names the copy: run again under it, for 7 days, it leaves out what is done."),
+        typer.Option(
+            metavar="ID", help="Names the copy: repeated under the same ID within 7 days, it skips finished tables."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would be copied.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and report what would be copied.")
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
     ] = False,
@@ -112,15 +114,14 @@ def copy(
 def _url(given: str, name: str) -> str:
     url = os.environ.get(URL_VARIABLE, "") if given == "-" else given
     if "://" not in url:
-        wanted = (
-            f"- is the URL of {URL_VARIABLE}, which is not set" if given == "-" and not url else "as scheme://place"
-        )
-        raise UsageProblem(f"{name} is {given!r}; a store is needed, {wanted}")
+        if given == "-" and not url:
+            raise UsageProblem(f"{name} is '-', the store of {URL_VARIABLE}, which is not set")
+        raise UsageProblem(f"{name} is {given!r}, which is not a storage URL like scheme://place")
     return url
 
 
 def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_id: str | None) -> _Task:
-    """Return what to do for a table, after all checks that are possible before the first one is copied."""
+    """Return the task for a table, after all checks that are possible before the first table is copied."""
     job = f"{job_id or f'structable-copy-{uuid.uuid4()}'}-{spec.name}"
     try:
         there = store.admin.get_specification(spec.name)
@@ -138,7 +139,7 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
         differences.append(f"the primary key is ({', '.join(there.primary_key)}) there")
     if differences:
         raise SchemaIncompatibleError(spec.name, differences)
-    # An empty table is what a copy leaves that was interrupted: it may be filled.
+    # An interrupted copy leaves an empty table, which may be filled.
     if mode is None and job_id is None and store.table(spec.name).count():
         raise UsageProblem(
             f"table '{spec.name}' has rows in {store.url}: give --mode upsert, insert, replace or overwrite"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from .errors import UsageProblem
-from .sources import TextSource
+from .source import TextSource
 from .text_columns import CellError, column_from_text
 
 __all__ = ["CsvSource"]
@@ -78,7 +78,7 @@ class CsvSource(TextSource):
                 known = ", ".join(self._spec.field_names)
                 self._malformed(f"the column {name[:50]!r} of its first line is not a field; the fields are {known}")
             if name in names[:position]:
-                self._malformed(f"the column {name!r} is there twice")
+                self._malformed(f"the column {name!r} appears twice")
         return names
 
     def _check_form(self, chunk: bytes) -> None:

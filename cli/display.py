@@ -1,4 +1,4 @@
-"""What people read: tables on the terminal."""
+"""Tables for people, on the terminal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rich.text import Text
 
 from structable.spi import Field, Value
 
+from .batch_writer import BatchWriter
 from .literals import format_value
-from .output import BatchWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,20 +27,13 @@ __all__ = ["TableWriter", "print_table", "visible"]
 
 _CELL_WIDTH = 200
 _ROWS = 500
-_UNBOUNDED = 100_000  # columns of a line: off a terminal, what reads the output wants one line a row
+_UNBOUNDED = 100_000  # columns of a line: off a terminal, each row is one line
 
 
 class TableWriter(BatchWriter):
     """Rows as tables of some hundred rows each, so that any number is laid out in bounded memory.
 
     On a terminal too narrow for the table each row is shown as lines of its own, a field a line.
-
-    Parameters
-    ----------
-    stream : file
-        Where to write.
-    fields : sequence of Field
-        The columns.
     """
 
     def __init__(self, stream: BinaryIO, fields: Sequence[Field]) -> None:
@@ -55,7 +48,7 @@ class TableWriter(BatchWriter):
             self._print([column.to_pylist() for column in batch.slice(start, _ROWS).columns])
 
     def finish(self) -> None:
-        """Print the head at least."""
+        """Print the header of an empty table."""
         if self._empty:
             self._print([])
 
@@ -89,17 +82,7 @@ class TableWriter(BatchWriter):
 
 
 def print_table(columns: Sequence[str], lines: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """Print texts as a table on standard output.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        The heads of the columns.
-    lines : iterable of sequences of str
-        The cells, which may be of any content.
-    title : str, optional
-        Stands above the table.
-    """
+    """Print texts, of any content, as a table on standard output."""
     table = _table(columns)
     if title is not None:
         table.title = Text(title, style="bold")
@@ -114,7 +97,7 @@ def _print(console: Console, table: Table) -> None:
     if console.is_terminal:
         console.print(table)
         return
-    # The last column is filled up with spaces, of no use off a terminal.
+    # The last column is padded with spaces, which are of no use off a terminal.
     with console.capture() as capture:
         console.print(table)
     console.out("\n".join(line.rstrip() for line in capture.get().splitlines()))
@@ -133,7 +116,7 @@ def _cell(field: Field, value: Value) -> Text:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        # Rich's own answer ends the process; here it is the command's business, as wherever else output is written.
+        # Rich would end the process; here the command ends, as for every other output.
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
@@ -151,12 +134,6 @@ def _console(stream: BinaryIO) -> Iterator[Console]:
 
 
 def visible(text: str) -> str:
-    """Return a text as a terminal may get it: not too long, on one line, with control characters escaped.
-
-    Parameters
-    ----------
-    text : str
-        Any.
-    """
+    """Return a text fit for a terminal: shortened, on one line, with control characters escaped."""
     shown = text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in shown)

@@ -1,4 +1,4 @@
-"""The command that checks a store as far as the contract allows: connection, format, specifications, rows, indexes."""
+"""The command that checks a store through the contract: connection, format, specifications, rows, indexes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ def doctor(
     url: Url,
     table: Annotated[list[str] | None, typer.Option(metavar="TABLE", help="Only this table. May be repeated.")] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="First finish what ended processes left, waiting where that is needed.")
+        bool, typer.Option("--repair", help="First finish the work of ended processes, waiting for it if needed.")
     ] = False,
 ) -> None:
     """Check a store: backend, connection, its own state, every table's specification, rows, count and indexes.
 
-    All rows are read, each table in one snapshot; others may go on writing. The exit code is 1 if there is a problem.
+    All rows are read, each table in one snapshot, while other processes may write. The exit code is 1 if a problem
+    is found.
     """
     colours = {
         FindingLevel.OK: typer.colors.GREEN,
@@ -59,21 +60,12 @@ def doctor(
 
 
 def examine(url: str, tables: list[str] | None = None, *, repair: bool = False) -> Iterator[Finding]:
-    """Yield what a check of a store finds, as it goes.
-
-    Parameters
-    ----------
-    url : str
-        The store.
-    tables : list of str, optional
-        Only these; all, if not given.
-    repair : bool
-        Whether the store first finishes what ended processes left.
+    """Yield the findings of a check of a store, each as soon as it is known.
 
     Raises
     ------
     UsageProblem
-        If the URL is malformed. Whatever else is wrong is a finding.
+        If the URL is malformed. Any other problem is a finding.
     """
     yield Finding(FindingLevel.OK, "program", f"structable {version('structable')}, Python {python_version()}")
     scheme = url.partition("://")[0].lower()
@@ -115,7 +107,7 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
 def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
     spec = storage.admin.get_specification(name)
     if spec.name != name or specification_from_document(specification_to_document(spec)) != spec:
-        yield Finding(FindingLevel.PROBLEM, f"table {name}", f"its specification is not its own: {spec!r}")
+        yield Finding(FindingLevel.PROBLEM, f"table {name}", f"the store returned another specification: {spec!r}")
         return
     with storage.transaction(read_only=True) as transaction:
         yield from _examine_rows(transaction.table(name), spec)
@@ -123,7 +115,7 @@ def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
 
 
 class _Rows:
-    """What a scan yields, reduced to a few numbers: how many rows, and for each field a sum that no order changes."""
+    """The rows of a scan, reduced to their number and, for each field, a sum that does not depend on their order."""
 
     def __init__(self, fields: tuple[str, ...]) -> None:
         self.count = 0
@@ -167,19 +159,19 @@ def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[
 
 
 def _examine_index(table: StructuredTable, spec: TableSpecification, field: str, rows: _Rows) -> Finding:
-    """Read the whole index in its order and compare: the same rows, each once, and in the order of their values."""
+    """Read the whole index in order and compare: the same rows, each once, ordered by their values."""
     subject = f"index {spec.name}.{field}"
     found = _Rows((field,))
     before: tuple[object, ...] | None = None
     disorder = 0
     for row in table.scan(columns=[field], order_by=field):
         value = row[field]
-        place = (value is not None, *(() if value is None else (value,)), *row.key)
-        disorder += before is not None and not before < place
-        before = place
+        position = (value is not None, *(() if value is None else (value,)), *row.key)
+        disorder += before is not None and not before < position
+        before = position
         found.add(row.key, {field: value})
     if found.count != rows.count:
-        return Finding(FindingLevel.PROBLEM, subject, f"it finds {found.count:,} rows, the table has {rows.count:,}")
+        return Finding(FindingLevel.PROBLEM, subject, f"it has {found.count:,} rows, the table has {rows.count:,}")
     if disorder or found.sums[field] != rows.sums[field]:
         return Finding(
             FindingLevel.PROBLEM, subject, f"it does not agree with the rows ({disorder:,} are out of order)"
@@ -188,7 +180,7 @@ def _examine_index(table: StructuredTable, spec: TableSpecification, field: str,
 
 
 def _sample_index(table: StructuredTable, spec: TableSpecification, field: str, values: dict[Value, int]) -> Finding:
-    """Look up values, where the store does not read the whole index in order."""
+    """Look up values, for a store that does not read the whole index in order."""
     subject = f"index {spec.name}.{field}"
     for value, expected in values.items():
         found = 0

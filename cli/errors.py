@@ -1,6 +1,6 @@
-"""What a failed command says and the exit code it ends with; docs/cli.md holds the table.
+"""The message and the exit code of a failed command; docs/cli.md holds the table.
 
-Every error is one line on standard error, without secrets and without characters that a terminal would obey.
+Every error is one line on standard error, without secrets and without control characters.
 """
 
 from __future__ import annotations
@@ -35,33 +35,25 @@ _LABELLED = re.compile(
 
 
 class ExitCode(enum.IntEnum):
-    """How a command ends."""
+    """The exit codes of the command."""
 
     DONE = 0
     FAILED = 1
-    """The store or the contract refused, or a check found a problem."""
+    """The store or the contract rejected the operation, or a check found a problem."""
     USAGE = 2
     """The command line, an expression or an input file is wrong; the store was not changed."""
     NOT_FOUND = 3
     """There is no such store, table, row or backend."""
     TRY_AGAIN = 4
-    """A conflict, or the store is not available: nothing was done, and the same command may succeed later."""
+    """A conflict, or an unavailable store: nothing was changed, and the same command may succeed later."""
     INTERRUPTED = 130
     """Ctrl-C."""
     READER_GONE = 141
-    """Whatever read the output, such as `head`, has ended."""
+    """The reader of the output, such as `head`, has ended."""
 
 
 class CommandError(Exception):
-    """A command cannot go on.
-
-    Parameters
-    ----------
-    message : str
-        What was wrong and what would be right.
-    code : ExitCode
-        How the process ends.
-    """
+    """Ends a command with a message, which says what was wrong and what to do, and an exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -69,26 +61,20 @@ class CommandError(Exception):
 
 
 class UsageProblem(CommandError):
-    """What the user gave is wrong: an argument, an expression, an input file."""
+    """An argument, an expression or an input file is wrong."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.USAGE)
 
 
 def explain_error(error: BaseException) -> tuple[str, ExitCode]:
-    """Return the message and the exit code of an error that ended a command.
-
-    Parameters
-    ----------
-    error : BaseException
-        Any; one that no code foresaw is named with its type, and how to see its traceback.
-    """
+    """Return the message and the exit code of the error of a command; an unforeseen one is named with its type."""
     match error:
         case CommandError():
             return str(error), error.code
         case StoreNotFoundError():
             reason = str(error).partition("; connect without")[0]
-            return f"{reason}; 'structable create' makes it", ExitCode.NOT_FOUND
+            return f"{reason}; 'structable create' creates it", ExitCode.NOT_FOUND
         case TableNotFoundError() | RecordNotFoundError() | BackendNotFoundError():
             return str(error), ExitCode.NOT_FOUND
         case InvalidFieldError():
@@ -109,7 +95,7 @@ def explain_error(error: BaseException) -> tuple[str, ExitCode]:
 
 
 def outcome_unknown(error: BaseException) -> bool:
-    """Tell whether an error says that a commit may have happened; such an error is never replaced by another."""
+    """Whether an error says that a commit may have happened; such an error is never replaced by another."""
     return isinstance(error, CommitOutcomeUnknownError) or isinstance(error.__cause__, CommitOutcomeUnknownError)
 
 
@@ -120,18 +106,10 @@ def one_line(message: str) -> str:
 
 
 def masked(message: str, given: Iterable[str] = ()) -> str:
-    """Return a message with the passwords masked where URLs and connection strings have them, and nowhere else.
+    """Return a message with the passwords of URLs and connection strings masked, and nothing else.
 
-    A password is never looked for by its own text: `a` would be found in every word, and a mask in the place of a word
-    would tell the password.
-
-    Parameters
-    ----------
-    message : str
-        To be shown.
-    given : iterable of str
-        The URLs of the command line and of the environment, which the message may repeat as they were typed, spaces and
-        quotes included; what holds no password does no harm.
+    The given URLs are also masked as they were typed, spaces and quotes included. A password is never searched for by
+    its own text: `a` occurs in every word, and a mask in the place of a word would reveal the password.
     """
     for text in sorted(given, key=len, reverse=True):
         for form in (text, repr(text)[1:-1]):
@@ -142,6 +120,6 @@ def masked(message: str, given: Iterable[str] = ()) -> str:
 
 
 def _masked_url(url: re.Match[str]) -> str:
-    # A mask at the end of a URL is followed by the marks of the message, which are no part of the password.
+    # Punctuation of the message after a mask at the end of a URL is no part of the password.
     already = _MASKED.fullmatch(url[0])
     return mask_url(url[0]) + (already[1] if already else "")

@@ -1,4 +1,4 @@
-"""Examples of each command, which its --help shows."""
+"""The examples in each command's help."""
 
 from __future__ import annotations
 
@@ -56,15 +56,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "conformance": ("structable conformance 'leveldb:///tmp/stores/{fresh}' -k test_scan -x",),
     "doctor": ("structable doctor leveldb:///data/app", "structable doctor hbase://gateway/app --repair --table runs"),
 }
-"""Of each command, by its name."""
+"""By command."""
 
 
 def epilog(command: str) -> str:
-    """Return what stands below the options of a command's help.
-
-    Parameters
-    ----------
-    command : str
-        Its name.
-    """
+    """Return the text below the options in a command's help."""
     return "\n\n".join(["Examples:", *EXAMPLES[command]])

@@ -16,12 +16,7 @@ __all__ = ["commit", "write_job"]
 def write_job(storage: Storage, table: str, mode: WriteMode, job_id: str, *, keep: bool) -> Iterator[WriteJob]:
     """Begin a write job, and abort it if the block raises.
 
-    Parameters
-    ----------
-    storage, table, mode, job_id : Storage, str, WriteMode, str
-        As `begin_write` takes them.
-    keep : bool
-        Whether the id is the user's: the job is not aborted then, and the next attempt goes on under the id.
+    With `keep`, for an id of the user's, the job is not aborted: the next attempt continues it.
 
     Raises
     ------
@@ -38,17 +33,11 @@ def write_job(storage: Storage, table: str, mode: WriteMode, job_id: str, *, kee
         yield job
     except BaseException as error:
         if not keep and not outcome_unknown(error):
-            with contextlib.suppress(StructableError):  # the first error counts; jobs of ended processes are swept
+            with contextlib.suppress(StructableError):  # the first error counts; the store removes abandoned jobs
                 storage.abort_write(job)
         raise
 
 
 def commit(storage: Storage, job: WriteJob, staged: Sequence[StagedWrite]) -> bool:
-    """Commit a job, again after conflicts, and tell whether this made its rows visible.
-
-    Parameters
-    ----------
-    storage, job, staged : Storage, WriteJob, sequence of StagedWrite
-        As `commit_write` takes them.
-    """
+    """Commit a job, retrying after conflicts; return whether this made its rows visible."""
     return bool(retry(storage, lambda: storage.commit_write(job, staged)))

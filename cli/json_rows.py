@@ -14,17 +14,7 @@ __all__ = ["row_from_json", "row_to_json"]
 
 
 def row_to_json(spec: TableSpecification, row: Mapping[str, Value], columns: Sequence[str]) -> str:
-    """Return the columns of a row as a JSON object.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    row : mapping of str to Value
-        A row that has these columns.
-    columns : sequence of str
-        Which, in this order.
-    """
+    """Return the columns of a row as a JSON object."""
     document = {name: value_to_json(spec.field(name), row[name]) for name in columns}
     return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
@@ -32,24 +22,17 @@ def row_to_json(spec: TableSpecification, row: Mapping[str, Value], columns: Seq
 def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
     """Return the fields that a JSON object names.
 
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    text : str
-        One JSON object.
-
     Raises
     ------
     LiteralError
-        If it is not an object, names something else than fields, or one twice, or a value does not fit.
+        If the text is not an object, names an unknown field or one twice, or a value does not fit.
     json.JSONDecodeError
-        If it is not JSON.
+        If the text is not JSON.
     """
     try:
         document = _DECODER.decode(text)
     except RecursionError:
-        raise LiteralError("the object is nested too deep") from None
+        raise LiteralError("the object is nested too deeply") from None
     if not isinstance(document, _Pairs):
         raise LiteralError('a JSON object is needed, like {"field": 1}')
     row: dict[str, Value] = {}
@@ -57,7 +40,7 @@ def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
         if name not in spec:
             raise LiteralError(f"{name!r} is not a field; the fields are {', '.join(spec.field_names)}")
         if name in row:
-            raise LiteralError(f"field {name!r} is there twice")
+            raise LiteralError(f"field {name!r} appears twice")
         try:
             row[name] = value_from_json(spec.field(name), value)
         except LiteralError as error:
@@ -66,7 +49,7 @@ def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """An object as its pairs: a `dict` would keep the last of two values of a name and not tell."""
+    """An object as its pairs: a `dict` would silently keep the last of two values of a name."""
 
 
 def _fraction(text: str) -> decimal.Decimal:

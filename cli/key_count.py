@@ -1,4 +1,4 @@
-"""How many different keys a file has, which is how many rows a job writes: two lines may be of one key."""
+"""Counts the different keys of a file, that is, the rows that a job writes: two lines may share a key."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ _BYTES = 64 * 1024 * 1024
 
 
 class KeyCount:
-    """Counts rows and different keys, these as long as they fit in 64 MiB.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    """
+    """Counts rows, and different keys as long as they fit in 64 MiB."""
 
     def __init__(self, spec: TableSpecification) -> None:
         self._key = list(spec.primary_key)
@@ -40,7 +34,7 @@ class KeyCount:
                 self._batches = None
 
     def different(self) -> int | None:
-        """Return the number of different keys, None where they were too many to compare."""
+        """Return the number of different keys; None if there are too many to compare."""
         import pyarrow as pa
 
         if self._batches is None:

@@ -1,7 +1,7 @@
-"""One text for every value and back, by the field's type; and the same for JSON.
+"""Converts values to text and back, by the field's type; the same for JSON.
 
-The command line, `--where` and CSV share the text form; it is written so that parsing it gives the same value.
-docs/cli.md holds the table. Null has no text: each place that can hold null says how it is written there.
+The command line, `--where` and CSV share the text form, and parsing a formatted value gives the same value.
+docs/cli.md holds the table. Null has no text: each format defines how it is written.
 """
 
 from __future__ import annotations
@@ -33,18 +33,11 @@ _SHOWN = 60
 
 
 class LiteralError(ValueError):
-    """A text is not a value of the field; the message says what would be."""
+    """A text is not a value of the field; the message says what is."""
 
 
 def parse_value(field: Field, text: str) -> Value:
-    """Return the value that a text stands for; never null.
-
-    Parameters
-    ----------
-    field : Field
-        What the value is for.
-    text : str
-        `true`, `42`, `1.5`, `nan`, `0x0aff`, `2024-05-01`, `2024-05-01T12:00:00Z`, or a string as it is.
+    """Return the value of a text; never null.
 
     Raises
     ------
@@ -86,7 +79,7 @@ def _float(text: str) -> float:
             raise LiteralError(f"{_shown(text)} is beyond a 64-bit float")
         return number
     if not _NOT_FINITE.fullmatch(text):
-        raise LiteralError(f"{_shown(text)} is not a number; also nan, inf and -inf are")
+        raise LiteralError(f"{_shown(text)} is neither a number nor nan, inf or -inf")
     return float(text)
 
 
@@ -155,15 +148,7 @@ _PARSERS: dict[FieldType, Callable[[str], Value]] = {
 
 
 def format_value(field: Field, value: Value) -> str:
-    """Return the text of a value that is not null; `parse_value` reads it back.
-
-    Parameters
-    ----------
-    field : Field
-        What the value is of.
-    value : Value
-        As a row holds it.
-    """
+    """Return the text of a value that is not null; `parse_value` reads it back."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -181,7 +166,7 @@ def format_value(field: Field, value: Value) -> str:
 
 
 def _shortest_float(value: float) -> str:
-    # A 32-bit float read as Python's 64-bit one has digits that nobody wrote: 0.10000000149011612.
+    # A 32-bit float read as Python's 64-bit one has meaningless digits: 0.10000000149011612.
     if math.isfinite(value):
         for digits in range(6, 10):
             text = repr(float(f"{value:.{digits}g}"))
@@ -191,15 +176,7 @@ def _shortest_float(value: float) -> str:
 
 
 def value_to_json(field: Field, value: Value) -> JsonValue:
-    """Return a value as JSON has it: numbers, booleans and strings as such, bytes as base64, all else as text.
-
-    Parameters
-    ----------
-    field : Field
-        What the value is of.
-    value : Value
-        As a row holds it; null stays null.
-    """
+    """Return the JSON form of a value: numbers, booleans and strings as such, bytes as base64, all else as text."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -212,14 +189,7 @@ def value_to_json(field: Field, value: Value) -> JsonValue:
 
 
 def value_from_json(field: Field, value: object) -> Value:
-    """Return the value that a JSON value stands for, null included.
-
-    Parameters
-    ----------
-    field : Field
-        What the value is for.
-    value : object
-        As `json` gives it, with fractions as `float` or as `decimal.Decimal`.
+    """Return the value of a JSON value, null included.
 
     Raises
     ------

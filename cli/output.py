@@ -8,22 +8,21 @@ import json
 import os
 import sys
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from io import IOBase
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from structable.spi import Field, TableSpecification
 
+from .batch_writer import BatchWriter
 from .errors import UsageProblem
 from .literals import value_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchWriter", "format_of", "open_output", "open_writer"]
+__all__ = ["format_of", "open_output", "open_writer"]
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -40,18 +39,18 @@ _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
 def format_of(place: str, given: str | None) -> str:
-    """Return the file format that an option gives, or that a path's extension names.
+    """Return the file format: of the option, else of the path's extension.
 
     Raises
     ------
     UsageProblem
-        If neither tells.
+        If neither names a format.
     """
     path = Path(place)
     compressed = path.suffix.lower() == ".gz"
     found = given or _SUFFIXES.get((path.with_suffix("") if compressed else path).suffix.lower())
     if compressed and found in ("arrow", "parquet"):
-        raise UsageProblem(f"'{place}': only csv and json are compressed by gzip; {found} is not")
+        raise UsageProblem(f"'{place}': gzip compresses csv and json only, not {found}")
     if found is None:
         name = "standard input or output" if place == "-" else f"'{place}'"
         raise UsageProblem(
@@ -65,12 +64,7 @@ def format_of(place: str, given: str | None) -> str:
 def open_output(place: str | None) -> Iterator[BinaryIO]:
     """Open a path to write, or standard output for None and `-`.
 
-    A file appears under its name when all is written and closed, so that a failure leaves what was there before.
-
-    Parameters
-    ----------
-    place : str or None
-        The path.
+    A file appears under its name when it is complete, so a failure leaves the previous one.
     """
     if place is None or place == "-":
         yield sys.stdout.buffer
@@ -102,14 +96,14 @@ def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
     if path.suffix.lower() != ".gz":
         yield stream
         return
-    # Without a name and a time of day, the same rows are the same file.
+    # Without a name and a time, the same rows give the same file.
     with gzip.GzipFile("", "wb", 6, stream, mtime=0) as written:
         yield cast(BinaryIO, written)
 
 
 @contextlib.contextmanager
 def _named(place: str) -> Iterator[None]:
-    # An error in writing the draft is the user's file's error.
+    # An error in the draft is shown with the name of the user's file.
     try:
         yield
     except OSError as error:
@@ -118,52 +112,10 @@ def _named(place: str) -> Iterator[None]:
         raise
 
 
-class BatchWriter(ABC):
-    """Writes record batches of one schema to a stream; a context manager that finishes the output."""
-
-    @abstractmethod
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
-
-    def finish(self) -> None:  # noqa: B027 (most formats need nothing)
-        """Write what the format needs at its end. The stream stays open."""
-
-    def abandon(self) -> None:  # noqa: B027
-        """Free what is held; what was written is of no use."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.finish()
-        except BaseException:
-            self.abandon()
-            raise
-        if error is not None:
-            self.abandon()
-
-
 def open_writer(
     format_: str, stream: BinaryIO, place: str | None, spec: TableSpecification, columns: Sequence[str]
 ) -> BatchWriter:
-    """Return the writer of a format, with its header written.
-
-    Parameters
-    ----------
-    format_ : str
-        "table", "json", "csv", "arrow" or "parquet".
-    stream : file
-        Where to write, as `open_output` gave it.
-    place : str or None
-        The path of the stream, None or `-` for standard output.
-    spec : TableSpecification
-        The table.
-    columns : sequence of str
-        The columns of the batches.
+    """Return the writer of a format, with its header written. The stream is that of `open_output(place)`.
 
     Raises
     ------
@@ -182,7 +134,9 @@ def open_writer(
     if format_ == "table":
         return TableWriter(stream, fields)
     if stream.isatty():
-        raise UsageProblem(f"{format_} is binary and not for a terminal: give --output, or redirect the output")
+        raise UsageProblem(
+            f"{format_} is binary and cannot be shown on a terminal: give --output, or redirect the output"
+        )
     schema = arrow_schema(spec, columns)
     if format_ == "parquet":
         return _ParquetWriter(stream, schema)

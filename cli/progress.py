@@ -10,18 +10,12 @@ from typing import TypeAlias
 __all__ = ["Advance", "progress"]
 
 Advance: TypeAlias = Callable[[float | None, int], None]
-"""Takes the part that is done, 0 to 1 or None where it is not known, and the number of rows."""
+"""Takes the fraction done, 0 to 1 or None if unknown, and the number of rows."""
 
 
 @contextlib.contextmanager
 def progress(description: str) -> Iterator[Advance]:
-    """Show a progress bar while the block runs; nothing is shown where standard error is not a terminal.
-
-    Parameters
-    ----------
-    description : str
-        What is going on.
-    """
+    """Show a progress bar while the block runs, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda fraction, rows: None
         return

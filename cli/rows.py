@@ -46,7 +46,7 @@ def get(
     columns: Columns = None,
     format_: Annotated[RowFormat, typer.Option("--format", help="How the row is shown.")] = RowFormat.TABLE,
 ) -> None:
-    """Show the row of a key. Where there is none, the exit code is 3."""
+    """Show the row of a key. If there is none, the exit code is 3."""
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
         values = parse_key(spec, key)
@@ -81,8 +81,8 @@ def put(
     mode: Annotated[
         PutMode,
         typer.Option(
-            help="upsert keeps the fields that are not named, replace makes them null, "
-            "insert refuses a key that exists, update one that does not."
+            help="upsert keeps the fields that are not named, replace sets them to null, "
+            "insert requires a new key, update an existing one."
         ),
     ] = PutMode.UPSERT,
 ) -> None:
@@ -156,13 +156,15 @@ def delete(
     above: Above = None,
     at_most: AtMost = None,
     below: Below = None,
-    all_rows: Annotated[bool, typer.Option("--all", help="All rows of the table; asks, or wants --yes.")] = False,
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="All rows of the table; asks first, unless --yes is given.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Delete the row of a key, or all rows that the options select, in one transaction.
 
-    An absent row is no error. The number of deleted rows is printed where options select them.
+    Deleting an absent row is no error. If options select the rows, their number is printed.
     """
     options = any((where is not None, prefix, at_least, above, at_most, below))
     if bool(key) + options + all_rows != 1:

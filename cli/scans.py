@@ -23,11 +23,11 @@ _CHUNK_BYTES = 16 * 1024 * 1024
 
 OrderBy = Annotated[str | None, typer.Option(metavar="FIELD", help="A key field or an indexed one; nulls first.")]
 Reverse = Annotated[bool, typer.Option("--reverse", help="Exactly the reverse order.")]
-Limit = Annotated[int | None, typer.Option(metavar="ROWS", help="At most so many rows.", min=0)]
+Limit = Annotated[int | None, typer.Option(metavar="ROWS", help="At most this many rows.", min=0)]
 
 
 class ScanFormat(enum.StrEnum):
-    """How rows are shown: for people, as JSON lines, as CSV with a header, as Arrow."""
+    """Formats of rows: a table for people, JSON lines, CSV with a header, Arrow."""
 
     TABLE = "table"
     JSON = "json"
@@ -56,9 +56,9 @@ def scan(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write, if not to standard output.")
     ] = None,
 ) -> None:
-    """Show the rows of a table, of one snapshot, in key order.
+    """Show the rows of a table, from one snapshot, in key order.
 
-    The table for people ends after 100 rows if there is no --limit, with a note; all other formats have all rows.
+    Without --limit, the table format ends after 100 rows, with a note; all other formats show all rows.
     """
     named = format_.value if format_ else None
     form = "table" if named is None and output in (None, "-") else format_of(output or "-", named)
@@ -90,13 +90,7 @@ def scan(
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows in lists of at most 1,024 rows and about 16 MiB.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Read no further than the list that is being made.
-    """
+    """Yield rows in lists of at most 1,024 rows and about 16 MiB, reading no further than the current list."""
     chunk: list[Row] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Which rows a command means: the options for key ranges and `--where`, and keys given as arguments."""
+"""Selects rows: the options for key ranges and `--where`, and keys given as arguments."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _REPEATED = "Repeat it for each further key field, in key order."
 Where = Annotated[
     str | None,
     typer.Option(
-        metavar="EXPRESSION", help="Only rows of which this is true, e.g. \"status == 'RUNNING' and attempt < 3\"."
+        metavar="EXPRESSION", help="Only rows for which this is true, e.g. \"status == 'RUNNING' and attempt < 3\"."
     ),
 ]
 Prefix = Annotated[
     list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys that start with this value. {_REPEATED}")
 ]
 AtLeast = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys from this one on. {_REPEATED}")]
-Above = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys behind this one. {_REPEATED}")]
+Above = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys after this one. {_REPEATED}")]
 AtMost = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys up to this one. {_REPEATED}")]
 Below = Annotated[list[str] | None, typer.Option(metavar="VALUE", help=f"Only keys before this one. {_REPEATED}")]
 Columns = Annotated[
@@ -54,7 +54,7 @@ def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
     Raises
     ------
     UsageProblem
-        If there are too few or too many, or one is not a value of its field.
+        If there are too few or too many texts, or one is not a value of its field.
     """
     if len(texts) != len(spec.primary_key):
         wanted = " ".join(field.name.upper() for field in spec.key_fields)
@@ -77,13 +77,13 @@ def selected(
     Raises
     ------
     UsageProblem
-        If options exclude one another, or a value or the expression is wrong.
+        If options exclude each other, or a value or the expression is wrong.
     """
     given = {"--prefix": prefix, "--at-least": at_least, "--above": above, "--at-most": at_most, "--below": below}
     bounds = {option: _bound(spec, texts, option) for option, texts in given.items() if texts}
     for one, other in (("--at-least", "--above"), ("--at-most", "--below")):
         if one in bounds and other in bounds:
-            raise UsageProblem(f"{one} and {other} exclude one another")
+            raise UsageProblem(f"{one} and {other} exclude each other")
     if "--prefix" in bounds:
         if len(bounds) > 1:
             raise UsageProblem("--prefix excludes the other options of the key range")
@@ -104,7 +104,7 @@ def named_columns(spec: TableSpecification, columns: str | None) -> list[str] | 
     Raises
     ------
     UsageProblem
-        If there are none, or one is not a field or is there twice.
+        If a name is not a field, or appears twice.
     """
     if columns is None:
         return None
@@ -125,11 +125,11 @@ def _bound(spec: TableSpecification, texts: Sequence[str], option: str) -> _Valu
     return _key_values(spec, texts, option)
 
 
-def _key_values(spec: TableSpecification, texts: Sequence[str], place: str) -> _Values:
+def _key_values(spec: TableSpecification, texts: Sequence[str], source: str) -> _Values:
     values: list[Value] = []
     for field, text in zip(spec.key_fields, texts, strict=False):
         try:
             values.append(parse_value(field, text))
         except LiteralError as error:
-            raise UsageProblem(f"{place}, field '{field.name}': {error}") from None
+            raise UsageProblem(f"{source}, field '{field.name}': {error}") from None
     return tuple(values)

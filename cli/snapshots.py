@@ -27,25 +27,14 @@ def snapshot_batches(
     where: Filter | None = None,
     unordered: bool = False,
 ) -> Generator[tuple[float | None, pa.RecordBatch], None, None]:
-    """Yield the rows of one snapshot, each batch with the part that is done before it, where that is known.
+    """Yield the batches of one snapshot, each with the fraction read before it, if known; in key order, or in any.
 
-    Close the generator: it holds the snapshot.
-
-    Parameters
-    ----------
-    storage, table : Storage, str
-        The table.
-    columns : sequence of str
-        The columns of the batches, in this order.
-    range_, where : Range, Filter
-        Which rows.
-    unordered : bool
-        Whether any order will do; key order otherwise.
+    The generator holds the snapshot: close it.
     """
     try:
         plan = storage.plan_scan(table, range=range_, where=where, columns=columns, splits=_SPLITS)
     except UnsupportedOperationError:
-        plan = None  # a store of one process only; its scan is a snapshot just as well
+        plan = None  # a store of a single process, whose scan is a snapshot as well
     if plan is not None:
         with plan:
             if plan.ordered or unordered:

@@ -1,4 +1,4 @@
-"""Specification files: TOML and JSON, read with the line of what is wrong, and written to be read again."""
+"""Specification files, in TOML or JSON: read with the lines of errors, and written."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def read_specification(place: str) -> TableSpecification:
-    """Return the specification of a file.
-
-    Parameters
-    ----------
-    place : str
-        A path that ends in .toml or .json, or `-` for standard input, which holds JSON if it begins with a brace.
+    """Return the specification of a file, or of standard input, which holds JSON if it begins with a brace.
 
     Raises
     ------
@@ -71,20 +66,12 @@ def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(document) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise ValueError(f"the name {twice!r} is there twice")
+        raise ValueError(f"the name {twice!r} appears twice")
     return document
 
 
 def specification_text(spec: TableSpecification, format_: str) -> str:
-    """Return a specification as the text of a file.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    format_ : str
-        "json" or "toml".
-    """
+    """Return a specification as the text of a file."""
     document = specification_to_document(spec)
     if format_ == "json":
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

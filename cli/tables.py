@@ -52,9 +52,9 @@ def backends(
     ] = None,
     format_: Annotated[ListFormat, typer.Option("--format", help="How they are shown.")] = ListFormat.TABLE,
 ) -> None:
-    """List the installed backends with their URL schemes, or the options of one with what they mean.
+    """List the installed backends with their URL schemes, or the options of one with their meaning.
 
-    Options are given as parameters of the URL: scheme://place?option=value.
+    Options are parameters of the URL: scheme://place?option=value.
     """
     found = installed_backends()
     if scheme is not None:
@@ -79,7 +79,7 @@ def backends(
     ]
     print_table(("scheme", "provider", "description"), lines)
     if scheme is None:
-        typer.echo("\n'structable backends SCHEME' shows the options of one.", err=True)
+        typer.echo("\n'structable backends SCHEME' shows the options of a backend.", err=True)
         return
     for one in found:
         if one.backend is not None:
@@ -138,8 +138,8 @@ def create(
 ) -> None:
     """Create a table from a specification file.
 
-    With --update, a table that exists gets new fields and indexes and wider types; anything else is refused with all
-    differences.
+    With --update, a table that exists gets new fields and indexes and wider types; anything else is rejected with
+    a list of all differences.
     """
     spec = read_specification(specification)
     with _store_for(url, dry_run) as storage:
@@ -162,7 +162,7 @@ def create(
 
 @contextlib.contextmanager
 def _store_for(url: str, dry_run: bool) -> Iterator[Storage | None]:
-    """Open the store to create tables in; None for one that is missing where nothing may be made."""
+    """Open the store to create tables in; None if it is missing and must not be created."""
     try:
         storage = open_store(url, Access.READ if dry_run else Access.CREATE)
     except StoreNotFoundError:
@@ -194,9 +194,9 @@ def _changes(change: SchemaChange) -> list[str]:
 
 
 def drop(url: Url, table: Table, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Remove a table with all its rows; asks, or wants --yes."""
+    """Remove a table with all its rows; asks first, unless --yes is given."""
     with open_store(url, Access.READ if dry_run else Access.WRITE) as storage:
-        # The contract's drop says nothing of an absent table; a person who mistyped the name wants to know.
+        # The contract's drop ignores an absent table; here it means a mistyped name.
         if not storage.admin.exists(table):
             raise TableNotFoundError(table)
         if dry_run:

@@ -1,4 +1,4 @@
-"""Columns of text to and from columns of values, in the forms of `literals`; by Arrow's casts where they agree."""
+"""Converts columns of text to columns of values and back, as `literals` does; by Arrow's casts where they agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .literals import LiteralError, format_value, parse_value
 
 __all__ = ["CellError", "column_from_text", "column_to_text"]
 
-# Texts that Arrow reads as `literals` does; all others are left to it.
+# Texts that Arrow reads as `literals` does; `literals` reads all others.
 _PLAIN = {
     FieldType.DOUBLE: r"^-?[0-9]{1,17}(\.[0-9]{1,17})?$",
     FieldType.DATE: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$",
@@ -25,15 +25,7 @@ _PLAIN = {
 
 
 class CellError(ValueError):
-    """A cell of a column holds no value of the field.
-
-    Parameters
-    ----------
-    position : int
-        The row within the column, from 0.
-    reason : str
-        What is wrong with it.
-    """
+    """A cell, at a position counted from 0, is not a value of the field."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -41,15 +33,7 @@ class CellError(ValueError):
 
 
 def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the texts of a column's values; nulls stay null.
-
-    Parameters
-    ----------
-    field : Field
-        What the column holds.
-    column : pyarrow.Array
-        Of the field's Arrow type.
-    """
+    """Return the texts of a column's values; nulls stay null."""
     if field.type is FieldType.STRING:
         return column
     if field.type in (FieldType.BOOLEAN, FieldType.DATE) or field.type.integer_bits:
@@ -66,13 +50,6 @@ def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
 def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
     """Return the values of a column of texts; nulls stay null.
 
-    Parameters
-    ----------
-    field : Field
-        What the column is for.
-    texts : pyarrow.Array
-        Of strings.
-
     Raises
     ------
     CellError
@@ -86,7 +63,7 @@ def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
         try:
             return texts.cast(kind)
         except pa.ArrowInvalid:
-            pass  # out of range, or no such day: found below, with its row
+            pass  # out of range, or no such day: found below, with its position
     values = []
     for position, text in enumerate(texts.to_pylist()):
         try:

@@ -1,4 +1,4 @@
-"""The commands that move tables: import as one atomic job, export of one snapshot, both in bounded memory."""
+"""The commands import, as one atomic job, and export, of one snapshot; both in bounded memory."""
 
 from __future__ import annotations
 
@@ -54,15 +54,11 @@ def import_rows(
     mode: Annotated[WriteMode, typer.Option(help="What happens to each row.")] = WriteMode.UPSERT,
     expect_rows: Annotated[
         int | None,
-        typer.Option(
-            metavar="ROWS", help="How many rows the file has; with any other number nothing is written.", min=0
-        ),
+        typer.Option(metavar="ROWS", help="Number of rows in the file; any other number writes nothing.", min=0),
     ] = None,
     job_id: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID", help="Names the job: one that was committed does nothing the second time, for 7 days."
-        ),
+        typer.Option(metavar="ID", help="Names the job: once committed, repeating it within 7 days does nothing."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check the whole file as the store would, and write nothing.")
@@ -71,10 +67,10 @@ def import_rows(
         bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
     ] = False,
 ) -> None:
-    """Write the rows of a CSV, JSON lines, Arrow or Parquet file, all of them or none.
+    """Write the rows of a CSV, JSON lines, Arrow or Parquet file: all or none.
 
-    Columns are matched to fields by name. The delete mode takes a file of key columns, overwrite replaces the whole
-    table, and asks.
+    Columns are matched to fields by name. The delete mode takes a file of key columns; overwrite replaces the whole
+    table, and asks first.
     """
     from .sources import open_source
 
@@ -82,7 +78,7 @@ def import_rows(
         spec = storage.admin.get_specification(table)
         if mode is WriteMode.OVERWRITE and not dry_run:
             confirm(storage, table, "overwrite", yes=yes)
-        # A trial is a job that is staged, with all of the store's checks, and then aborted: never one of the user's.
+        # A dry run stages a job, with all of the store's checks, and then aborts it: never under the user's id.
         name = job_id if job_id and not dry_run else f"structable-import-{uuid.uuid4()}"
         with open_source(spec, file, format_.value if format_ else None) as source:
             keys = KeyCount(spec)
@@ -122,7 +118,7 @@ def import_rows(
 
 
 def _counted(keys: KeyCount) -> str:
-    """Return the number of rows, and of their keys where that is another one."""
+    """Return the number of rows, and that of their keys if it differs."""
     different = keys.different()
     rows = "1 row" if keys.rows == 1 else f"{keys.rows:,} rows"
     return rows if different in (None, keys.rows) else f"{rows} ({different:,} different keys)"
@@ -147,7 +143,7 @@ def export_rows(
     below: Below = None,
     columns: Columns = None,
     unordered: Annotated[
-        bool, typer.Option("--unordered", help="In whatever order the store gives its rows; faster on some.")
+        bool, typer.Option("--unordered", help="In the order in which the store yields its rows; faster on some.")
     ] = False,
 ) -> None:
     """Write the rows of one snapshot, in key order, to a CSV, JSON lines, Arrow or Parquet file.

@@ -1,4 +1,4 @@
-"""Batches of files that other programs wrote, brought to the table's types where no value changes."""
+"""Casts batches of other programs' files to the table's types where no value changes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,12 @@ def cast_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordBatc
     Integers may have another width, floats another precision, decimals another precision and scale, timestamps another
     unit or zone. FLOAT takes 64-bit floats and rounds them, as the contract does. Texts stay texts.
 
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    batch : pyarrow.RecordBatch
-        Some of its columns.
-
     Raises
     ------
     InvalidFieldError
-        For an unknown or repeated column, or one of a type that is not akin to the field's.
+        For an unknown or repeated column, or one of an unrelated type.
     pyarrow.ArrowInvalid
-        For a value that would not be the same.
+        For a value that the cast would change.
     """
     columns = [
         _cast(spec.field(name), column) if name in spec else column
@@ -45,7 +38,7 @@ def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     given = column.type
-    if given == wanted or not _akin(field, given):
+    if given == wanted or not _related(field, given):
         return column
     if field.type is FieldType.FLOAT:
         cast = column.cast(wanted, safe=False)
@@ -56,7 +49,7 @@ def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     return column.cast(wanted)
 
 
-def _akin(field: Field, given: pa.DataType) -> bool:
+def _related(field: Field, given: pa.DataType) -> bool:
     kind = field.type
     if kind.integer_bits:
         return pa.types.is_integer(given)

@@ -1,4 +1,4 @@
-"""The language of `--where`: a text is read into a filter of the contract, with values by the field's type.
+"""The language of `--where`: parses a text into a filter of the contract, with values by the field's type.
 
     expression  = conjunction { "or" conjunction }
     conjunction = negation { "and" negation }
@@ -10,8 +10,8 @@
                 | field [ "not" ] "startswith" value
                 | "startswith" "(" field "," value ")"
 
-Words of the language are read in any case and mean themselves only where the grammar wants them, so that a field may be
-called `in`; one called `not` is written in backticks. A value is a quoted text, in which the quote is doubled, or a
+Keywords are read in any case, and only where the grammar expects them: a field may be called `in`, while one called
+`not` is written in backticks. A value is a quoted text, in which the quote is doubled, or a
 bare word such as 42, -1.5e3, true, 0x0aff, nan or 2024-05-31.
 """
 
@@ -75,19 +75,12 @@ class _Token:
 
 
 def parse_where(spec: TableSpecification, text: str) -> Filter:
-    """Return the filter that an expression stands for.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table, whose fields decide how values are read.
-    text : str
-        E.g. `status == 'RUNNING' and attempt < 3 or payload is null`.
+    """Return the filter of an expression such as `status == 'RUNNING' and attempt < 3 or payload is null`.
 
     Raises
     ------
     UsageProblem
-        If it is no such expression; the message names the column, counted in characters from 1.
+        If the text is malformed; the message names the column, counted in characters from 1.
     """
     return _Parser(spec, text).parse()
 
@@ -248,7 +241,7 @@ class _Parser:
         elif token.kind is _Kind.WORD:
             text = token.text
             if text.lower() in ("null", "none"):
-                _problem(token.column, f"null is not compared; write '{field.name} is [not] null'")
+                _problem(token.column, f"null cannot be compared; write '{field.name} is [not] null'")
             if field.type is FieldType.STRING:
                 _problem(token.column, f"the string {text} for the field '{field.name}' must be quoted: '{text}'")
         else:

@@ -1,12 +1,13 @@
-"""Authenticated connections between the keeper of snapshots and its clients.
+"""Authenticated connections between the coordinator and its clients.
 
-Both sides prove by HMAC that they know the application's secret before either reads a message, so that nothing is
-unpickled from a stranger.
+Both sides prove by HMAC that they know the application's secret before either reads a message, so nothing is unpickled
+from a peer outside the application.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import socket
 import struct
@@ -18,26 +19,21 @@ from typing import TypeAlias
 
 from structable.spi import UnsupportedOperationError
 
-__all__ = ["Address", "Channel", "Door", "open_channel", "receive", "send"]
+__all__ = ["Address", "Channel", "Listener", "open_channel", "receive", "send"]
 
 Address: TypeAlias = tuple[str, int]
 Channel: TypeAlias = "Connection[object, object]"
+
+_log = logging.getLogger("structable.spark")
 
 _HANDSHAKE_SECONDS = 10
 _MOST_BYTES = 2**31 - 1
 
 
-class Door:
-    """Listens on a free port, and serves every authenticated connection in a thread of its own.
+class Listener:
+    """Listens on a free port and serves every authenticated connection in a thread of its own.
 
-    Parameters
-    ----------
-    host : str
-        The address to listen on.
-    secret : bytes
-        What both sides must know.
-    serve : callable
-        Takes the connection, which is closed when it returns.
+    `serve` takes the connection, which is closed when it returns.
     """
 
     def __init__(self, host: str, secret: bytes, serve: Callable[[Channel], None]) -> None:
@@ -46,10 +42,10 @@ class Door:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=256)
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="structable-keeper-door", daemon=True).start()
+        threading.Thread(target=self._accept, name="structable-coordinator-listener", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening; connections that are open stay open."""
+        """Stop listening; open connections stay open."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which `close` alone does not
         self._listener.close()
@@ -66,7 +62,7 @@ class Door:
                 except OSError:
                     return
                 continue
-            threading.Thread(target=self._welcome, args=(accepted,), name="structable-keeper", daemon=True).start()
+            threading.Thread(target=self._welcome, args=(accepted,), name="structable-coordinator", daemon=True).start()
 
     def _welcome(self, accepted: socket.socket) -> None:
         _set_up(accepted)
@@ -77,18 +73,21 @@ class Door:
                 deliver_challenge(connection, self._secret)
                 answer_challenge(connection, self._secret)
             except (AuthenticationError, EOFError, OSError):
-                return  # a stranger; there is nobody to tell
+                return  # not of this application
             _limit_receiving_of(connection, 0)
-            self._serve(connection)
+            try:
+                self._serve(connection)
+            except Exception:  # of one connection; the listener serves the others
+                _log.exception("a connection to the coordinator was closed by an error")
 
 
 def open_channel(address: Address, secret: bytes) -> Channel:
-    """Return an authenticated connection to a `Door`; a context manager.
+    """Return an authenticated connection to a `Listener`; a context manager.
 
     Raises
     ------
     OSError, EOFError, AuthenticationError
-        If nobody listens there, or somebody who does not know the secret.
+        If nothing listens there, or the peer does not know the secret.
     """
     connected = socket.create_connection(address, timeout=_HANDSHAKE_SECONDS)
     connected.settimeout(None)
@@ -106,40 +105,40 @@ def open_channel(address: Address, secret: bytes) -> Channel:
 
 
 def send(channel: Channel, message: object) -> None:
-    """Send any picklable object.
+    """Send a picklable object.
 
     Raises
     ------
     UnsupportedOperationError
-        If it takes 2 GiB or more; then nothing was sent.
+        If the object takes 2 GiB or more; nothing is sent.
     OSError
         If the other side has ended.
     """
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     if len(data) > _MOST_BYTES:
         raise UnsupportedOperationError(
-            f"a message of {len(data):,} bytes between Spark's processes and the keeper of snapshots; at most "
-            f"{_MOST_BYTES:,} can be sent. It holds the conditions of a query, or the list of what its tasks staged: "
-            "use a join instead of long lists of values, and fewer partitions"
+            f"a message of {len(data):,} bytes between Spark's processes and the coordinator; at most "
+            f"{_MOST_BYTES:,} can be sent. The message holds the conditions of a query, or the list of its staged "
+            "partitions: use a join instead of long lists of values, and fewer partitions"
         )
     channel.send_bytes(data)
 
 
 def receive(channel: Channel) -> object:
-    """Return what the other side sent, which must be trusted, as it is unpickled.
+    """Return the next message, unpickled: only an authenticated peer may send it.
 
     Raises
     ------
     OSError, EOFError
-        If the other side has ended, also in the middle of a message.
+        If the other side has ended, even in the middle of a message.
     """
     return pickle.loads(channel.recv_bytes(_MOST_BYTES))
 
 
 def _set_up(connected: socket.socket) -> None:
-    # Two small messages one after the other, as in a handshake, would wait for the delayed acknowledgement: 40 ms.
+    # Without this, two small messages in a row, as in a handshake, wait 40 ms for the delayed acknowledgement.
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A machine that vanished says no goodbye, and its readers would hold their snapshots for ever.
+    # A machine that vanishes closes no connection: its readers would hold their snapshots for ever.
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, option):

@@ -1,4 +1,4 @@
-"""Which of Spark's executions and jobs run, asked in the driver's process."""
+"""Which of Spark's executions and jobs run, as the driver's JVM knows it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkExecutions"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("structable.spark")
 
 
 class SparkExecutions:
-    """Asks Spark, which takes some 0.2 ms; safe to share between threads.
+    """Asks Spark, in some 0.2 ms; thread-safe. Does not keep the application alive.
 
-    Each Python thread that asks the JVM gets a thread and a connection there, and leaves them behind. The keeper has a
-    thread for each reader, so that one thread of this class asks for all.
-
-    Parameters
-    ----------
-    context : SparkContext
-        The application, which this does not keep alive.
+    Each Python thread that calls the JVM leaves a thread and a connection behind there. The coordinator has a thread
+    for each reader, so a single thread of this class makes all calls.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -38,19 +33,19 @@ class SparkExecutions:
         self._questions = queue.SimpleQueue()
         weakref.finalize(self, self._questions.put, None)
         threading.Thread(
-            target=_answer, args=(self._questions,), name="structable-keeper-executions", daemon=True
+            target=_answer, args=(self._questions,), name="structable-coordinator-executions", daemon=True
         ).start()
 
     def runs(self, execution: int) -> bool:
-        """Tell whether an execution of a query runs; also true where that cannot be known."""
+        """Whether an execution of a query runs; true if unknown."""
         return self._asked(lambda: self._runs(execution))
 
     def runs_stage(self, stage: int) -> bool:
-        """Tell whether a job with this stage runs; also true where that cannot be known."""
+        """Whether a job with this stage runs; true if unknown."""
         return self._asked(lambda: self._runs_stage(stage))
 
     def runs_any_job(self) -> bool:
-        """Tell whether any job runs; also true where that cannot be known."""
+        """Whether any job runs; true if unknown."""
         return self._asked(self._runs_any_job)
 
     def _asked(self, question: Callable[[], bool]) -> bool:
@@ -85,7 +80,7 @@ def _answer(questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQ
         try:
             answer.put(question())
         except Exception:
-            # The application ends, or its Spark knows no such class: then the lease alone decides. Readers wait for it.
-            _log.debug("Spark does not tell what runs", exc_info=True)
+            # The application ends, or Spark lacks the class: the lease alone decides. Readers wait for an answer.
+            _log.debug("Spark cannot say which queries run; leases alone end snapshots", exc_info=True)
             answer.put(True)
-        del asked, question, answer  # which would keep their owner, and this thread, until the next
+        del asked, question, answer  # references that would keep the owner, and so this thread, alive until the next

@@ -17,15 +17,7 @@ _FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
 def translate_filter(spec: TableSpecification, condition: spark.Filter) -> Filter | None:
     """Return the filter that is true of exactly the same rows, or None if Spark has to evaluate it itself.
 
-    A value that the table's field cannot hold (a NUL in a text, a number out of range) is no error: Spark knows what
-    to make of it.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    condition : pyspark.sql.datasource.Filter
-        One of the conditions that Spark offers to push down.
+    A value that the field cannot hold (a NUL in a text, a number out of range) is no error: Spark evaluates it.
     """
     translated = _translated(spec, condition)
     if translated is None:
@@ -85,6 +77,6 @@ def _field_name(spec: TableSpecification, condition: spark.Filter) -> str | None
 
 def _plain_list(spec: TableSpecification, name: str, values: Iterable[Value]) -> bool:
     # A null in the list makes `in` unknown instead of false. On floats, Spark compares by bits once the list is long,
-    # so that -0.0 is no longer 0.0: its own affair.
+    # so that -0.0 is no longer 0.0: those lists stay with Spark.
     values = tuple(values)
     return bool(values) and None not in values and spec.field(name).type not in _FLOATS

@@ -1,8 +1,8 @@
 """Where Spark looks for the format, and how it finds it in every thread of the driver.
 
-Spark looks for a data source in Python in the active session, and `df.write.save()` has none in a thread other than the
-one that built it. Then Spark looks for a class `structable.DefaultSource`, as it does for every format. The one that is
-put there takes the data source from the default session.
+Spark looks up a data source in Python in the active session, and `df.write.save()` has none in a thread other than the
+one that built the session. Spark then looks for a class `structable.DefaultSource`, as for every format. The class
+defined here takes the data source from the default session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["format_hidden", "let_threads_find_the_format", "session_active"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("structable.spark")
 
 _CLASS = "structable.DefaultSource"
 _JAVA = """
@@ -63,8 +63,8 @@ def format_hidden(spark: SparkSession) -> Iterator[None]:
 def let_threads_find_the_format(spark: SparkSession) -> None:
     """Add the class to the application's class loader, unless it is there.
 
-    Where Java does not allow it, writes with `save()` fail in other threads, as Spark has them fail for every format in
-    Python; the log says so.
+    Where Java does not allow it, writes with `save()` fail in other threads, as they do for every format in Python; a
+    warning in the log says so.
     """
     gateway = _gateway(spark)
     jvm = gateway.jvm

@@ -1,4 +1,4 @@
-"""A plan that the keeper holds, and when it is to be given up."""
+"""A plan that the coordinator holds, and the rules for closing it."""
 
 from __future__ import annotations
 
@@ -12,46 +12,36 @@ from .options import ReadOptions
 
 __all__ = ["Executions", "HeldPlan", "Reader"]
 
-# A plan so young may be about to be read for the first time.
+# A plan younger than this may be about to be read for the first time.
 _YOUNG_SECONDS = 60.0
 
 
 class Executions(Protocol):
-    """What the keeper asks Spark."""
+    """What the coordinator needs to know of Spark; tests stand in for it without a JVM."""
 
     def runs(self, execution: int) -> bool:
-        """Tell whether an execution of a query runs; also true where that cannot be known."""
+        """Whether an execution of a query runs; true if unknown."""
         ...
 
     def runs_stage(self, stage: int) -> bool:
-        """Tell whether a job with this stage runs; also true where that cannot be known."""
+        """Whether a job with this stage runs; true if unknown."""
         ...
 
     def runs_any_job(self) -> bool:
-        """Tell whether any job runs; also true where that cannot be known."""
+        """Whether any job runs; true if unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A task that reads one split of a plan.
-
-    Parameters
-    ----------
-    split : int
-        The split's index.
-    execution : int or None
-        The execution that the task belongs to; tasks of an RDD belong to none.
-    stage : int
-        The task's stage.
-    """
+    """A task that reads one split of a plan. Tasks of an RDD belong to no execution."""
 
     split: int
     execution: int | None
     stage: int
 
     def to_text(self) -> str:
-        """Return the reader as text, for a message."""
+        """Return the text of a message to the coordinator."""
         return f"{self.split} {-1 if self.execution is None else self.execution} {self.stage}"
 
     @classmethod
@@ -61,7 +51,7 @@ class Reader:
         Raises
         ------
         ValueError
-            For any other text.
+            If the text is malformed.
         """
         split, execution, stage = (int(number) for number in text.split())
         return cls(split, None if execution < 0 else execution, stage)
@@ -69,23 +59,11 @@ class Reader:
 
 @dataclass(slots=True, eq=False)
 class HeldPlan:
-    """A plan, its readers, and since when it has none and needs none.
-
-    Parameters
-    ----------
-    plan : ScanPlan
-        The plan.
-    options : ReadOptions
-        As it was asked for.
-    lane : int
-        The connection it was made by.
-    execution : int or None
-        The execution that it was planned in.
-    """
+    """A plan, its readers, and how long it has been without any."""
 
     plan: ScanPlan
     options: ReadOptions
-    lane: int
+    connection: int
     execution: int | None
     readers: int = 0
     visits: int = 0
@@ -102,20 +80,20 @@ class HeldPlan:
             self._executions.add(self.execution)
 
     def admit(self) -> None:
-        """Let a reader in."""
+        """Count a reader in."""
         self.readers += 1
         self.visits += 1
         self._over_since = None
 
-    def note(self, reader: Reader, *, late: bool) -> None:
-        """Note what a reader that was let in reads.
+    def record(self, reader: Reader, *, late: bool) -> None:
+        """Record the stage and the execution of an admitted reader.
 
         Parameters
         ----------
         reader : Reader
             The reader.
         late : bool
-            Whether its execution does not run, or no longer. Then that execution's end says nothing of the next reader.
+            Whether its execution does not run (any more), so that its end says nothing about further readers.
         """
         self._stages.add(reader.stage)
         if late:
@@ -124,17 +102,17 @@ class HeldPlan:
             self._executions.add(reader.execution)
 
     def leave(self, reader: Reader) -> None:
-        """Note that a reader has ended."""
+        """Count a reader out."""
         self.readers -= 1
         self.idle_since = time.monotonic()
         self._unread.discard(reader.split)
 
     def is_over(self, executions: Executions) -> bool:
-        """Ask Spark whether what this plan was made for is over, unless that is known for good.
+        """Ask Spark whether the query of this plan has ended, unless that is already certain.
 
-        Readers outside of any running execution come as they like: of an RDD, of `toLocalIterator`. Their plan is over
-        once each split was read and no job with them runs. A plan that was never read may yet find such readers, whose
-        job waits for its turn.
+        Readers outside any running execution, of an RDD or of `toLocalIterator`, may come at any time. Their plan has
+        ended once each split was read and no job with them runs. A plan that was never read may still get such
+        readers: their job may be waiting for its turn.
         """
         if self.readers:
             return False
@@ -147,7 +125,7 @@ class HeldPlan:
         return self.visits > 0 or not executions.runs_any_job()
 
     def mark(self, *, over: bool) -> None:
-        """Note whether what this plan was made for is over."""
+        """Record whether the query of this plan has ended."""
         if not over:
             self._over_since = None
         elif self._over_since is None:
@@ -162,10 +140,17 @@ class HeldPlan:
             self._over_since is not None and min(idle, now - self._over_since) > self.options.grace
         )
 
+    def reason(self, now: float) -> str:
+        """Say why an expired plan is closed, for the log."""
+        idle = now - self.idle_since
+        if idle > self.options.lease:
+            return f"unread for {idle:.0f} s (leaseSeconds is {self.options.lease:g})"
+        return f"its query has ended (graceSeconds is {self.options.grace:g})"
+
     def dispensable(self, now: float) -> bool:
-        """Tell whether the plan may be given up early for another that needs its place."""
+        """Whether the plan may be closed early to make room for another."""
         return not self.readers and (self.visits > 0 or now - self.idle_since > _YOUNG_SECONDS)
 
     def need(self) -> tuple[bool, float]:
-        """Return a value that is the lower the less the plan is needed."""
+        """Return a sort key: the least needed plan comes first."""
         return self._over_since is None, self.idle_since

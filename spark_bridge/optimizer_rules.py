@@ -23,7 +23,7 @@ def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
     Returns
     -------
     str or None
-        Why the optimizer does not have the rule, or None where it has.
+        Why the optimizer lacks the rule; None if it has the rule.
     """
     try:
         if not _has_rule(spark, name):
@@ -34,7 +34,7 @@ def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
 
 
 def _has_rule(spark: SparkSession, name: str) -> bool:
-    # Asked of the optimizer itself: a rule that it ignored would mean wrong results.
+    # The optimizer itself is asked: a rule that it ignored would mean wrong results.
     rules = spark._jsparkSession.sessionState().optimizer().batches().mkString()
     return name in str(rules)
 

@@ -2,109 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from structable.spi import (
-    ScanSplit,
-    Storage,
-    StorageUrl,
-    StoreNotFoundError,
-    WriteMode,
-    connect,
-    mask_url,
-    read_split,
-)
+from structable.spi import WriteMode
 
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
+from .option_names import READ_OPTIONS, WRITE_OPTIONS
+from .store_client import StoreClient
 
-__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "ReadOptions", "StoreAddress", "WriteOptions"]
+__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "ReadOptions", "WriteOptions"]
 
 DEFAULT_LEASE_SECONDS = 600.0
 DEFAULT_GRACE_SECONDS = 15.0
 
-# Spark hands option names over in lower case, whatever the user wrote.
-_READ = {
-    "url": "url",
-    "table": "table",
-    "columns": "columns",
-    "splits": "splits",
-    "leaseseconds": "leaseSeconds",
-    "graceseconds": "graceSeconds",
-}
-_WRITE = {"url": "url", "table": "table", "mode": "mode", "jobid": "jobId"}
-
-
-@dataclass(frozen=True, slots=True)
-class StoreAddress:
-    """Where a store is and how to connect to it; it travels to executors, and shows no password.
-
-    Parameters
-    ----------
-    url : str
-        The store's URL.
-    options : tuple of (str, str)
-        Connection options that were given as Spark options.
-    """
-
-    url: str = field(repr=False)
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-
-    def connect(self) -> Storage:
-        """Connect to the store, which must be there unless an option `create` says otherwise.
-
-        Raises
-        ------
-        ValueError
-            For an option that neither the bridge nor the backend knows; the message lists both kinds.
-        StructableError
-            As `structable.spi.connect` does.
-        """
-        options: dict[str, object] = dict(self.options)
-        try:
-            if "create" not in StorageUrl.parse(self.url).parameters:
-                options.setdefault("create", False)  # the table must exist, so a store that does not is mistyped
-            return connect(self.url, **options)
-        except StoreNotFoundError as error:
-            reason = str(error).partition("; connect without")[0]
-            raise StoreNotFoundError(f"{reason}; Spark makes no store and no table") from None
-        except ValueError as error:
-            if not self.options:
-                raise
-            read, write = (", ".join(names.values()) for names in (_READ, _WRITE))
-            raise ValueError(f"{error}; the format itself takes {read} to read, and {write} to write") from None
-
-    def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
-        """Yield the batches of a split whose plan was made on this store; see `structable.spi.read_split`."""
-        return read_split(self.url, split, **dict(self.options))
-
-    def __str__(self) -> str:
-        return mask_url(self.url)
-
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for.
+    """The options of `spark.read`, checked.
 
     Parameters
     ----------
-    store : StoreAddress
-        Where the table is.
+    store : StoreClient
+        Reaches the store.
     table : str
-        Its name.
+        The table's name.
     columns : tuple of str or None
         The columns to read, in this order; all if None.
     splits : int or None
         About how many partitions are wanted; Spark's default parallelism if None.
     lease : float
-        Seconds for which a snapshot is kept that nobody reads.
+        Seconds without a read after which a snapshot is closed.
     grace : float
-        Seconds for which a snapshot is kept, at most, after its query has ended and its last read.
+        Seconds after the end of its query and its last read after which a snapshot is closed.
     """
 
-    store: StoreAddress
+    store: StoreClient
     table: str
     columns: tuple[str, ...] | None
     splits: int | None
@@ -118,12 +50,12 @@ class ReadOptions:
         Raises
         ------
         ValueError
-            For one that is missing, belongs to writes, or has a value that does not fit.
+            If an option is missing, belongs to writes, or has an invalid value.
         """
-        given = _take(options, _READ, _WRITE, "reading")
+        given = _take(options, READ_OPTIONS, WRITE_OPTIONS, "reading")
         columns, splits = given.get("columns"), given.get("splits")
         return cls(
-            StoreAddress(given["url"], _connection_options(options, _READ)),
+            StoreClient(given["url"], _connection_options(options, READ_OPTIONS)),
             given["table"],
             None if columns is None else _names(columns),
             None if splits is None else _split_count(splits),
@@ -134,21 +66,9 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for.
+    """The options of `df.write`, checked. A job with an id of the caller's may be submitted again."""
 
-    Parameters
-    ----------
-    store : StoreAddress
-        Where the table is.
-    table : str
-        Its name.
-    mode : WriteMode
-        What happens to each row.
-    job_id : str or None
-        The caller's name for the job, by which submitting it again does nothing; a new one if None.
-    """
-
-    store: StoreAddress
+    store: StoreClient
     table: str
     mode: WriteMode
     job_id: str | None
@@ -157,19 +77,12 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         """Check the options of `df.write`.
 
-        Parameters
-        ----------
-        options : mapping of str to str
-            Spark's options, names in lower case.
-        overwrite : bool
-            Whether Spark's save mode is "overwrite" (else it is "append").
-
         Raises
         ------
         ValueError
-            For one that is missing, belongs to reads, contradicts the save mode, or has a value that does not fit.
+            If an option is missing, belongs to reads, contradicts the save mode, or has an invalid value.
         """
-        given = _take(options, _WRITE, _READ, "writing")
+        given = _take(options, WRITE_OPTIONS, READ_OPTIONS, "writing")
         mode = _write_mode(given["mode"]) if "mode" in given else None
         if overwrite and mode not in (None, WriteMode.OVERWRITE):
             raise ValueError(
@@ -179,7 +92,7 @@ class WriteOptions:
         if job_id == "":
             raise ValueError("the option jobId is empty; name the job, or leave the option out")
         return cls(
-            StoreAddress(given["url"], _connection_options(options, _WRITE)),
+            StoreClient(given["url"], _connection_options(options, WRITE_OPTIONS)),
             given["table"],
             WriteMode.OVERWRITE if overwrite else mode or WriteMode.UPSERT,
             job_id,
@@ -193,7 +106,7 @@ def _take(
         if name in others and name not in own:
             raise ValueError(f"the option {others[name]} is not for {purpose}, which takes {', '.join(own.values())}")
     if "path" in options:
-        raise ValueError("a path is no place of a structable table; give the options url and table instead")
+        raise ValueError("structable tables have no path; give the options url and table instead")
     for name in ("url", "table"):
         if not options.get(name):
             raise ValueError(f"the option {name} is missing; give the store's url and the table's name")
@@ -207,7 +120,7 @@ def _connection_options(options: Mapping[str, str], own: Mapping[str, str]) -> t
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise ValueError(f"the option columns is {text!r}; it must be names of fields, separated by commas")
+        raise ValueError(f"the option columns is {text!r}; it must be field names separated by commas")
     for position, name in enumerate(names):
         if name in names[:position]:
             raise ValueError(f"the option columns names {name!r} twice")
@@ -229,7 +142,7 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0.0 < seconds < float("inf"):
-        raise ValueError(f"the option {_READ[name]} is {given[name]!r}; it must be a number of seconds above 0")
+        raise ValueError(f"the option {READ_OPTIONS[name]} is {given[name]!r}; it must be a number of seconds above 0")
     return seconds
 
 

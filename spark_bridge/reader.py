@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 
 from structable.spi import Filter, ScanSplit, TableSpecification
 
-from .collecting import spare_imports
+from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .filters import translate_filter
+from .garbage_collection import freeze_imports
 from .held_plans import Reader
-from .keeper_client import KeeperClient
 from .options import ReadOptions
 from .scan_isolation import execution_of, is_probe
 from .types import check_read_schema
@@ -27,15 +27,7 @@ __all__ = ["FilteringReader", "SplitPartition", "StructableReader"]
 
 
 class SplitPartition(spark.InputPartition):
-    """A split of a plan that the keeper holds.
-
-    Parameters
-    ----------
-    plan_id : str
-        The keeper's name for the plan.
-    split : ScanSplit
-        What to read.
-    """
+    """A split of a plan that the coordinator holds."""
 
     def __init__(self, plan_id: str, split: ScanSplit) -> None:
         super().__init__(split.index)
@@ -44,24 +36,12 @@ class SplitPartition(spark.InputPartition):
 
 
 class StructableReader(spark.DataSourceReader):
-    """Reads columns of a table.
-
-    Parameters
-    ----------
-    keeper : KeeperClient
-        Plans, and holds the snapshot.
-    options : ReadOptions
-        Which table, in how many splits.
-    spec : TableSpecification
-        The table as it is now.
-    schema : StructType
-        The columns to read; Spark expects batches of exactly this schema.
-    """
+    """Reads columns of a table."""
 
     def __init__(
-        self, keeper: KeeperClient, options: ReadOptions, spec: TableSpecification, schema: StructType
+        self, coordinator: CoordinatorClient, options: ReadOptions, spec: TableSpecification, schema: StructType
     ) -> None:
-        self._keeper = keeper
+        self._coordinator = coordinator
         self._options = options
         self._columns = check_read_schema(spec, schema)
         self._schema = schema
@@ -71,8 +51,8 @@ class StructableReader(spark.DataSourceReader):
     def partitions(self) -> list[spark.InputPartition]:
         if is_probe(self._schema):
             return []
-        planned = self._keeper.plan(self._options, self._columns, self._where, execution_of(self._schema))
-        spare_imports()
+        planned = self._coordinator.plan(self._options, self._columns, self._where, execution_of(self._schema))
+        freeze_imports()
         return [SplitPartition(planned.plan_id, split) for split in planned.splits]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -81,10 +61,10 @@ class StructableReader(spark.DataSourceReader):
         options = self._options
         with (
             one_line_errors(),
-            self._keeper.holding(partition.plan_id, options, _reader(partition.split)),
+            self._coordinator.holding(partition.plan_id, options, _reader(partition.split)),
         ):
             for batch in options.store.read_split(partition.split):
-                spare_imports()  # by the first batch all are there, the store's too
+                freeze_imports()  # by the first batch everything is imported, the store's driver too
                 # The same buffers under Spark's own schema, which it demands to the letter: nullability and metadata.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
@@ -100,9 +80,9 @@ class FilteringReader(StructableReader):
     """Also takes filters over from Spark. It must serve one scan only: see `scan_isolation`."""
 
     def __init__(
-        self, keeper: KeeperClient, options: ReadOptions, spec: TableSpecification, schema: StructType
+        self, coordinator: CoordinatorClient, options: ReadOptions, spec: TableSpecification, schema: StructType
     ) -> None:
-        super().__init__(keeper, options, spec, schema)
+        super().__init__(coordinator, options, spec, schema)
         self._spec = spec
 
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from structable.spi import UnsupportedOperationError
 
+from .coordinator import Coordinator
 from .executions import SparkExecutions
 from .format_lookup import format_hidden, let_threads_find_the_format, session_active
-from .keeper import Keeper
 from .scan_isolation import isolate_scans
 from .source import bound_data_source
 from .write_guard import guard_writes
@@ -20,13 +20,13 @@ from .write_guard import guard_writes
 __all__ = ["register"]
 
 _lock = threading.Lock()
-_keepers: weakref.WeakKeyDictionary[SparkContext, Keeper] = weakref.WeakKeyDictionary()
+_coordinators: weakref.WeakKeyDictionary[SparkContext, Coordinator] = weakref.WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
     """Make the format "structable" known to a session: `spark.read.format("structable")` and `df.write.format(...)`.
 
-    Starts the application's keeper of snapshots in this process, unless it runs, and sets
+    Starts the application's coordinator in this process, unless one runs, and sets
     `spark.sql.python.filterPushdown.enabled`. Sessions that are made later need their own call; a second call for one
     session changes nothing.
 
@@ -42,27 +42,27 @@ def register(spark: SparkSession) -> None:
     """
     if not isinstance(spark, SparkSession):
         raise UnsupportedOperationError(
-            f"{type(spark).__module__}.{type(spark).__name__} is no session of this process; "
-            "snapshots are kept in the driver's process, so that register() must be called there"
+            f"{type(spark).__module__}.{type(spark).__name__} is not a session of this process; "
+            "snapshots are held in the driver's process, so call register() there"
         )
-    keeper = _keeper(spark.sparkContext)
+    coordinator = _coordinator(spark.sparkContext)
     pushes_filters = isolate_scans(spark)
     guard_writes(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     with session_active(spark), format_hidden(spark):
-        spark.dataSource.register(bound_data_source(keeper.client, pushes_filters=pushes_filters))
+        spark.dataSource.register(bound_data_source(coordinator.client, pushes_filters=pushes_filters))
     let_threads_find_the_format(spark)
 
 
-def _keeper(context: SparkContext) -> Keeper:
+def _coordinator(context: SparkContext) -> Coordinator:
     with _lock:
-        keeper = _keepers.get(context)
-        if keeper is None or keeper.closed:
-            keeper = _keepers[context] = _started(context)
-        return keeper
+        coordinator = _coordinators.get(context)
+        if coordinator is None or coordinator.closed:
+            coordinator = _coordinators[context] = _started(context)
+        return coordinator
 
 
-def _started(context: SparkContext) -> Keeper:
+def _started(context: SparkContext) -> Coordinator:
     watched = weakref.ref(context)
 
     def running() -> bool:
@@ -76,8 +76,8 @@ def _started(context: SparkContext) -> Keeper:
     executions = SparkExecutions(context)
     master = str(context.master)
     if master.startswith("local") and not master.startswith("local-cluster"):
-        return Keeper(parallelism, running, executions)
+        return Coordinator(parallelism, running, executions)
     settings = context.getConf()
     host = (settings.get("spark.driver.host") or "127.0.0.1").strip("[]")
     bind = (settings.get("spark.driver.bindAddress") or host).strip("[]")
-    return Keeper(parallelism, running, executions, bind=bind, host=host)
+    return Coordinator(parallelism, running, executions, bind=bind, host=host)

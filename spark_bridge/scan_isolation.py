@@ -323,12 +323,12 @@ public final class StructableScanIsolation extends Rule {
 
 
 def is_probe(schema: StructType) -> bool:
-    """Tell whether a reader is asked for its opinion of filters only, and its partitions will not be read."""
+    """Whether a reader is only offered filters: its partitions will not be read."""
     return bool(schema.fields) and bool(schema.fields[0].metadata.get(_PROBE))
 
 
 def execution_of(schema: StructType) -> int | None:
-    """Return the execution in which a reader is asked to plan, if there is one."""
+    """Return the execution in which a reader plans, if there is one."""
     execution = schema.fields[0].metadata.get(_EXECUTION) if schema.fields else None
     return None if execution is None else int(execution)
 
@@ -339,8 +339,8 @@ def isolate_scans(spark: SparkSession) -> bool:
     Returns
     -------
     bool
-        Whether that worked, and filters may be pushed down. If not, there is a warning, and results are right: Spark
-        evaluates all filters itself and reads all columns, and scans of one `load()` share a snapshot.
+        Whether filters may be pushed down. If not, a warning is issued and results are still right: Spark evaluates all
+        filters itself, reads all columns, and scans of one `load()` share a snapshot.
     """
     reason = ensure_rule(spark, _RULE_CLASS, _JAVA)
     if reason is not None:

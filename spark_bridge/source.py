@@ -8,8 +8,8 @@ from typing import ClassVar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
-from .keeper_client import KeeperClient
 from .options import ReadOptions, WriteOptions
 from .reader import FilteringReader, StructableReader
 from .types import check_write_schema, spark_schema
@@ -21,8 +21,8 @@ __all__ = ["StructableDataSource", "bound_data_source"]
 class StructableDataSource(DataSource):
     """Tables of any structable store. Spark makes an instance for each `load()` and `save()`, in its own processes."""
 
-    keeper: ClassVar[KeeperClient]
-    """The application's keeper."""
+    coordinator: ClassVar[CoordinatorClient]
+    """The application's coordinator."""
     pushes_filters: ClassVar[bool]
     """Whether Spark keeps the scans of a query apart, so that each can have filters of its own."""
 
@@ -33,7 +33,7 @@ class StructableDataSource(DataSource):
     @one_line_errors()
     def schema(self) -> StructType:
         options = ReadOptions.parse(self.options)
-        return spark_schema(self.keeper.describe(options.store, options.table), options.columns)
+        return spark_schema(self.coordinator.describe(options.store, options.table), options.columns)
 
     @one_line_errors()
     def reader(self, schema: StructType) -> StructableReader:
@@ -43,33 +43,25 @@ class StructableDataSource(DataSource):
                 f"the option columns names {', '.join(options.columns)}, and the schema names "
                 f"{', '.join(schema.fieldNames())}; give only one of the two"
             )
-        spec = self.keeper.describe(options.store, options.table)
-        return (FilteringReader if self.pushes_filters else StructableReader)(self.keeper, options, spec, schema)
+        spec = self.coordinator.describe(options.store, options.table)
+        return (FilteringReader if self.pushes_filters else StructableReader)(self.coordinator, options, spec, schema)
 
     @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
         options = WriteOptions.parse(self.options, overwrite=overwrite)
-        spec = self.keeper.describe(options.store, options.table)
+        spec = self.coordinator.describe(options.store, options.table)
         check_write_schema(spec, schema, options.mode)
-        job = self.keeper.begin_write(options, options.job_id or f"spark-{uuid.uuid4()}")
-        return StructableWriter(self.keeper, options, spec, job)
+        job = self.coordinator.begin_write(options, options.job_id or f"spark-{uuid.uuid4()}")
+        return StructableWriter(self.coordinator, options, spec, job)
 
 
-def bound_data_source(client: KeeperClient, *, pushes_filters: bool) -> type[StructableDataSource]:
-    """Return the data source of one application.
+def bound_data_source(client: CoordinatorClient, *, pushes_filters: bool) -> type[StructableDataSource]:
+    """Return the data source of one application."""
 
-    Parameters
-    ----------
-    client : KeeperClient
-        Reaches its keeper.
-    pushes_filters : bool
-        Whether its readers take filters over.
-    """
-
-    # Spark pickles a class that no module holds by value, with what it holds: thus the keeper's address and secret
+    # Spark pickles a class that no module holds by value, with what it holds: thus the coordinator's address and secret
     # travel with the format to Spark's Python processes, and nowhere else.
     class ApplicationDataSource(StructableDataSource):
-        keeper = client
+        coordinator = client
 
     ApplicationDataSource.pushes_filters = pushes_filters
     return ApplicationDataSource

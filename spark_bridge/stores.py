@@ -1,4 +1,4 @@
-"""The stores that the keeper has open: one connection each, closed when nobody has used it for a while."""
+"""The stores that the coordinator has open: connections that close after a time without use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from structable.spi import Storage
 
-from .options import StoreAddress
+from .store_client import StoreClient
 
 __all__ = ["OpenStores"]
 
@@ -24,53 +24,48 @@ class _Entry:
 
 
 class OpenStores:
-    """Connections by address and lane, made when first used; safe to share between threads.
+    """Connections by store and number, made when first used; safe to share between threads.
 
-    A connection can hold so many plans only; more lanes are more connections to the same store.
-
-    Parameters
-    ----------
-    idle_seconds : float
-        How long a connection without users stays open.
+    A connection holds a limited number of plans, so a store may need several; they are numbered from 0.
     """
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._entries: dict[tuple[StoreAddress, int], _Entry] = {}
+        self._entries: dict[tuple[StoreClient, int], _Entry] = {}
 
     @contextmanager
-    def using(self, address: StoreAddress, lane: int = 0) -> Iterator[Storage]:
-        """Give the store, connected, for the time of a `with` block."""
-        entry = self._enter(address, lane)
+    def using(self, store: StoreClient, connection: int = 0) -> Iterator[Storage]:
+        """Keep a connection open for a `with` block."""
+        entry = self._enter(store, connection)
         try:
             with entry.lock:
                 if entry.storage is None or entry.storage.closed:
-                    entry.storage = address.connect()
+                    entry.storage = store.connect()
                 storage = entry.storage
             yield storage
         finally:
-            self.release(address, lane)
+            self.release(store, connection)
 
-    def retain(self, address: StoreAddress, lane: int = 0) -> None:
-        """Keep the store open, until `release` is called as often."""
-        self._enter(address, lane)
+    def retain(self, store: StoreClient, connection: int = 0) -> None:
+        """Keep a connection open until `release` was called as often."""
+        self._enter(store, connection)
 
-    def release(self, address: StoreAddress, lane: int = 0) -> None:
+    def release(self, store: StoreClient, connection: int = 0) -> None:
         """Take back one `retain`."""
         with self._lock:
-            entry = self._entries[address, lane]
+            entry = self._entries[store, connection]
             entry.users -= 1
             entry.idle_since = time.monotonic()
 
     def close_idle(self) -> None:
-        """Close the connections that nobody has used for `idle_seconds`."""
+        """Close the connections without users for `idle_seconds`."""
         deadline = time.monotonic() - self._idle_seconds
         with self._lock:
             idle = [entry for entry in self._entries.values() if entry.users == 0 and entry.idle_since <= deadline]
         for entry in idle:
             with entry.lock:
-                # Its next user waits for this lock before it connects anew.
+                # The next user waits for this lock and then connects again.
                 if entry.users == 0 and entry.storage is not None:
                     entry.storage.close()
                     entry.storage = None
@@ -85,8 +80,8 @@ class OpenStores:
                     entry.storage.close()
                     entry.storage = None
 
-    def _enter(self, address: StoreAddress, lane: int) -> _Entry:
+    def _enter(self, store: StoreClient, connection: int) -> _Entry:
         with self._lock:
-            entry = self._entries.setdefault((address, lane), _Entry())
+            entry = self._entries.setdefault((store, connection), _Entry())
             entry.users += 1
             return entry

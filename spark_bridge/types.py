@@ -80,7 +80,7 @@ def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode:
         field = _field(spec, column.name)
         is_key = column.name in spec.primary_key
         if names.count(column.name) > 1:
-            raise InvalidFieldError(spec.name, column.name, "is there twice in the DataFrame")
+            raise InvalidFieldError(spec.name, column.name, "appears twice in the DataFrame")
         if mode is WriteMode.DELETE and not is_key:
             key = ", ".join(spec.primary_key)
             raise InvalidFieldError(spec.name, column.name, f"is not part of the key; delete takes only {key}")

@@ -1,8 +1,8 @@
-"""Refuses writes that Spark would carry out otherwise than they read, before anything is written.
+"""Refuses writes that Spark would carry out differently from what their text says, before anything is written.
 
-Spark's catalog cannot hold a structable table. `saveAsTable`, `writeTo().create()` and their kin would write into the
-table of the options, or replace all its rows, under a name that cannot be read afterwards. And an `INSERT INTO` that
-names some of the columns fills up the others with nulls, which would overwrite what the rows hold.
+Spark's catalog cannot hold a structable table. `saveAsTable`, `writeTo().create()` and similar calls would write into
+the table of the options, or replace all its rows, under a name that cannot be read afterwards. An `INSERT INTO` that
+names some of the columns fills the others with nulls, which would overwrite stored values.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ public final class StructableWriteGuard extends Rule {
 
 
 def guard_writes(spark: SparkSession) -> None:
-    """Let a session, and those made from it, refuse writes of the format that would not do what they say.
+    """Have a session, and those made from it, refuse writes that would not do what they say.
 
-    There is a warning where Spark takes no such rule.
+    Issues a warning where Spark does not take the rule.
     """
     reason = ensure_rule(spark, _RULE_CLASS, _JAVA)
     if reason is not None:

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from structable.spi import StagedWrite, TableSpecification, WriteJob
 from structable.spi.arrow import arrow_schema
 
+from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
-from .keeper_client import KeeperClient
 from .options import WriteOptions
 
 __all__ = ["StagedMessage", "StructableWriter"]
@@ -21,34 +21,18 @@ __all__ = ["StagedMessage", "StructableWriter"]
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a task tells the driver.
-
-    Parameters
-    ----------
-    staged : StagedWrite or None
-        The task's rows; None if the job had been committed before.
-    """
+    """What a task reports to the driver: its staged rows, None if the job had been committed before."""
 
     staged: StagedWrite | None
 
 
 class StructableWriter(DataSourceArrowWriter):
-    """Writes one DataFrame as one atomic job.
+    """Writes one DataFrame as one atomic job."""
 
-    Parameters
-    ----------
-    keeper : KeeperClient
-        Commits or aborts.
-    options : WriteOptions
-        Which table, and how.
-    spec : TableSpecification
-        The table.
-    job : WriteJob
-        As the store began it.
-    """
-
-    def __init__(self, keeper: KeeperClient, options: WriteOptions, spec: TableSpecification, job: WriteJob) -> None:
-        self._keeper = keeper
+    def __init__(
+        self, coordinator: CoordinatorClient, options: WriteOptions, spec: TableSpecification, job: WriteJob
+    ) -> None:
+        self._coordinator = coordinator
         self._options = options
         self._spec = spec
         self._job = job
@@ -59,7 +43,7 @@ class StructableWriter(DataSourceArrowWriter):
         assert task is not None
         if self._job.committed:
             for _ in iterator:
-                pass  # Spark wants its rows to be taken
+                pass  # Spark requires that the rows are consumed
             return StagedMessage(None)
         with self._options.store.connect() as storage:
             staged = storage.stage(self._job, task.partitionId(), task.attemptNumber(), self._conformed(iterator))
@@ -68,16 +52,16 @@ class StructableWriter(DataSourceArrowWriter):
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
-        self._keeper.commit_write(self._options.store, self._job, [rows for rows in staged if rows is not None])
+        self._coordinator.commit_write(self._options.store, self._job, [rows for rows in staged if rows is not None])
 
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.job_id is None:
-            self._keeper.abort_write(self._options.store, self._job)
+            self._coordinator.abort_write(self._options.store, self._job)
         else:
-            # An aborted id can never be committed, and the caller gave this one in order to submit the job again. What
-            # is staged is not visible, and the store sweeps it.
-            self._keeper.leave_write(self._options.store, self._job)
+            # An aborted id can never be committed, and the caller chose this one to submit the job again. Staged rows
+            # are not visible, and the store removes them later.
+            self._coordinator.leave_write(self._options.store, self._job)
 
     def _conformed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Spark writes timestamps in the session's time zone, a null literal as a column of nulls, and large strings if

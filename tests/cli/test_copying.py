@@ -139,9 +139,9 @@ def test_places(
 ) -> None:
     assert "the same store" in fails(2, "copy", url, url)
     assert "missing argument 'URL2'" in fails(2, "copy", url)
-    assert "URL2 is 'runs'; a store is needed" in fails(2, "copy", url, "runs")
+    assert "URL2 is 'runs', which is not a storage URL" in fails(2, "copy", url, "runs")
     assert "STRUCTABLE_URL, which is not set" in fails(2, "copy", "-", url)
-    assert fails(3, "copy", f"{url}nope", copy_url).endswith("'structable create' makes it")
+    assert fails(3, "copy", f"{url}nope", copy_url).endswith("'structable create' creates it")
     assert "'delete' is not one of" in fails(2, "copy", url, copy_url, "--mode", "delete")
     monkeypatch.setenv("STRUCTABLE_URL", url)
     assert structable("copy", "-", copy_url, "runs").code == 0

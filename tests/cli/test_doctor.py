@@ -163,8 +163,8 @@ def index_scan(change: Callable[[list[Row]], list[Row]]) -> Callable[[Structured
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda rows: rows[1:], "it finds 3 rows, the table has 4"),
-        (lambda rows: rows + rows[-1:], "it finds 5 rows, the table has 4"),
+        (lambda rows: rows[1:], "it has 3 rows, the table has 4"),
+        (lambda rows: rows + rows[-1:], "it has 5 rows, the table has 4"),
         (lambda rows: [*rows[:-1], rows[0]], "it does not agree with the rows (1 are out of order)"),
         (lambda rows: rows[::-1], "it does not agree with the rows (3 are out of order)"),
     ],

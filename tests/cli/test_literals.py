@@ -130,7 +130,7 @@ def test_other_spellings_are_read(name: str, text: str, value: Value) -> None:
         ("b", "128", "-128 to 127"),
         ("f", "1e39", "32-bit"),
         ("d", "1e309", "64-bit"),
-        ("d", "one", "also nan"),
+        ("d", "one", "neither a number nor nan"),
         ("money", "0.00001", "does not fit decimal"),
         ("money", "1e999999999999999999999", "exponent"),
         ("money", "nan", "not a decimal"),
@@ -176,7 +176,7 @@ def test_wrong_cells_are_refused_with_their_place(name: str, text: str) -> None:
     [
         ("[]", "a JSON object is needed"),
         ('{"nope": 1}', "'nope' is not a field"),
-        ('{"k": "a", "k": "b"}', "'k' is there twice"),
+        ('{"k": "a", "k": "b"}', "'k' appears twice"),
         ('{"i": "1"}', "is a string; a int is needed"),
         ('{"i": 1.5}', "field 'i'"),
         ('{"i": true}', "field 'i'"),

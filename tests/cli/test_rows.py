@@ -94,7 +94,7 @@ def test_put_json(structable: Command, url: str, storage: Storage, place: str) -
         (["app"], "'app' is not FIELD=VALUE"),
         (["nope=1"], "'nope' is not a field of table 'runs'; the fields are app,"),
         (["app=a", "app=b"], "the field 'app' is given twice"),
-        (["cost=", "app=a"], "field 'cost': '' is not a number; also nan, inf and -inf are; '--null cost' writes null"),
+        (["cost=", "app=a"], "field 'cost': '' is neither a number nor nan, inf or -inf; '--null cost' writes null"),
         (["--null", "nope"], "'nope' is not a field"),
         (["app=a", "--json", "{}"], "--json gives the whole row"),
         (["--json", '{"app": 1'], "--json, line 1, column 10"),

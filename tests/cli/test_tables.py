@@ -136,7 +136,7 @@ def test_update_lists_what_cannot_be(fails: Fails, url: str, storage: Storage) -
         ("t.toml", b'name = "t"\nfields = [\n1 2]', 2, "line 3"),
         ("t.toml", b'name = "t"\nx = "\xff"', 2, "line 2: the text is not UTF-8"),
         ("t.json", b'{"name": "t",\n "fields" 1}', 2, "line 2, column 11"),
-        ("t.json", b'{"name": "t", "name": "u"}', 2, "'name' is there twice"),
+        ("t.json", b'{"name": "t", "name": "u"}', 2, "'name' appears twice"),
         ("t.json", b"[" * 100_000, 2, "recursion"),
         ("t.yaml", b"name: t", 2, "ends in neither .toml nor .json"),
         ("t.toml", b'name = "t"', 2, "lacks 'fields'"),
@@ -203,7 +203,7 @@ NEEDS_A_STORE = [
 def test_a_mistyped_place_makes_nothing(fails: Fails, url: str, tmp_path: Path, args: tuple[str, ...]) -> None:
     command, *rest = args
     message = fails(3, command, url, *rest)
-    assert message.endswith("; 'structable create' makes it")
+    assert message.endswith("; 'structable create' creates it")
     place = Path(StorageUrl.parse(url).path)
     assert url.startswith("postgresql") or not place.name or not place.exists()
     assert fails(3, "tables", url) == message  # what the first one had made would be found

@@ -361,14 +361,14 @@ def test_compressed_text(
     short = content(storage, "everything")
     for cut in (len(whole) // 2, len(whole) - 9, len(whole) - 4, len(whole) - 1):
         file.write_bytes(whole[:cut])
-        assert "is cut or damaged" in fails(2, "import", url, "everything", file)
+        assert "is truncated or damaged" in fails(2, "import", url, "everything", file)
     file.write_bytes(whole[:-8] + b"damaged!")
-    assert "is cut or damaged" in fails(2, "import", url, "everything", file)
+    assert "is truncated or damaged" in fails(2, "import", url, "everything", file)
     assert content(storage, "everything") == short
     form = "csv" if ".csv" in name else "json"
     assert structable("import", url, "everything", "-", "--format", form, stdin=whole).code == 0
     assert content(storage, "everything") == before
-    assert "only csv and json are compressed by gzip" in fails(2, "export", url, "runs", tmp_path / "x.parquet.gz")
+    assert "gzip compresses csv and json only" in fails(2, "export", url, "runs", tmp_path / "x.parquet.gz")
 
 
 HEAD = b"app,started,attempt,status\n"
@@ -379,7 +379,7 @@ HEAD = b"app,started,attempt,status\n"
     [
         ("x.csv", b"", "is empty"),
         ("x.csv", b"app,nope\n", "the column 'nope' of its first line is not a field; the fields are app,"),
-        ("x.csv", b"app,app\n", "the column 'app' is there twice"),
+        ("x.csv", b"app,app\n", "the column 'app' appears twice"),
         ("x.csv", HEAD + b"a,1,1,x\na,2\n", "line 3: there are 2 cells; the first line has 4"),
         ("x.csv", HEAD + b'a,1,1,"x\ny"\n\na,2,3,4,5\n', "line 5: there are 5 cells"),
         ("x.csv", HEAD + b'a,1,1,"x\ny"\n\na,two,3,4\n', "line 5, field 'started': 'two' is not a whole number"),

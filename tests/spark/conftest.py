@@ -60,15 +60,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def give_up_snapshots(session: SparkSession) -> None:
-    """Let the keeper give up what queries have left: on a server a snapshot keeps tables from being dropped."""
-    keeper = registration._keepers[session.sparkContext]
+    """Let the coordinator give up what queries have left: on a server a snapshot keeps tables from being dropped."""
+    coordinator = registration._coordinators[session.sparkContext]
     deadline = time.monotonic() + 20
-    while keeper.plans() and time.monotonic() < deadline:
-        for held in list(keeper._plans.values()):
+    while coordinator.plans() and time.monotonic() < deadline:
+        for held in list(coordinator._plans.values()):
             held.options = replace(held.options, lease=0.0)
-        keeper._expire()
+        coordinator._expire()
         time.sleep(0.01)  # a reader that has finished may not have said so
-    assert keeper.plans() == 0
+    assert coordinator.plans() == 0
 
 
 @pytest.fixture

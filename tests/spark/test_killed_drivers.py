@@ -24,20 +24,20 @@ DRIVER = """
 import sys, threading, time
 from pyspark.sql import SparkSession
 from pyspark import TaskContext
-from structable.spark_bridge import keeper, register
+from structable.spark_bridge import coordinator, register
 
 rows, *urls = sys.argv[1:]
 spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 register(spark)
-commit = keeper._commit
+commit = coordinator._commit
 
 def commit_and_stop(storage, job, staged):
     result = commit(storage, job, staged)
     print(job.job_id, flush=True)
     threading.Event().wait()
 
-keeper._commit = commit_and_stop
+coordinator._commit = commit_and_stop
 
 def stop_in_second_task(batches):
     yield from batches

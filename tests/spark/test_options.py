@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from structable.spark_bridge.options import ReadOptions, StoreAddress, WriteOptions
+from structable.spark_bridge.options import ReadOptions, WriteOptions
+from structable.spark_bridge.store_client import StoreClient
 from structable.spi import StoreNotFoundError, WriteMode
 
 PLACE = {"url": "leveldb:///tables", "table": "runs"}
@@ -20,17 +21,17 @@ def test_reading_takes_everything_from_its_options() -> None:
             "durability": "process",
         }
     )
-    store = StoreAddress("leveldb:///tables", (("durability", "process"),))
+    store = StoreClient("leveldb:///tables", (("durability", "process"),))
     assert options == ReadOptions(store, "runs", ("app", "cost"), 7, 2.5, 1.0)
 
 
 def test_reading_has_defaults() -> None:
-    assert ReadOptions.parse(PLACE) == ReadOptions(StoreAddress("leveldb:///tables"), "runs", None, None, 600.0, 15.0)
+    assert ReadOptions.parse(PLACE) == ReadOptions(StoreClient("leveldb:///tables"), "runs", None, None, 600.0, 15.0)
 
 
 def test_writing_takes_everything_from_its_options() -> None:
     options = WriteOptions.parse({**PLACE, "mode": "INSERT", "jobid": "nightly"}, overwrite=False)
-    assert options == WriteOptions(StoreAddress("leveldb:///tables"), "runs", WriteMode.INSERT, "nightly")
+    assert options == WriteOptions(StoreClient("leveldb:///tables"), "runs", WriteMode.INSERT, "nightly")
 
 
 @pytest.mark.parametrize(
@@ -88,18 +89,18 @@ def test_a_wrong_option_of_a_write_is_named(options: Mapping[str, str], overwrit
 
 def test_an_option_that_nobody_knows_is_refused_with_all_that_are_known() -> None:
     with pytest.raises(ValueError, match=r"no option 'colour'; it knows .*pool_timeout.*; the format itself takes url"):
-        StoreAddress("memory://", (("colour", "red"),)).connect()
+        StoreClient("memory://", (("colour", "red"),)).connect()
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     url = f"leveldb://{tmp_path}/mistyped"
-    with pytest.raises(StoreNotFoundError, match="mistyped does not exist; Spark makes no store"):
-        StoreAddress(url).connect()
+    with pytest.raises(StoreNotFoundError, match="mistyped does not exist; Spark creates neither"):
+        StoreClient(url).connect()
     assert not (tmp_path / "mistyped").exists()
-    StoreAddress(f"{url}?create=true").connect().close()
-    StoreAddress(url).connect().close()
+    StoreClient(f"{url}?create=true").connect().close()
+    StoreClient(url).connect().close()
 
 
 def test_an_address_shows_no_password() -> None:
-    address = StoreAddress("postgresql://me:hidden@host/db", (("password", "hidden"),))
+    address = StoreClient("postgresql://me:hidden@host/db", (("password", "hidden"),))
     assert "hidden" not in f"{address} {address!r}"

@@ -179,16 +179,16 @@ def test_scans_of_one_frame_have_their_own_filters(tables: Tables, storage: Stor
 
 @pytest.fixture
 def planned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Return the columns of each scan that the keeper plans from now on."""
-    keeper = registration._keepers[spark.sparkContext]
-    plan = keeper._operations["plan"]
+    """Return the columns of each scan that the coordinator plans from now on."""
+    coordinator = registration._coordinators[spark.sparkContext]
+    plan = coordinator._operations["plan"]
     seen: list[tuple[str, ...]] = []
 
     def observed(options: ReadOptions, columns: tuple[str, ...], where: Filter | None, execution: int | None) -> object:
         seen.append(columns)
         return plan(options, columns, where, execution)
 
-    monkeypatch.setitem(keeper._operations, "plan", observed)
+    monkeypatch.setitem(coordinator._operations, "plan", observed)
     return seen
 
 

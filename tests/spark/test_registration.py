@@ -48,11 +48,11 @@ def test_registering_again_changes_nothing(tables: Tables, storage: Storage, spa
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(10))
     frame = tables.read("runs")
-    keeper = registration._keepers[spark.sparkContext]
+    coordinator = registration._coordinators[spark.sparkContext]
     rules = optimizer_rules(spark)
     register(spark)
     register(spark)
-    assert registration._keepers[spark.sparkContext] is keeper
+    assert registration._coordinators[spark.sparkContext] is coordinator
     assert optimizer_rules(spark) == rules
     assert frame.count() == 10
     assert tables.read("runs").where("started > 7").count() == 2

@@ -58,15 +58,13 @@ def test_rows_written_while_a_query_runs_are_not_seen(tables: Tables, storage: S
 
 @every_store
 def test_a_query_run_again_after_its_lease_is_a_clear_error(tables: Tables) -> None:
-    keeper = registration._keepers[tables.session.sparkContext]
+    coordinator = registration._coordinators[tables.session.sparkContext]
     frame = tables.read("runs")
     assert len(frame.collect()) == 3000
-    for held in keeper._plans.values():
+    for held in coordinator._plans.values():
         held.options = replace(held.options, lease=0.1)
     time.sleep(1)
-    with pytest.raises(
-        PythonException, match=r"table 'runs': the snapshot that this query was planned on is no longer kept"
-    ):
+    with pytest.raises(PythonException, match=r"table 'runs': the snapshot of this query is closed"):
         frame.collect()
     assert frame.select("*").count() == 3000
 
@@ -107,13 +105,13 @@ QUERIES: dict[str, Callable[[DataFrame], object]] = {
 def test_nothing_stays_open_after_queries(
     tables: Tables, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keeper = registration._keepers[tables.session.sparkContext]
+    coordinator = registration._coordinators[tables.session.sparkContext]
     for name, query in QUERIES.items():
         frame = tables.read("runs", splits=2, graceSeconds=2)
         with contextlib.suppress(SparkRuntimeException):
             query(frame)
-        assert keeper.plans() or name == "only explained", name
-    until(lambda: keeper.plans() == 0)
+        assert coordinator.plans() or name == "only explained", name
+    until(lambda: coordinator.plans() == 0)
     tables.session.catalog.clearCache()
     # No connection is in a transaction either, for which this would wait.
     with connect(url, ddl_timeout=5) as other:
@@ -128,16 +126,16 @@ def test_a_cancelled_query_leaves_nothing_open(tables: Tables) -> None:
             time.sleep(60)
             yield batch
 
-    keeper = registration._keepers[tables.session.sparkContext]
+    coordinator = registration._coordinators[tables.session.sparkContext]
     frame = tables.read("runs", graceSeconds=1)
     context = tables.session.sparkContext
     with ThreadPoolExecutor(1) as other:
         query = other.submit(frame.mapInArrow(slow, frame.schema).count)
-        until(lambda: any(held.readers for held in list(keeper._plans.values())))
+        until(lambda: any(held.readers for held in list(coordinator._plans.values())))
         context.cancelAllJobs()
         with pytest.raises(Exception, match="cancelled"):
             query.result()
-    until(lambda: keeper.plans() == 0)
+    until(lambda: coordinator.plans() == 0)
 
 
 def test_a_query_that_is_read_slowly_keeps_its_snapshot(tables: Tables, storage: Storage) -> None:
@@ -161,10 +159,10 @@ def test_an_rdd_may_be_read_long_after_it_was_planned(tables: Tables, storage: S
 
 
 def test_a_part_of_a_cached_frame_that_is_lost_too_late_is_a_clear_error(tables: Tables) -> None:
-    keeper = registration._keepers[tables.session.sparkContext]
+    coordinator = registration._coordinators[tables.session.sparkContext]
     frame = tables.read("runs", splits=2, graceSeconds=1).cache()
     assert frame.count() == 3000
-    until(lambda: keeper.plans() == 0)
+    until(lambda: coordinator.plans() == 0)
     assert frame.count() == 3000
     lose(tables, cached(tables))
     with pytest.raises(PythonException, match=r"more than 1 seconds ago \(option graceSeconds\)"):

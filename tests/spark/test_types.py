@@ -56,7 +56,7 @@ def test_a_key_field_may_be_read_as_nullable_or_not() -> None:
         ),
         ("app string, started void", WriteMode.UPSERT, "field 'started': is void in the DataFrame"),
         ("app string, started bigint, cost double", WriteMode.DELETE, "delete takes only app, started"),
-        ("app string, started bigint, cost double, cost double", WriteMode.INSERT, "field 'cost': is there twice"),
+        ("app string, started bigint, cost double, cost double", WriteMode.INSERT, "field 'cost': appears twice"),
     ],
 )
 def test_a_schema_that_does_not_fit_cannot_be_written(schema: str, mode: WriteMode, message: str) -> None:

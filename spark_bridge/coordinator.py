@@ -1,9 +1,9 @@
-"""The keeper: lives in the driver's process, and holds the snapshots and connections of the application's jobs.
+"""The coordinator: holds the snapshots and connections of an application's jobs, in the driver's process.
 
-Spark plans a read in a Python process that it ends when it likes, and tells nobody when a query is over. So that
-process asks the keeper to plan, and the keeper holds the plan for as long as somebody reads it, and for the length of a
-lease afterwards, which ends early when the query has ended. A reader holds a connection to the keeper while it reads;
-the end of the reader ends that too.
+Spark plans a read in a Python process of any lifetime and reports the end of a query to no data source. That process
+therefore asks the coordinator for the plan. The coordinator holds it while tasks read it, and for a lease afterwards
+that ends early when the query has ended. A task keeps a connection to the coordinator open while it reads, so the end
+of its process releases the plan.
 """
 
 from __future__ import annotations
@@ -37,34 +37,35 @@ from structable.spi import (
     WriteJob,
 )
 
-from .channel import Channel, Door, receive, send
+from .channel import Channel, Listener, receive, send
+from .coordinator_client import HELD, CoordinatorClient, PlannedScan
 from .held_plans import Executions, HeldPlan, Reader
-from .keeper_client import HELD, KeeperClient, PlannedScan
-from .options import ReadOptions, StoreAddress, WriteOptions
+from .options import ReadOptions, WriteOptions
+from .store_client import StoreClient
 from .stores import OpenStores
 
-__all__ = ["Keeper"]
+__all__ = ["Coordinator"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("structable.spark")
 
 _WATCH_SECONDS = 0.5
 _IDLE_STORE_SECONDS = 60.0
 _COMMIT_SECONDS = 60.0
-# Of the 32 places that a connection has for plans, transactions and scans, this many are for plans.
-_PLANS_PER_LANE = 24
+# A connection has room for 32 plans, transactions and scans; this many may be plans.
+_PLANS_PER_CONNECTION = 24
 
 
-class Keeper:
-    """Plans scans and ends write jobs for an application, and holds what these need.
+class Coordinator:
+    """Plans scans and ends write jobs for an application, and holds their snapshots and connections.
 
     Parameters
     ----------
     parallelism : callable
         Returns the number of splits where a read does not give it.
     running : callable
-        Tells whether the application still runs; when it does not, the keeper closes itself.
+        Returns whether the application runs; the coordinator closes itself when it does not.
     executions : Executions
-        Tells which of its queries run.
+        Knows which queries run.
     bind, host : str
         The address to listen on for executors, and the name by which they reach it.
     """
@@ -86,9 +87,9 @@ class Keeper:
         self._closed = threading.Event()
         self._process = os.getpid()
         secret = secrets.token_bytes(32)
-        self._planners = Door("127.0.0.1", secret, self._serve_planner)
-        self._readers = Door(bind, secret, self._serve_reader)
-        self.client = KeeperClient(("127.0.0.1", self._planners.port), (host, self._readers.port), secret)
+        self._planners = Listener("127.0.0.1", secret, self._serve_planner)
+        self._readers = Listener(bind, secret, self._serve_reader)
+        self.client = CoordinatorClient(("127.0.0.1", self._planners.port), (host, self._readers.port), secret)
         self._operations: dict[str, Callable[..., object]] = {
             "describe": self._describe,
             "plan": self._plan,
@@ -97,16 +98,16 @@ class Keeper:
             "abort_write": self._abort_write,
             "leave_write": self._leave_write,
         }
-        threading.Thread(target=self._watch, name="structable-keeper-watch", daemon=True).start()
+        threading.Thread(target=self._watch, name="structable-coordinator-watch", daemon=True).start()
         atexit.register(self.close)
 
     @property
     def closed(self) -> bool:
-        """Whether the keeper was closed."""
+        """Whether the coordinator was closed."""
         return self._closed.is_set()
 
     def close(self) -> None:
-        """Give up all snapshots and connections; idempotent. In a process forked from the driver's it does nothing."""
+        """Close all snapshots and connections; idempotent. Does nothing in a process forked from the driver's."""
         if self._closed.is_set() or os.getpid() != self._process:
             return
         self._closed.set()
@@ -130,22 +131,22 @@ class Keeper:
             operation, arguments = cast(tuple[str, tuple[object, ...]], receive(channel))
             answer: tuple[bool, object] = True, self._operations[operation](*arguments)
         except EOFError:
-            return  # the asker ended before it asked
-        except Exception as error:  # it is the asker's
+            return  # the client ended before it sent a request
+        except Exception as error:  # the client raises it
             answer = False, _portable(error)
-        with contextlib.suppress(OSError):  # the asker ended; a plan made for it has its lease
+        with contextlib.suppress(OSError):  # the client ended; its plan expires with the lease
             try:
                 send(channel, answer)
             except UnsupportedOperationError as error:
                 send(channel, (False, error))
 
     def _serve_reader(self, channel: Channel) -> None:
-        # Only text is read from executors, which may be elsewhere: never a pickle.
+        # Executors may be on other machines: from them only text is read, never a pickle.
         try:
             plan_id, _, text = channel.recv_bytes(maxlength=100).decode("ascii", "replace").partition(" ")
             reader = Reader.from_text(text)
         except (OSError, EOFError):
-            return  # no reader's message, or its process has ended
+            return  # not a reader's message, or the process ended
         except ValueError:
             plan_id, reader = "", Reader(0, None, 0)
         with self._lock:
@@ -156,43 +157,43 @@ class Keeper:
                 held.admit()
         try:
             if held is not None:
-                # Asked before it reads, when its query cannot have ended by that.
+                # Asked before the task reads: its query cannot have ended because this read ended.
                 late = reader.execution is None or not self._executions.runs(reader.execution)
                 with self._lock:
-                    held.note(reader, late=late)
-            with contextlib.suppress(OSError):  # it is gone: the reader's way to say that it has finished
+                    held.record(reader, late=late)
+            with contextlib.suppress(OSError):  # the reader closed its end: it has finished
                 channel.send_bytes(b"ended" if held is None else HELD)
-                channel.poll(None)  # until the reader closes its end, or its process ends
+                channel.poll(None)  # until the reader closes its end or its process ends
         finally:
             if held is not None:
                 with self._lock:
                     held.leave(reader)
 
-    def _describe(self, store: StoreAddress, table: str) -> TableSpecification:
+    def _describe(self, store: StoreClient, table: str) -> TableSpecification:
         with self._stores.using(store) as storage:
             return storage.admin.get_specification(table)
 
     def _plan(
         self, options: ReadOptions, columns: tuple[str, ...], where: Filter | None, execution: int | None
     ) -> PlannedScan:
-        lane = self._lane(options.store)
+        connection = self._connection_with_room(options.store)
         splits = options.splits or max(1, self._parallelism())
         plan_id = uuid.uuid4().hex
-        with self._stores.using(options.store, lane) as storage:
+        with self._stores.using(options.store, connection) as storage:
             plan = storage.plan_scan(options.table, where=where, columns=columns, splits=splits)
-            self._stores.retain(options.store, lane)
+            self._stores.retain(options.store, connection)
             with self._lock:
-                self._plans[plan_id] = HeldPlan(plan, options, lane, execution)
+                self._plans[plan_id] = HeldPlan(plan, options, connection, execution)
         return PlannedScan(plan_id, plan.splits)
 
     def _begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
         with self._stores.using(options.store) as storage:
             job = storage.begin_write(options.table, mode=options.mode, job_id=job_id)
-        # Kept open until the job ends: executors may be staging through this connection's server.
+        # Kept open until the job ends: executors may be staging through this process's server.
         self._stores.retain(options.store)
         return job
 
-    def _commit_write(self, store: StoreAddress, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
+    def _commit_write(self, store: StoreClient, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
         with self._stores.using(store) as storage:
             result, tries = _commit(storage, job, staged)
         self._stores.release(store)
@@ -204,7 +205,7 @@ class Keeper:
             )
         return result
 
-    def _abort_write(self, store: StoreAddress, job: WriteJob) -> None:
+    def _abort_write(self, store: StoreClient, job: WriteJob) -> None:
         try:
             with self._stores.using(store) as storage:
                 _warn_if_committed(storage, job)
@@ -212,36 +213,36 @@ class Keeper:
         finally:
             self._stores.release(store)
 
-    def _leave_write(self, store: StoreAddress, job: WriteJob) -> None:
+    def _leave_write(self, store: StoreClient, job: WriteJob) -> None:
         try:
             with self._stores.using(store) as storage:
                 _warn_if_committed(storage, job)
         finally:
             self._stores.release(store)
 
-    def _lane(self, store: StoreAddress) -> int:
-        """Return a connection with room for a plan.
+    def _connection_with_room(self, store: StoreClient) -> int:
+        """Return the number of a connection with room for a plan.
 
-        When one is full, the snapshot is given up that has been idle for longest, of ended queries first; where all may
-        be needed, as in a query of many scans, there will be another connection.
+        When a connection is full, the snapshot idle for longest is closed, those of ended queries first. Where all may
+        be needed, as in a query of many scans, a further connection is opened.
         """
         now = time.monotonic()
         with self._lock:
             plans = {plan_id: held for plan_id, held in self._plans.items() if held.options.store == store}
             idle = [plan_id for plan_id, held in plans.items() if held.dispensable(now)]
-            if len(plans) >= _PLANS_PER_LANE and idle:
-                given_up = self._plans.pop(min(idle, key=lambda plan_id: plans[plan_id].need()))
+            if len(plans) >= _PLANS_PER_CONNECTION and idle:
+                closed_early = self._plans.pop(min(idle, key=lambda plan_id: plans[plan_id].need()))
             else:
-                used = Counter(held.lane for held in plans.values())
-                return next(lane for lane in itertools.count() if used[lane] < _PLANS_PER_LANE)
-        self._give_up(given_up)
-        return given_up.lane
+                used = Counter(held.connection for held in plans.values())
+                return next(connection for connection in itertools.count() if used[connection] < _PLANS_PER_CONNECTION)
+        self._close(closed_early)
+        return closed_early.connection
 
-    def _give_up(self, held: HeldPlan) -> None:
+    def _close(self, held: HeldPlan) -> None:
         try:
             held.plan.close()
         finally:
-            self._stores.release(held.options.store, held.lane)
+            self._stores.release(held.options.store, held.connection)
 
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_SECONDS):
@@ -251,7 +252,7 @@ class Keeper:
             try:
                 self._expire()
                 self._stores.close_idle()
-            except Exception:  # a store's; the others' snapshots must still end
+            except Exception:  # of one store; snapshots of the others must still end
                 _log.exception("a snapshot or a connection could not be closed")
 
     def _expire(self) -> None:
@@ -268,31 +269,32 @@ class Keeper:
             ended = [plan_id for plan_id, held in self._plans.items() if held.expired(now)]
             expired = [self._plans.pop(plan_id) for plan_id in ended]
         for held in expired:
-            self._give_up(held)
+            _log.info("table %r: closing a snapshot, %s", held.options.table, held.reason(now))
+            self._close(held)
 
 
 def _commit(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> tuple[CommitResult, int]:
-    """Commit a job, again where that may help, and return in how many tries."""
+    """Commit a job with retries; return the result and the number of tries."""
     deadline = time.monotonic() + _COMMIT_SECONDS
     pause = 0.01
     for tries in itertools.count(1):
         try:
             return storage.commit_write(job, staged), tries
         except (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError):
-            # A job that was committed is not committed again, so that even an unknown outcome is safe to retry.
+            # A committed job is never committed twice, so even an unknown outcome is safe to retry.
             if time.monotonic() + pause > deadline:
                 raise
         time.sleep(random.uniform(0.0, pause))
         pause = min(pause * 2, 2.0)
-    raise AssertionError("the count has no end")
+    raise AssertionError("itertools.count() has no end")
 
 
 def _warn_if_committed(storage: Storage, job: WriteJob) -> None:
-    """Log that a job is committed which Spark takes for failed: the process died before it reported the commit."""
+    """Log a committed job that Spark reports as failed: its process died before it reported the commit."""
     try:
         committed = storage.begin_write(job.table, mode=job.mode, job_id=job.job_id).committed
     except StructableError:
-        return  # what ended the job may be the reason, and comes out by itself
+        return  # probably what ended the job, and reported as such
     if committed and not job.committed:
         _log.warning(
             "table %r: the job %r was committed and its rows are visible, although Spark reports a failure",

@@ -1,4 +1,4 @@
-"""How planning workers and executors talk to the keeper in the driver's process."""
+"""How planning processes and executors reach the coordinator in the driver's process."""
 
 from __future__ import annotations
 
@@ -22,50 +22,36 @@ from structable.spi import (
 
 from .channel import Address, open_channel, receive, send
 from .held_plans import Reader
-from .options import ReadOptions, StoreAddress, WriteOptions
+from .options import ReadOptions, WriteOptions
+from .store_client import StoreClient
 
-__all__ = ["HELD", "KeeperClient", "PlannedScan"]
+__all__ = ["HELD", "CoordinatorClient", "PlannedScan"]
 
 HELD = b"held"
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("structable.spark")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """A plan that the keeper holds.
-
-    Parameters
-    ----------
-    plan_id : str
-        The keeper's name for it.
-    splits : tuple of ScanSplit
-        What executors read.
-    """
+    """A plan that the coordinator holds under an id."""
 
     plan_id: str
     splits: tuple[ScanSplit, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperClient:
-    """Asks the keeper; picklable, and good in any process of the application.
+class CoordinatorClient:
+    """Reaches the coordinator from any process of the application; picklable.
 
-    Parameters
-    ----------
-    planners : (str, int)
-        Where the keeper listens for processes of the driver's machine.
-    readers : (str, int)
-        Where it listens for executors.
-    secret : bytes
-        The application's secret.
+    Processes on the driver's machine plan at one address, executors read at another.
     """
 
     planners: Address
     readers: Address
     secret: bytes = field(repr=False)
 
-    def describe(self, store: StoreAddress, table: str) -> TableSpecification:
+    def describe(self, store: StoreClient, table: str) -> TableSpecification:
         """Return a table's specification.
 
         Raises
@@ -78,10 +64,10 @@ class KeeperClient:
     def plan(
         self, options: ReadOptions, columns: Sequence[str], where: Filter | None, execution: int | None = None
     ) -> PlannedScan:
-        """Take a snapshot, which the keeper holds until nobody has read it for `options.lease` seconds.
+        """Take a snapshot, which the coordinator holds until it has not been read for `options.lease` seconds.
 
-        When the execution has ended, and others whose tasks have read it meanwhile, it is held for `options.grace`
-        seconds more, renewed by reading.
+        Once the execution has ended, and all others whose tasks read the snapshot, it is held for another
+        `options.grace` seconds, renewed by reading.
 
         Raises
         ------
@@ -94,34 +80,31 @@ class KeeperClient:
         """Begin a write job, as `Storage.begin_write` does."""
         return cast(WriteJob, self._ask("begin_write", options, job_id))
 
-    def commit_write(self, store: StoreAddress, job: WriteJob, staged: Sequence[StagedWrite]) -> CommitResult:
-        """Commit a write job, again where that may help.
-
-        The driver's log says if that did nothing, since the job had been committed before.
-        """
+    def commit_write(self, store: StoreClient, job: WriteJob, staged: Sequence[StagedWrite]) -> CommitResult:
+        """Commit a write job, with retries. The driver logs a warning if the job had been committed before."""
         return cast(CommitResult, self._ask("commit_write", store, job, list(staged)))
 
-    def abort_write(self, store: StoreAddress, job: WriteJob) -> None:
+    def abort_write(self, store: StoreClient, job: WriteJob) -> None:
         """Abort a write job, as `Storage.abort_write` does."""
         self._ask("abort_write", store, job)
 
-    def leave_write(self, store: StoreAddress, job: WriteJob) -> None:
-        """Tell that a write job is over here, neither committed nor aborted."""
+    def leave_write(self, store: StoreClient, job: WriteJob) -> None:
+        """End this application's part in a write job, neither committed nor aborted."""
         self._ask("leave_write", store, job)
 
     @contextmanager
     def holding(self, plan_id: str, options: ReadOptions, reader: Reader) -> Iterator[None]:
-        """Keep a plan's snapshot for the time of a `with` block, however long it takes.
+        """Keep a plan's snapshot open for a `with` block, however long it takes.
 
         Raises
         ------
         TransactionClosedError
-            If the keeper has given the plan up.
+            If the coordinator has closed the plan.
         """
         try:
             channel = open_channel(self.readers, self.secret)
         except (OSError, EOFError, AuthenticationError) as error:
-            # Without the keeper the snapshot lasts as long as its lease at least, and the store knows when it is gone.
+            # Without the coordinator the snapshot lasts at least for its lease, and the store rejects later reads.
             _log.warning(
                 "table %r: the lease of a snapshot cannot be renewed at %s:%s: %r", options.table, *self.readers, error
             )
@@ -135,9 +118,9 @@ class KeeperClient:
                 held = False
             if not held:
                 raise TransactionClosedError(
-                    f"table {options.table!r}: the snapshot that this query was planned on is no longer kept: its "
+                    f"table {options.table!r}: the snapshot of this query is closed: its "
                     f"query ended more than {options.grace:g} seconds ago (option graceSeconds), no task read it for "
-                    f"{options.lease:g} seconds (option leaseSeconds), or too many others are kept. To read the table "
+                    f"{options.lease:g} seconds (option leaseSeconds), or too many others are open. To read the table "
                     'as it is now, plan the query again by any transformation, as in df.select("*").collect(); to '
                     "execute one plan again later, give load() a longer graceSeconds, or persist() the DataFrame"
                 )
@@ -150,8 +133,8 @@ class KeeperClient:
                 done, answer = cast(tuple[bool, object], receive(channel))
         except (OSError, EOFError, AuthenticationError) as error:
             raise StorageUnavailableError(
-                f"the driver's keeper of snapshots does not answer ({error!r}); it ends with the application, "
-                "and register(spark) starts it anew"
+                f"the coordinator in the driver does not answer ({error!r}); it ends with the application, "
+                "and register(spark) starts a new one"
             ) from None
         if done:
             return answer

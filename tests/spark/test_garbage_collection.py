@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from structable.spark_bridge.collecting import spare_imports
+from structable.spark_bridge.garbage_collection import freeze_imports
 
 
 @pytest.mark.parametrize(("reused", "spared"), [(True, True), (False, False)], ids=["reused", "own"])
@@ -14,7 +14,7 @@ def test_what_is_imported_is_spared_in_processes_that_are_used_again(
         monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     before = gc.get_freeze_count()
     try:
-        spare_imports.__wrapped__()
+        freeze_imports.__wrapped__()
         assert (gc.get_freeze_count() > before) is spared
     finally:
         gc.unfreeze()

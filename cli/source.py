@@ -1,0 +1,114 @@
+"""What every input format implements: a file to import, read as record batches of the table's types."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from io import BufferedReader, RawIOBase
+from types import TracebackType
+from typing import BinaryIO, NoReturn, Self, cast
+
+import pyarrow as pa
+
+from structable.spi import InvalidFieldError, TableSpecification
+from structable.spi.rules.values import check_row
+
+from .errors import UsageProblem
+
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
+
+BATCH_ROWS = 4096
+BATCH_BYTES = 16 * 1024 * 1024
+
+
+class Source(ABC):
+    """The rows of one file; a context manager that closes it."""
+
+    def __init__(self, spec: TableSpecification, place: str, stream: BinaryIO) -> None:
+        self._spec = spec
+        self._place = place
+        self._stored = self._stream = stream
+        self._rows = 0
+        self._last: tuple[int, pa.RecordBatch] | None = None
+        self.name = "standard input" if place == "-" else place
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._place != "-":
+            self._stored.close()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of a bounded size.
+
+        Raises
+        ------
+        UsageProblem
+            If the file is malformed, or a value does not fit its field; with the line or the row.
+        """
+        for batch in self._whole():
+            rows = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+            for start in range(0, batch.num_rows, rows):
+                converted = self._converted(batch.slice(start, rows))
+                self._last = self._rows, converted
+                yield converted
+                self._rows += converted.num_rows
+
+    def _whole(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._read()
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self._malformed(f"its gzip compression is truncated or damaged: {error}")
+
+    @abstractmethod
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the content of the file."""
+
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    @property
+    def fraction(self) -> float | None:
+        """The fraction of the file that has been read, 0 to 1; None if its size is unknown."""
+        try:
+            size = os.fstat(self._stored.fileno()).st_size
+            return self._stored.tell() / size if size else None
+        except (OSError, ValueError):
+            return None
+
+    def locate(self, error: InvalidFieldError) -> UsageProblem:
+        """Return the store's error with the line of its row, searched in the last batch."""
+        first, batch = self._last or (0, None)
+        try:
+            rows = [] if batch is None else batch.to_pylist()
+        except (ValueError, OverflowError):  # a time out of Python's range; the store's error names it
+            rows = []
+        for number, row in enumerate(rows, first):
+            try:
+                check_row(self._spec, row)
+            except InvalidFieldError as found:
+                return UsageProblem(f"{self._row(number)}: {found}")
+        return UsageProblem(f"{self.name}: {error}")
+
+    def _row(self, number: int) -> str:
+        return f"{self.name}, row {number + 1}"
+
+    def _malformed(self, error: object) -> NoReturn:
+        raise UsageProblem(f"{self.name}: {error}")
+
+
+class TextSource(Source):
+    """A file of text, which gzip may have compressed: neither CSV nor JSON begins with gzip's magic number."""
+
+    def __init__(self, spec: TableSpecification, place: str, stream: BinaryIO) -> None:
+        super().__init__(spec, place, stream)
+        ahead = stream if isinstance(stream, BufferedReader) else BufferedReader(cast(RawIOBase, stream))
+        self._stream = cast(BinaryIO, ahead)
+        if ahead.peek(2)[:2] == b"\x1f\x8b":
+            self._stream = cast(BinaryIO, gzip.GzipFile(fileobj=ahead))
