@@ -16,6 +16,8 @@ from typing import BinaryIO, NoReturn, cast
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from structable.spi.showing import not_a_field
+
 from .errors import UsageProblem
 from .source import TextSource
 from .text_columns import CellError, column_from_text
@@ -75,8 +77,7 @@ class CsvSource(TextSource):
         names = next(csv.reader([row.removeprefix(BOM_UTF8).decode().strip("\r\n")]), [""])
         for position, name in enumerate(names):
             if name not in self._spec:
-                known = ", ".join(self._spec.field_names)
-                self._malformed(f"the column {name[:50]!r} of its first line is not a field; the fields are {known}")
+                self._malformed(f"the column {name[:50]!r} of its first line {not_a_field(self._spec.field_names)}")
             if name in names[:position]:
                 self._malformed(f"the column {name!r} appears twice")
         return names

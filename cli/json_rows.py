@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from structable.spi import TableSpecification, Value
+from structable.spi.showing import not_a_field
 
 from .literals import LiteralError, value_from_json, value_to_json
 
@@ -38,7 +39,7 @@ def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
     row: dict[str, Value] = {}
     for name, value in document:
         if name not in spec:
-            raise LiteralError(f"{name!r} is not a field; the fields are {', '.join(spec.field_names)}")
+            raise LiteralError(f"{name!r} {not_a_field(spec.field_names)}")
         if name in row:
             raise LiteralError(f"field {name!r} appears twice")
         try:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from structable.spi import Range, RecordNotFoundError, Row, StructuredTable, TableSpecification, Value
+from structable.spi.showing import not_a_field
 
 from .arguments import Access, Table, Url, open_store
 from .confirmation import DryRun, Yes, confirm
@@ -140,8 +141,7 @@ def _row(spec: TableSpecification, assignments: Sequence[str], null: Sequence[st
 
 def _check_name(spec: TableSpecification, name: str, values: dict[str, Value]) -> None:
     if name not in spec:
-        known = ", ".join(spec.field_names)
-        raise UsageProblem(f"'{name}' is not a field of table '{spec.name}'; the fields are {known}")
+        raise UsageProblem(f"'{name}' {not_a_field(spec.field_names, spec.name)}")
     if name in values:
         raise UsageProblem(f"the field '{name}' is given twice")
 

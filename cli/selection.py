@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from structable.spi import Filter, Range, TableSpecification, Value
+from structable.spi.showing import not_a_field
 
 from .errors import UsageProblem
 from .literals import LiteralError, parse_value
@@ -111,8 +112,7 @@ def named_columns(spec: TableSpecification, columns: str | None) -> list[str] | 
     names = [name.strip() for name in columns.split(",")]
     for position, name in enumerate(names):
         if name not in spec:
-            known = ", ".join(spec.field_names)
-            raise UsageProblem(f"--columns: '{name}' is not a field of table '{spec.name}'; the fields are {known}")
+            raise UsageProblem(f"--columns: '{name}' {not_a_field(spec.field_names, spec.name)}")
         if name in names[:position]:
             raise UsageProblem(f"--columns names '{name}' twice")
     return names

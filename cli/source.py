@@ -14,7 +14,7 @@ from typing import BinaryIO, NoReturn, Self, cast
 import pyarrow as pa
 
 from structable.spi import InvalidFieldError, TableSpecification
-from structable.spi.rules.values import check_row
+from structable.spi.rules.rows import check_row
 
 from .errors import UsageProblem
 

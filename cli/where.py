@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from structable.spi import Field, FieldType, Filter, TableSpecification, Value, col
 from structable.spi.filters import And, Or
+from structable.spi.showing import not_a_field
 
 from .errors import UsageProblem
 from .literals import LiteralError, parse_value
@@ -223,8 +224,7 @@ class _Parser:
         else:
             _problem(token.column, f"a field is expected here, not {token}")
         if name not in self._spec:
-            known = ", ".join(self._spec.field_names)
-            _problem(token.column, f"'{name}' is not a field of table '{self._spec.name}'; the fields are {known}")
+            _problem(token.column, f"'{name}' {not_a_field(self._spec.field_names, self._spec.name)}")
         return self._spec.field(name)
 
     def _prefix(self, field: Field) -> str | bytes:

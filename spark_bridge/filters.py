@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import datasource as spark
 
 from structable.spi import Column, FieldType, Filter, InvalidFieldError, TableSpecification, Value, col
-from structable.spi.filters import bind_filter
+from structable.spi.rules.filters import bind_filter
 
 __all__ = ["translate_filter"]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pyspark.sql import types as spark
 
 from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, WriteMode
+from structable.spi.showing import not_a_field
 
 __all__ = ["check_read_schema", "check_write_schema", "spark_schema", "spark_type"]
 
@@ -101,8 +102,7 @@ def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode:
 def _field(spec: TableSpecification, name: str) -> Field:
     if name in spec:
         return spec.field(name)
-    known = ", ".join(spec.field_names)
-    raise InvalidFieldError(spec.name, name, f"is not a field; the fields are {known} (in exactly this case)")
+    raise InvalidFieldError(spec.name, name, f"{not_a_field(spec.field_names)} (in exactly this case)")
 
 
 def _text(kind: spark.DataType) -> str:

@@ -36,33 +36,25 @@ from .errors import (
 )
 from .evaluation import compile_filter
 from .fields import Field, FieldType
-from .filters import Column, Filter, bind_filter, col
+from .filters import Column, Filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
-from .ranges import Range, check_range
+from .ranges import Range
 from .rows import Row, RowShape
+from .rules.changes import check_changes
+from .rules.fields import check_columns
+from .rules.filters import bind_filter
+from .rules.ranges import check_range
+from .rules.rows import check_index_sizes, check_key, check_row, check_row_size
+from .rules.scans import check_limit
 from .rules.schema_changes import SchemaChange, plan_schema_change
-from .rules.values import (
-    MAX_KEY_AND_INDEX_SIZE,
-    MAX_KEY_SIZE,
-    MAX_ROW_SIZE,
-    Key,
-    Value,
-    check_changes,
-    check_columns,
-    check_index_sizes,
-    check_key,
-    check_limit,
-    check_row,
-    check_row_size,
-    check_value,
-    value_size,
-)
+from .rules.values import check_value
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Isolation, Storage, TableAdmin, Transaction, Transactional
 from .table import StructuredTable
 from .urls import StorageUrl, mask_url
+from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value, value_size
 
 if TYPE_CHECKING:
     from .arrow import arrow_schema, arrow_type, conform_batch, rows_to_batches

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
-from .rules.values import Value
+from .rules.fields import check_field
 from .specification import TableSpecification
+from .values import Value
 
 __all__ = ["arrow_schema", "arrow_type", "conform_batch", "rows_to_batches"]
 
@@ -92,8 +93,7 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
         raise InvalidFieldError(spec.name, "batches", f"{type(batch).__name__} is not a pyarrow.RecordBatch")
     names = batch.schema.names
     for name in names:
-        if name not in spec:
-            raise InvalidFieldError(spec.name, name, f"is not a field; the fields are {', '.join(spec.field_names)}")
+        check_field(spec, name)
         if names.count(name) > 1:
             raise InvalidFieldError(spec.name, name, "is there twice in the batch")
     wanted = arrow_schema(spec, names)

@@ -8,12 +8,12 @@ from typing import TypeVar
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
-from .rules.values import Key, Value
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Isolation, Transaction, Transactional
 from .table import StructuredTable
+from .values import Key, Value
 
 __all__ = ["AutoCommitTable", "OwningRowIterator", "consumed"]
 

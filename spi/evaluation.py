@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from .fields import FieldType
-from .filters import NAN, And, Comparison, Filter, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
-from .rules.values import Value, is_nan
+from .filters import And, Comparison, Filter, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
 from .specification import TableSpecification
+from .values import NAN, Value, is_nan
 
 __all__ = ["Predicate", "compile_filter", "equal"]
 

@@ -1,22 +1,16 @@
 """Filters: `col("k2") > 100`, combined with `&`, `|` and `~`; three-valued logic, as the contract has it.
 
-A filter is built without checks. `bind_filter` checks it against a table and rewrites it so that negations stand
-only at the leaves; of such a filter, only whether it is *true* matters, and each leaf answers that by itself:
-nothing but `is_null` is true of null.
+A filter is built without checks; `bind_filter` checks it against a table.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
-from .errors import InvalidFieldError
-from .fields import FieldType
-from .rules.values import Value, check_value, is_nan
-from .showing import shown
-from .specification import TableSpecification
+from .values import Value
 
 __all__ = [
     "And",
@@ -29,7 +23,7 @@ __all__ = [
     "Operator",
     "Or",
     "StartsWith",
-    "bind_filter",
+    "UnboundFilterError",
     "col",
 ]
 
@@ -263,80 +257,3 @@ def col(name: str) -> Column:
 
 
 Leaf: TypeAlias = Comparison | IsIn | IsNull | StartsWith
-
-
-def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
-    """Return the filter checked against a table: values as they are kept, negations at the leaves, flat `And`/`Or`.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    where : Filter or None
-        The condition; None (no condition) is returned as it is.
-
-    Raises
-    ------
-    InvalidFieldError
-        For an unknown field, a value of a wrong type or out of range, None in a comparison, or no filter at all.
-    """
-    if where is None:
-        return None
-    if not isinstance(where, Filter):
-        raise InvalidFieldError(spec.name, "where", f"{shown(where)} is no filter; build one as col('name') == value")
-    return _bound(spec, where, negate=False, depth=0)
-
-
-_DEEPEST = 100
-"""Levels of nesting; filters are walked by recursion, and compilers of expressions have limits of their own."""
-
-
-def _bound(spec: TableSpecification, where: Filter, *, negate: bool, depth: int) -> Filter:
-    while isinstance(where, Not):
-        where, negate = where.part, not negate
-    if depth > _DEEPEST:
-        raise InvalidFieldError(
-            spec.name, "where", f"the filter is nested more than {_DEEPEST} levels deep; combine its parts in fewer"
-        )
-    match where:
-        case And(parts) | Or(parts):
-            kind = Or if isinstance(where, And) == negate else And
-            flat: list[Filter] = []
-            for part in parts:
-                bound = _bound(spec, part, negate=negate, depth=depth + 1)
-                flat.extend(bound.parts if isinstance(bound, kind) else (bound,))
-            return kind(tuple(flat))
-        case Comparison(name, operator, value):
-            checked = _checked(spec, name, value)
-            return Comparison(name, operator.negated if negate else operator, checked)
-        case IsIn(name, values):
-            checked_values = tuple(dict.fromkeys(_checked(spec, name, value) for value in values))
-            _checked_name(spec, name)
-            return IsIn(name, checked_values, where.negated != negate)
-        case IsNull(name):
-            _checked_name(spec, name)
-            return replace(where, negated=where.negated != negate)
-        case StartsWith(name, prefix):
-            _checked_name(spec, name)
-            if spec.field(name).type not in (FieldType.STRING, FieldType.BYTES):
-                kind_name = spec.field(name).type.value
-                raise InvalidFieldError(spec.name, name, f"is of type {kind_name}; startswith takes string and bytes")
-            return StartsWith(name, _checked(spec, name, prefix), where.negated != negate)
-    raise UnboundFilterError(where)
-
-
-def _checked_name(spec: TableSpecification, name: object) -> None:
-    if not isinstance(name, str) or name not in spec:
-        raise InvalidFieldError(spec.name, str(name), f"is not a field; the fields are {', '.join(spec.field_names)}")
-
-
-def _checked(spec: TableSpecification, name: str, value: object) -> Value:
-    _checked_name(spec, name)
-    if value is None:
-        raise InvalidFieldError(spec.name, name, "a comparison with None is never true; use is_null() or is_not_null()")
-    checked = check_value(spec.name, spec.field(name), value)
-    # One NaN object, so that containers, which compare by identity first, treat all NaNs alike.
-    return NAN if is_nan(checked) else checked
-
-
-NAN = float("nan")

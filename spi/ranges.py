@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .errors import InvalidFieldError
-from .rules.values import Value, check_value
-from .showing import shown
-from .specification import TableSpecification
+from .values import Value
 
-__all__ = ["Bound", "Range", "check_range"]
+__all__ = ["Bound", "Range"]
 
 Bound: TypeAlias = tuple[Value, ...] | Mapping[str, Value] | None
 
@@ -66,60 +63,3 @@ class Range:
     def below(cls, end: Bound) -> Range:
         """Every row before all those that start with `end`."""
         return cls(None, end, True, False)
-
-
-def check_range(spec: TableSpecification, range_: object) -> Range:
-    """Return a range whose bounds are checked tuples, or None where a side is open (as an inclusive empty prefix is).
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    range_ : Range
-        The range as the caller gave it.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a bound is not a prefix of the primary key, or a value does not fit its field.
-    """
-    if not isinstance(range_, Range):
-        raise InvalidFieldError(spec.name, "range", f"{shown(range_)} is not a Range")
-    begin = _checked_bound(spec, range_.begin)
-    end = _checked_bound(spec, range_.end)
-    begin_inclusive, end_inclusive = range_.begin_inclusive, range_.end_inclusive
-    for inclusive in (begin_inclusive, end_inclusive):
-        if not isinstance(inclusive, bool):
-            raise InvalidFieldError(spec.name, "range", f"inclusive is {shown(inclusive)}, neither True nor False")
-    # Every row starts with the empty prefix: inclusive it bounds nothing, exclusive it stays and drops every row.
-    if begin == () and begin_inclusive:
-        begin = None
-    if end == () and end_inclusive:
-        end = None
-    return Range(begin, end, begin_inclusive, end_inclusive)
-
-
-def _checked_bound(spec: TableSpecification, bound: object) -> tuple[Value, ...] | None:
-    if bound is None:
-        return None
-    key = spec.primary_key
-    shape = f"a prefix of the primary key ({', '.join(key)})"
-    if isinstance(bound, Mapping):
-        leading = key[: len(bound)]
-        if set(bound) != set(leading):
-            raise InvalidFieldError(spec.name, "range", f"a bound of {', '.join(map(str, bound))} is not {shape}")
-        values = tuple(bound[name] for name in leading)
-    elif isinstance(bound, tuple):
-        if len(bound) > len(key):
-            raise InvalidFieldError(
-                spec.name, "range", f"the bound {shown(bound)} has {len(bound)} values and is not {shape}"
-            )
-        values = bound
-    else:
-        raise InvalidFieldError(
-            spec.name, "range", f"the bound {shown(bound)} is neither a tuple nor a mapping: it is {shape}"
-        )
-    for field, value in zip(spec.key_fields, values, strict=False):
-        if value is None:
-            raise InvalidFieldError(spec.name, field.name, "is part of the primary key; a bound must not be null there")
-    return tuple(check_value(spec.name, field, value) for field, value in zip(spec.key_fields, values, strict=False))

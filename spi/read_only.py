@@ -12,11 +12,11 @@ from .errors import UnsupportedOperationError
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
-from .rules.values import Key, Value
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Isolation, Storage, TableAdmin, Transaction
 from .table import StructuredTable
+from .values import Key, Value
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

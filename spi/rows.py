@@ -6,7 +6,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
-from .rules.values import Value
+from .values import Value
 
 __all__ = ["Row", "RowShape"]
 

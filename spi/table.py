@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
-from .rules.values import Key, Value
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
+from .values import Key, Value
 
 __all__ = ["StructuredTable"]
 

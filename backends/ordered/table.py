@@ -22,13 +22,14 @@ from structable.spi import (
 )
 from structable.spi.evaluation import equal
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.values import check_changes, check_row
-from structable.spi.rules.writes import check_changed_field, check_default
+from structable.spi.rules.changes import check_changes, check_default, check_swap
+from structable.spi.rules.rows import check_row
+from structable.spi.rules.scans import ScanRequest
 
 from .engine import EngineSnapshot, Increment, SchemaChangedError, WriteSet
 from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.lookup import values_of
-from .scan.planning import ScanRequest, explain, plan, scan_request
+from .scan.planning import explain, plan
 from .schema.binding import TableBinding
 
 if TYPE_CHECKING:
@@ -157,9 +158,7 @@ class OrderedTable(StructuredTable):
     ) -> ScanRequest:
         if not self._tx.usable:
             self._tx.refuse()
-        return scan_request(
-            self.binding, ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
-        )
+        return ScanRequest.checked(self.binding.spec, ranges, where, columns, order_by, reverse, limit)
 
     def _rows(self, request: ScanRequest) -> RowIterator:
         return ScanRows(self._tx, self, plan(self.binding, request))
@@ -204,7 +203,7 @@ class OrderedTable(StructuredTable):
     ) -> RowIterator:
         """See `StructuredTable.scan_index`."""
         request = self._request((range,), where, columns, order_by, reverse, limit)
-        return self._rows(request.with_index_value(self.binding, field, value))
+        return self._rows(request.with_index_value(self.binding.spec, field, value))
 
     def explain(
         self,
@@ -327,14 +326,12 @@ class OrderedTable(StructuredTable):
             self._tx.refuse_write()
         binding = self.binding
         raw_key = binding.raw_key(key)
-        check_changed_field(binding.write_spec, field)
-        wanted = check_changes(binding.write_spec, {field: expected})[field]
-        change = check_changes(binding.write_spec, {field: value})
+        wanted, new = check_swap(binding.write_spec, field, expected, value)
         raw = self._get(raw_key)
         found = None if raw is None else binding.rows.decode_values(raw)[binding.value_positions[field]]
         if (found is None) != (wanted is None) or (found is not None and not equal(found, wanted)):
             return False
-        self._put(raw_key, binding.merged(raw_key, raw, change))
+        self._put(raw_key, binding.merged(raw_key, raw, {field: new}))
         return True
 
     def increment(self, key: Key, field: str, amount: int = 1) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from structable.spi import (
     FieldSizeLimitError,
     Filter,
-    InvalidFieldError,
     Key,
     Range,
     RecordExistsError,
@@ -20,20 +19,15 @@ from structable.spi import (
     Value,
 )
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.values import (
-    MAX_ROW_SIZE,
-    check_changes,
-    check_key,
-    check_row,
-    check_row_size,
-    check_value,
-)
-from structable.spi.rules.writes import check_changed_field, check_default, check_incremented_field
+from structable.spi.rules.changes import check_changes, check_default, check_increment, check_swap, incremented
+from structable.spi.rules.rows import check_key, check_row, check_row_size
+from structable.spi.rules.scans import ScanRequest
+from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.session import Call
 from .sql import statements
 from .sql.binding import TableBinding
-from .sql.queries import ScanRequest, count_statement, scan_request
+from .sql.queries import count_statement
 from .sql.row_codec import SLACK, Pieces, at_most
 from .sql.rows import decode_row, made_rows, multi_read_call, read_call
 from .txn.bound_table import BoundTable, on_current_schema
@@ -115,9 +109,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         limit: int | None = None,
     ) -> ScanRequest:
         self._tx.require_usable()
-        return scan_request(
-            self.binding, ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
-        )
+        return ScanRequest.checked(self.binding.spec, ranges, where, columns, order_by, reverse, limit)
 
     @on_current_schema
     def scan(
@@ -162,7 +154,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     ) -> RowIterator:
         """See `StructuredTable.scan_index`."""
         request = self._request((range,), where, columns, order_by, reverse, limit)
-        return ScanRows(self._tx, self, request.with_index_value(self.binding, field, value))
+        return ScanRows(self._tx, self, request.with_index_value(self.binding.spec, field, value))
 
     @on_current_schema
     def explain(
@@ -303,10 +295,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_key(spec, key)
-        check_changed_field(spec, field)
-        wanted = check_changes(spec, {field: expected})[field]
-        change = check_changes(spec, {field: value})[field]
-        row = {**dict(zip(spec.primary_key, checked, strict=True)), field: change}
+        wanted, new = check_swap(spec, field, expected, value)
+        row = {**dict(zip(spec.primary_key, checked, strict=True)), field: new}
         check_row_size(spec, row)
         found = find_swap(self._tx, self, row, field, wanted)
         if not (found.values[0] if found.row else wanted is None):
@@ -323,19 +313,14 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         self._tx.require_writable()
         spec = self.binding.spec
         checked = check_key(spec, key)
-        check_incremented_field(spec, field)
-        step = int(str(check_value(spec.name, spec.field(field), amount)))
+        changed, step = check_increment(spec, field, amount)
         row: dict[str, Value] = dict(zip(spec.primary_key, checked, strict=True))
         found = find_value(self._tx, self, row, field)
         before = found.values[0] if found.row else None
-        total = (before if isinstance(before, int) else 0) + step
-        bits = spec.field(field).type.integer_bits
-        if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
-            raise InvalidFieldError(spec.name, field, f"{before or 0} incremented by {step} overflows {bits} bits")
-        row[field] = total
+        row[field] = incremented(spec.name, changed, before, step)
         size = int(str(found.values[1])) if found.row else 0
         if before is None:
-            size += spec.field(field).type.width
+            size += changed.type.width
         if size > MAX_ROW_SIZE:
             raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
         # Of a new row, the key is yet to be counted.

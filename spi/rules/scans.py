@@ -1,26 +1,116 @@
-"""The rule of which fields an index scan and an order take, the same in every store."""
+"""`ScanRequest`: the arguments of a scan, checked."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
 from structable.spi.errors import InvalidFieldError
+from structable.spi.filters import And, Comparison, Filter, IsNull, Operator
+from structable.spi.ranges import Range
+from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
+from structable.spi.values import Value
 
-__all__ = ["check_indexed_field", "check_order"]
+from .arguments import check_flag, check_many
+from .fields import check_columns, check_indexed_field
+from .filters import bind_filter
+from .ranges import check_range
+from .values import check_value
+
+__all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_columns"]
 
 
-def check_indexed_field(spec: TableSpecification, field: object) -> str:
-    """Return the name of a field that has an index.
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """The checked arguments of a scan.
+
+    Parameters
+    ----------
+    ranges : tuple of Range
+        As `check_range` returned them; the scan reads their union.
+    where : Filter or None
+        As `bind_filter` returned it.
+    columns : tuple of str or None
+        The columns of the rows, those of the key first; None for all.
+    order_by : str or None
+        The field that precedes the key in the order; None for key order.
+    reverse : bool
+        Whether the order is reversed.
+    limit : int or None
+        The most rows.
+    """
+
+    ranges: tuple[Range, ...]
+    where: Filter | None
+    columns: tuple[str, ...] | None
+    order_by: str | None
+    reverse: bool
+    limit: int | None
+
+    @classmethod
+    def checked(
+        cls,
+        spec: TableSpecification,
+        ranges: Iterable[Range],
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> ScanRequest:
+        """Return the request of arguments as users give them.
+
+        Raises
+        ------
+        InvalidFieldError
+            If one does not fit the table.
+        """
+        return cls(
+            tuple([check_range(spec, one) for one in check_many(spec, "ranges", ranges)]),
+            bind_filter(spec, where),
+            row_columns(spec, columns),
+            check_order(spec, order_by),
+            check_flag(spec, "reverse", reverse),
+            check_limit(spec, limit),
+        )
+
+    @property
+    def conjuncts(self) -> tuple[Filter, ...]:
+        """Conditions all of which must be true."""
+        if isinstance(self.where, And):
+            return self.where.parts
+        return () if self.where is None else (self.where,)
+
+    def with_index_value(self, spec: TableSpecification, name: object, value: Value) -> ScanRequest:
+        """Return the request for only the rows whose indexed field equals a value; None finds nulls.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the field has no index, or the value does not fit it.
+        """
+        field = check_indexed_field(spec, name)
+        if value is None:
+            condition: Filter = IsNull(field.name)
+        else:
+            condition = Comparison(field.name, Operator.EQ, check_value(spec.name, field, value))
+        return replace(self, where=And((condition, *self.conjuncts)) if self.where is not None else condition)
+
+
+def row_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the columns of a read's rows, those of the key first; None for all.
 
     Raises
     ------
     InvalidFieldError
-        If it has none, or is no field.
+        As `check_columns` does.
     """
-    if not isinstance(field, str) or field not in spec:
-        raise InvalidFieldError(spec.name, str(field), f"is not a field; the fields are {', '.join(spec.field_names)}")
-    if field not in spec.indexes:
-        raise InvalidFieldError(spec.name, field, f"has no index; indexed are: {', '.join(spec.indexes) or 'none'}")
-    return field
+    if columns is None:
+        return None
+    names, key = check_columns(spec, columns) or (), spec.primary_key
+    return key + tuple([name for name in names if name not in key])
 
 
 def check_order(spec: TableSpecification, order_by: object) -> str | None:
@@ -35,4 +125,31 @@ def check_order(spec: TableSpecification, order_by: object) -> str | None:
         return None
     if isinstance(order_by, str) and order_by in spec.primary_key:
         return order_by
-    return check_indexed_field(spec, order_by)
+    return check_indexed_field(spec, order_by).name
+
+
+def check_limit(spec: TableSpecification, limit: object) -> int | None:
+    """Return a scan's limit, a number of rows; None is without limit.
+
+    Raises
+    ------
+    InvalidFieldError
+        If it is negative or not an int.
+    """
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise InvalidFieldError(spec.name, "limit", f"{shown(limit)} is not a number of rows, 0 or more")
+    return min(int(limit), sys.maxsize)
+
+
+def check_splits(splits: object) -> None:
+    """Check the number of splits of a plan.
+
+    Raises
+    ------
+    ValueError
+        If it is not an int of at least 1.
+    """
+    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
+        raise ValueError(f"splits is {shown(splits)}; it must be a whole number of at least 1")

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from structable.spi.errors import UnsupportedOperationError
-
-from .values import MAX_ROW_SIZE
+from structable.spi.values import MAX_ROW_SIZE
 
 __all__ = ["MAX_TRANSACTION_SIZE", "check_transaction_size", "lowered_limit", "may_be_too_large"]
 

@@ -1,49 +1,22 @@
-"""The rule of what a field accepts: one checker per type, and the sizes that limits count.
+"""Which values a field accepts: one checker per type.
 
-Backends may check faster, but what this module accepts and returns is the contract.
+Backends may check faster, but the contract is what this module accepts and returns.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-import math
 import struct
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import NoReturn, TypeAlias
+from collections.abc import Callable
+from typing import NoReturn
 
-from structable.spi.errors import FieldSizeLimitError, InvalidFieldError
+from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field, FieldType
 from structable.spi.showing import shown
-from structable.spi.specification import TableSpecification
+from structable.spi.values import Value
 
-__all__ = [
-    "MAX_KEY_AND_INDEX_SIZE",
-    "MAX_KEY_SIZE",
-    "MAX_ROW_SIZE",
-    "Key",
-    "Value",
-    "check_changes",
-    "check_columns",
-    "check_index_sizes",
-    "check_key",
-    "check_limit",
-    "check_row",
-    "check_row_size",
-    "check_value",
-    "value_size",
-]
-
-Value: TypeAlias = bool | int | float | decimal.Decimal | str | bytes | dt.date | dt.datetime | None
-Key: TypeAlias = tuple[Value, ...] | Mapping[str, Value]
-
-MAX_KEY_SIZE = 2_000
-"""Bytes of a primary key, and likewise of one indexed value."""
-MAX_KEY_AND_INDEX_SIZE = 2_500
-"""Bytes of a primary key and one indexed value together."""
-MAX_ROW_SIZE = 8 * 1024 * 1024
-"""Bytes of a whole row, its key included, after the merge with what was there."""
+__all__ = ["check_value"]
 
 _FLOAT_32 = struct.Struct("<f")
 
@@ -209,205 +182,3 @@ def check_value(table: str, field: Field, value: object) -> Value:
         return _CHECKERS[field.type](value, field)
     except _Refused as refusal:
         raise InvalidFieldError(table, field.name, str(refusal)) from None
-
-
-def check_key(spec: TableSpecification, key: object) -> tuple[Value, ...]:
-    """Return a whole primary key as a checked tuple in key order.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    key : tuple or mapping
-        All key fields and nothing else.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a field is missing, unknown, null or of a wrong type.
-    FieldSizeLimitError
-        If the key is over 2,000 bytes.
-    """
-    names = spec.primary_key
-    if isinstance(key, Mapping):
-        for name in key:
-            if name not in names:
-                raise InvalidFieldError(spec.name, str(name), f"is not a key field; the key is ({', '.join(names)})")
-        for name in names:
-            if name not in key:
-                raise InvalidFieldError(spec.name, name, f"is missing in the key {shown(dict(key))}")
-        values = tuple(key[name] for name in names)
-    elif isinstance(key, tuple):
-        if len(key) != len(names):
-            wanted = f"({', '.join(names)})"
-            raise InvalidFieldError(
-                spec.name, "primary key", f"{shown(key)} has {len(key)} values; the key is {wanted}"
-            )
-        values = key
-    else:
-        raise InvalidFieldError(
-            spec.name, "primary key", f"{shown(key)} is neither a tuple nor a mapping of ({', '.join(names)})"
-        )
-    checked = tuple(_key_value(spec.name, field, value) for field, value in zip(spec.key_fields, values, strict=True))
-    size = sum(value_size(field, value) for field, value in zip(spec.key_fields, checked, strict=True))
-    if size > MAX_KEY_SIZE:
-        raise FieldSizeLimitError(spec.name, "primary key", size, MAX_KEY_SIZE)
-    return checked
-
-
-def _key_value(table: str, field: Field, value: object) -> Value:
-    if value is None:
-        raise InvalidFieldError(table, field.name, "is part of the primary key and must not be null")
-    return check_value(table, field, value)
-
-
-def check_row(spec: TableSpecification, row: object) -> dict[str, Value]:
-    """Return the fields that a row names, checked; key fields must all be there, others may be missing or None.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    row : mapping of str to Value
-        What to write.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a field is unknown, of a wrong type or out of range, or a key field is missing or null.
-    FieldSizeLimitError
-        If key, indexed values or the named fields together are over a limit.
-    """
-    if not isinstance(row, Mapping):
-        raise InvalidFieldError(spec.name, "row", f"{shown(row)} is not a mapping of field names to values")
-    for name in spec.primary_key:
-        if name not in row:
-            raise InvalidFieldError(spec.name, name, "is part of the primary key and is missing in the row")
-    checked: dict[str, Value] = {}
-    for name, value in row.items():
-        checked[name] = _field_value(spec, name, value)
-    check_row_size(spec, checked)
-    return checked
-
-
-def _field_value(spec: TableSpecification, name: object, value: object) -> Value:
-    if not isinstance(name, str) or name not in spec:
-        raise InvalidFieldError(spec.name, str(name), f"is not a field; the fields are {', '.join(spec.field_names)}")
-    field = spec.field(name)
-    if name in spec.primary_key:
-        return _key_value(spec.name, field, value)
-    return None if value is None else check_value(spec.name, field, value)
-
-
-def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]:
-    """Return checked changes of fields outside the primary key, as `update_all` and `compare_and_swap` take them.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a field is unknown, a key field, of a wrong type or out of range.
-    FieldSizeLimitError
-        If an indexed value, or the changes together, are over a limit.
-    """
-    if not isinstance(changes, Mapping):
-        raise InvalidFieldError(spec.name, "changes", f"{shown(changes)} is not a mapping of field names to values")
-    for name in changes:
-        if name in spec.primary_key:
-            raise InvalidFieldError(spec.name, name, "is part of the primary key and cannot be changed")
-    checked = {name: _field_value(spec, name, value) for name, value in changes.items()}
-    check_row_size(spec, checked)
-    return checked
-
-
-def value_size(field: Field, value: Value) -> int:
-    """Return the bytes that a checked value counts in limits: its fixed width, UTF-8 length or length; 0 for null."""
-    if value is None:
-        return 0
-    if isinstance(value, str):
-        return len(value) if value.isascii() else len(value.encode())
-    if isinstance(value, bytes):
-        return len(value)
-    return field.type.width
-
-
-def check_row_size(spec: TableSpecification, row: Mapping[str, Value]) -> None:
-    """Check the limits of a row of checked values: key, indexed values, key and indexed value together, the whole row.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    row : mapping of str to Value
-        Checked values, of some or of all fields; missing fields count nothing.
-
-    Raises
-    ------
-    FieldSizeLimitError
-        With the size and the limit in bytes.
-    """
-    sizes = {name: value_size(spec.field(name), value) for name, value in row.items()}
-    key_size = sum(sizes.get(name, 0) for name in spec.primary_key)
-    if key_size > MAX_KEY_SIZE:
-        raise FieldSizeLimitError(spec.name, "primary key", key_size, MAX_KEY_SIZE)
-    check_index_sizes(spec, key_size, sizes)
-    total = sum(sizes.values())
-    if total > MAX_ROW_SIZE:
-        raise FieldSizeLimitError(spec.name, "row", total, MAX_ROW_SIZE)
-
-
-def check_index_sizes(spec: TableSpecification, key_size: int, sizes: Mapping[str, int]) -> None:
-    """Check the limits of indexed values beside a key, all given in bytes by `value_size`.
-
-    Raises
-    ------
-    FieldSizeLimitError
-        With the size and the limit in bytes.
-    """
-    for name in spec.indexes:
-        size = sizes.get(name, 0)
-        if size > MAX_KEY_SIZE:
-            raise FieldSizeLimitError(spec.name, name, size, MAX_KEY_SIZE)
-        if key_size + size > MAX_KEY_AND_INDEX_SIZE:
-            raise FieldSizeLimitError(spec.name, f"primary key with {name}", key_size + size, MAX_KEY_AND_INDEX_SIZE)
-
-
-def check_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the columns asked for as a tuple without repetition, None for all.
-
-    Raises
-    ------
-    InvalidFieldError
-        If there are none, or one is not a field.
-    """
-    if columns is None:
-        return None
-    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
-        raise InvalidFieldError(spec.name, "columns", f"{shown(columns)} is not a list of field names")
-    names = tuple(columns)
-    if not names:
-        raise InvalidFieldError(spec.name, "columns", "an empty list restricts nothing; name fields or leave it out")
-    for name in names:
-        if not isinstance(name, str) or name not in spec:
-            known = ", ".join(spec.field_names)
-            raise InvalidFieldError(spec.name, str(name), f"is not a field; the fields are {known}")
-    return tuple(dict.fromkeys(map(str.__str__, names)))
-
-
-def check_limit(spec: TableSpecification, limit: object) -> int | None:
-    """Return a scan's limit, a number of rows; None is without limit.
-
-    Raises
-    ------
-    InvalidFieldError
-        If it is negative or not an int.
-    """
-    if limit is None:
-        return None
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise InvalidFieldError(spec.name, "limit", f"{shown(limit)} is not a number of rows, 0 or more")
-    return min(int(limit), sys.maxsize)
-
-
-def is_nan(value: Value) -> bool:
-    """Tell whether a value is the float NaN, which equals itself in the contract."""
-    return isinstance(value, float) and math.isnan(value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import Field, FieldType, TableSpecification
-from structable.spi.rules.values import Value
+from structable.spi.values import Value
 
 SPACE = b"\x00\xff\x07\x01"
 KEYABLE = [kind for kind in FieldType if kind.keyable]

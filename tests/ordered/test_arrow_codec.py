@@ -18,7 +18,7 @@ from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldSizeLimitError, FieldType, InvalidFieldError
 from structable.spi.arrow import arrow_schema, conform_batch
-from structable.spi.rules.values import Value
+from structable.spi.values import Value
 from tests.ordered.strategies import SPACE, fields, row_values, same, table
 from tests.ordered.test_row_codec import widened
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from structable.spi import Column, Field, Filter, Range, Row, Storage, StructuredTable, TableSpecification, col, connect
 from structable.spi.evaluation import compile_filter
-from structable.spi.filters import bind_filter
+from structable.spi.rules.filters import bind_filter
 
 SPEC = TableSpecification(
     "t",

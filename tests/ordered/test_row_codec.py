@@ -12,7 +12,8 @@ from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import NewerLayoutError
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError, TableSpecification
-from structable.spi.rules.values import Value, check_row
+from structable.spi.rules.rows import check_row
+from structable.spi.values import Value
 from tests.ordered.strategies import SPACE, fields, row_values, same, table
 
 KEY = [Field.string("s"), Field.long("n")]

@@ -9,7 +9,7 @@ from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import Field
-from structable.spi.rules.values import Value
+from structable.spi.values import Value
 from tests.ordered.strategies import fields, row_values, same, table
 
 KEY = [Field.string("s"), Field.long("n")]

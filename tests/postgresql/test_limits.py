@@ -23,7 +23,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.rules.values import MAX_ROW_SIZE
+from structable.spi.values import MAX_ROW_SIZE
 
 from .server import Server
 

@@ -30,7 +30,7 @@ from structable.spi import (
 )
 from structable.spi.arrow import arrow_schema, rows_to_batches
 from structable.spi.conformance.samples import Record
-from structable.spi.rules.values import MAX_ROW_SIZE
+from structable.spi.values import MAX_ROW_SIZE
 from tests.postgresql.fixtures import StartServer
 from tests.postgresql.proxy import Cut, Proxy, statement
 from tests.postgresql.server import Server

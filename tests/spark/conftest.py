@@ -14,7 +14,7 @@ from structable.spark_bridge import register, registration
 from structable.spark_bridge.types import spark_schema
 from structable.spi import Storage, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
-from structable.spi.rules.values import Value
+from structable.spi.values import Value
 
 HERE = Path(__file__).parent
 

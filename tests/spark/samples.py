@@ -4,7 +4,7 @@ import datetime as dt
 from decimal import Decimal
 
 from structable.spi import Field, TableSpecification
-from structable.spi.rules.values import Value
+from structable.spi.values import Value
 
 RUNS = TableSpecification(
     "runs",

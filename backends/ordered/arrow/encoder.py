@@ -16,7 +16,8 @@ from structable.backends.ordered.codec.scalars import EPOCH, EPOCH_ORDINAL
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import Field, FieldType, InvalidFieldError
-from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row_size
+from structable.spi.rules.rows import check_row_size
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .buffers import (
     Array,

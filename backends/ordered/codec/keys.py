@@ -15,7 +15,7 @@ from typing import Any
 from structable.backends.ordered.engine import SPACE_BYTES, successor
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType
-from structable.spi.rules.values import MAX_KEY_SIZE, Value
+from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
 from .source import DECODE_FAILURES, Source, corrupt

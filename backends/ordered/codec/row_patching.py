@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from structable.backends.ordered.schema.schema import TableSchema
-from structable.spi.rules.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
+from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
 
 from .key_fields import add_key_checks, key_expression, key_width
 from .row_encoding import add_field_encoder

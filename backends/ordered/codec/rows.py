@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import DataCorruptionError, Row
 from structable.spi.rows import RowShape
-from structable.spi.rules.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value
+from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width
 from .keys import ROW_KEY_START, KeyCodec

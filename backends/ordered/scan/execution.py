@@ -106,7 +106,8 @@ def _rows(
     transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, progress: _Progress
 ) -> Generator[Row, None, None]:
     # Not itself a generator: what the scan sees is settled by the call, not by the first row.
-    decode = table.binding.row_decoder(path.request.columns)
+    binding = table.binding
+    decode = binding.row_decoder(path.request.columns or binding.shape.columns)
     try:
         pairs = _PathReader(transaction, table, path).matching()
     except _ENGINE_FAILURES as error:

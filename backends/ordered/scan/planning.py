@@ -2,67 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from structable.backends.ordered.engine import successor
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import Field, Filter, Range, ScanExplanation, Value
-from structable.spi.filters import And, Comparison, IsNull, Operator, bind_filter
-from structable.spi.ranges import check_range
-from structable.spi.rules.arguments import check_flag, check_many
-from structable.spi.rules.scans import check_indexed_field, check_order
-from structable.spi.rules.values import check_limit, check_value
+from structable.spi.filters import And
+from structable.spi.rules.scans import ScanRequest
 
 from .intervals import Condition, Interval, field_condition, intersection, range_interval, union
 
-__all__ = ["ScanPath", "ScanRequest", "conjunction", "explain", "plan", "plan_rows", "scan_request"]
-
-
-@dataclass(frozen=True, slots=True)
-class ScanRequest:
-    """A scan's arguments, checked.
-
-    Parameters
-    ----------
-    intervals : list of Interval
-        The raw row keys of all ranges, united.
-    ranges : tuple of Range
-        The same as given, for explanations.
-    conjuncts : tuple of Filter
-        Bound conditions, all of which must be true.
-    columns : tuple of str
-        The columns of the rows, the key among them.
-    order_by : str or None
-        A field other than the first of the key; None is key order.
-    reverse : bool
-        Return the exact reverse.
-    limit : int or None
-        At most so many rows.
-    """
-
-    intervals: list[Interval]
-    ranges: tuple[Range, ...]
-    conjuncts: tuple[Filter, ...]
-    columns: tuple[str, ...]
-    order_by: str | None
-    reverse: bool
-    limit: int | None
-
-    def with_index_value(self, binding: TableBinding, field: str, value: Value) -> ScanRequest:
-        """Return the request for those rows only whose indexed field equals a value; None finds nulls.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the field has no index, or the value does not fit it.
-        """
-        check_indexed_field(binding.spec, field)
-        if value is None:
-            condition: Filter = IsNull(field)
-        else:
-            condition = Comparison(field, Operator.EQ, check_value(binding.spec.name, binding.spec.field(field), value))
-        return replace(self, conjuncts=(condition, *self.conjuncts))
+__all__ = ["ScanPath", "conjunction", "explain", "plan", "plan_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,38 +48,6 @@ class ScanPath:
     pushed: tuple[Filter, ...]
     sort_by: str | None
     lookup: bool = False
-
-
-def scan_request(
-    binding: TableBinding,
-    ranges: Iterable[Range],
-    *,
-    where: Filter | None = None,
-    columns: Iterable[str] | None = None,
-    order_by: str | None = None,
-    reverse: bool = False,
-    limit: int | None = None,
-) -> ScanRequest:
-    """Check a scan's arguments.
-
-    Raises
-    ------
-    InvalidFieldError
-        For whatever is wrong with them.
-    """
-    spec = binding.spec
-    checked = tuple(check_range(spec, range_) for range_ in check_many(spec, "ranges", ranges))
-    bound = bind_filter(spec, where)
-    conjuncts = bound.parts if isinstance(bound, And) else () if bound is None else (bound,)
-    return ScanRequest(
-        union(range_interval(binding.keys, range_) for range_ in checked),
-        checked,
-        conjuncts,
-        binding.row_columns(columns),
-        check_order(spec, order_by),
-        check_flag(spec, "reverse", reverse),
-        check_limit(spec, limit),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +109,8 @@ def _narrow_by_key(binding: TableBinding, request: ScanRequest) -> _KeyPart:
         if not following:
             break
         prefixes = following
-    common = intersection(request.intervals, intervals)
+    given = union(range_interval(keys, range_) for range_ in request.ranges)
+    common = intersection(given, intervals)
     return _KeyPart(common, tuple(used), _key_cost(binding, request, len(prefixes[0]), bool(used)))
 
 

@@ -7,10 +7,11 @@ from itertools import islice
 
 from structable.backends.ordered.engine import EngineSnapshot, SplitPlan, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
+from structable.spi.rules.scans import ScanRequest
 
 from .execution import pair_filter
 from .intervals import Interval
-from .planning import ScanPath, ScanRequest, conjunction, plan, plan_rows
+from .planning import ScanPath, conjunction, plan, plan_rows
 
 __all__ = ["divide_scan"]
 

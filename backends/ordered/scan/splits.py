@@ -14,11 +14,11 @@ from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
-from structable.spi.rules.values import check_columns
+from structable.spi.rules.fields import check_columns
+from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .execution import entry_without_row, pair_filter
 from .intervals import Interval, contains
-from .planning import scan_request
 from .split_choice import divide_scan
 
 if TYPE_CHECKING:
@@ -70,10 +70,9 @@ def plan_table_scan(
 
     `snapshot` is an earlier one: by it the path is chosen.
     """
-    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
-        raise ValueError(f"splits is {splits!r}; it must be a whole number of at least 1")
+    check_splits(splits)
     names = check_columns(binding.spec, columns) or binding.spec.field_names
-    path, divided = divide_scan(engine, snapshot, binding, scan_request(binding, (range_,), where=where), splits)
+    path, divided = divide_scan(engine, snapshot, binding, ScanRequest.checked(binding.spec, (range_,), where), splits)
     index = None if path.index is None else path.index.field.name
     common = _Divided(binding.raw_schema, names, path.residual, path.intervals, index, path.within)
     states = [pickle.dumps((common, state)) for state in divided.states]

@@ -21,8 +21,9 @@ from structable.spi import (
     TableSpecification,
     TransactionConflictError,
 )
+from structable.spi.rules.rows import check_index_sizes
 from structable.spi.rules.schema_changes import SchemaChange, plan_schema_change
-from structable.spi.rules.values import check_index_sizes, value_size
+from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
 from .catalog import Catalog, garbage_key, list_schemas, read_schema, schema_key

@@ -10,10 +10,12 @@ from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatches
 from structable.backends.ordered.codec.rows import RowCodec, RowDecoder
 from structable.backends.ordered.engine import Increment
-from structable.spi import Field, InvalidFieldError, Value
+from structable.spi import Field, Value
 from structable.spi.rows import RowShape
-from structable.spi.rules.values import MAX_KEY_SIZE, check_columns, check_key, check_row, check_row_size, check_value
-from structable.spi.rules.writes import check_incremented_field
+from structable.spi.rules.changes import check_increment, incremented
+from structable.spi.rules.rows import check_key, check_row, check_row_size
+from structable.spi.rules.scans import row_columns
+from structable.spi.values import MAX_KEY_SIZE
 
 from .schema import TableSchema
 
@@ -129,11 +131,7 @@ class TableBinding:
         InvalidFieldError
             As `check_columns` does.
         """
-        names = check_columns(self.spec, columns)
-        if names is None:
-            return self.shape.columns
-        key = self.spec.primary_key
-        return key + tuple(name for name in names if name not in key)
+        return row_columns(self.spec, columns) or self.shape.columns
 
     def row_key(self, row: Mapping[str, Value]) -> bytes:
         """Return the encoded key of a row as users give it.
@@ -195,16 +193,8 @@ class TableBinding:
         values = list(self.nulls if raw is None else self.rows.decode_values(raw))
         for increment in increments:
             position = self.value_positions[increment.field]
-            bits = self.schema.value_fields[position].type.integer_bits
-            before = values[position]
-            total = (before if isinstance(before, int) else 0) + increment.amount
-            if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
-                raise InvalidFieldError(
-                    self.spec.name,
-                    increment.field,
-                    f"{before or 0!r} incremented by {increment.amount} overflows {bits} bits",
-                )
-            values[position] = total
+            field = self.schema.value_fields[position]
+            values[position] = incremented(self.spec.name, field, values[position], increment.amount)
         return self.rows.encode_values(tuple(values))
 
     def current(self, raw: bytes) -> bytes:
@@ -219,11 +209,8 @@ class TableBinding:
         InvalidFieldError
             If the field is not an integer field outside the key, or the amount is not in its range.
         """
-        spec = self.spec
-        check_incremented_field(spec, field)
-        assert isinstance(field, str)
-        check_value(spec.name, spec.field(field), amount)
-        return Increment(self.raw_schema, field, int(amount))  # type: ignore[call-overload]
+        changed, step = check_increment(self.spec, field, amount)
+        return Increment(self.raw_schema, changed.name, step)
 
     def derive(
         self,

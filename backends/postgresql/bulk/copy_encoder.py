@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from structable.backends.postgresql.sql.types import NUMPY_CODES, SHIFTS, numeric
 from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
-from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
+from structable.spi.rules.rows import check_row
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 __all__ = ["CopyEncoder"]
 

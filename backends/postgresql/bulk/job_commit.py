@@ -27,7 +27,7 @@ from structable.spi import (
     WriteMode,
 )
 from structable.spi.rules.jobs import table_dropped
-from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .job_records import JobRecords
 from .publishing import Publication

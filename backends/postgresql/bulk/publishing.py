@@ -11,7 +11,7 @@ from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.names import column_name, qualified, quoted
 from structable.backends.postgresql.sql.statements import size_of
 from structable.spi import Field, WriteMode
-from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .staging import StagedTable, staged_columns
 

@@ -18,9 +18,9 @@ from structable.backends.postgresql.driver.snapshot_text import is_visible, with
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
-from structable.backends.postgresql.sql.queries import ScanRequest, scan_request
 from structable.spi import Filter, Range, ScanPlan, SnapshotHold, StructableError, TransactionConflictError
-from structable.spi.rules.values import check_columns
+from structable.spi.rules.fields import check_columns
+from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_state import PageRange, SplitState
 
@@ -59,15 +59,14 @@ def plan_table_scan(
     ScanPlan, Session
         The plan, and the connection that holds its snapshot.
     """
-    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
-        raise ValueError(f"splits is {splits!r}; it must be a whole number of at least 1")
+    check_splits(splits)
     given = None if columns is None else list(columns)
     for attempt in range(1, _ATTEMPTS + 1):
         session = pool.acquire()
         try:
             binding = _bound(session, catalog, table)
             names = check_columns(binding.spec, given) or binding.spec.field_names
-            request = scan_request(binding, (range_,), where=where)
+            request = ScanRequest.checked(binding.spec, (range_,), where)
             states = _plan(session, binding, request, names, splits)
             hold = SnapshotHold(partial(_release, pool, session))
             return ScanPlan(binding.spec.name, names, states, hold), session

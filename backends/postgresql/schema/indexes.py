@@ -8,7 +8,8 @@ from structable.backends.postgresql.driver.session import command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column_name, index_name, qualified, quoted
 from structable.spi import FieldType
-from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, check_index_sizes
+from structable.spi.rules.rows import check_index_sizes
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
 
 from .ddl_lock import AdminWork, Patience, TableLock
 from .inspection import inspect

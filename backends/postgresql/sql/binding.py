@@ -14,7 +14,8 @@ from sqlalchemy.sql.elements import quoted_name
 from structable.backends.postgresql.driver.session import Statement
 from structable.spi import Field, TableSpecification, UnsupportedOperationError, Value
 from structable.spi.rows import RowShape
-from structable.spi.rules.values import check_columns, check_key
+from structable.spi.rules.rows import check_key
+from structable.spi.rules.scans import row_columns
 
 from .names import column_name, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder
@@ -190,16 +191,14 @@ class TableBinding:
         InvalidFieldError
             As `check_columns` does.
         """
-        names = check_columns(self.spec, columns)
+        names = row_columns(self.spec, columns)
         if names is None:
             return self.shape
-        key = self.spec.primary_key
-        columns = key + tuple(name for name in names if name not in key)
-        found = self._shapes.get(columns)
+        found = self._shapes.get(names)
         if found is None:
             if len(self._shapes) >= _MOST_KEPT:
                 self._shapes.clear()
-            found = self._shapes[columns] = RowShape(self.spec.name, columns, key)
+            found = self._shapes[names] = RowShape(self.spec.name, names, self.spec.primary_key)
         return found
 
     def encoder(self, names: tuple[str, ...]) -> RowEncoder:

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from structable.spi import Field, FieldType, TableSpecification, Value
-from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
+from structable.spi.rules.rows import check_row
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .types import DATE_ORIGIN, PACKED, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value
 

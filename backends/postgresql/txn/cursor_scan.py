@@ -10,9 +10,10 @@ from psycopg import pq
 
 from structable.backends.postgresql.driver.session import Call, Statement, command
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.queries import ScanRequest, scan_statement
+from structable.backends.postgresql.sql.queries import scan_statement
 from structable.backends.postgresql.sql.rows import made_rows
 from structable.spi import Row, RowIterator, TransactionClosedError
+from structable.spi.rules.scans import ScanRequest
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction

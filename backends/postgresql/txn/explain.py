@@ -9,8 +9,9 @@ from typing import Any
 from structable.backends.postgresql.driver.session import Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import index_name
-from structable.backends.postgresql.sql.queries import ScanRequest, scan_statement
+from structable.backends.postgresql.sql.queries import scan_statement
 from structable.spi import ScanExplanation
+from structable.spi.rules.scans import ScanRequest
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction

@@ -11,9 +11,10 @@ from structable.backends.postgresql.driver.session import Call, Statement
 from structable.backends.postgresql.sql import statements
 from structable.backends.postgresql.sql.binding import TableBinding, compiled
 from structable.backends.postgresql.sql.conditions import Conditions
-from structable.backends.postgresql.sql.queries import ScanRequest, condition_of, count_statement
+from structable.backends.postgresql.sql.queries import condition_of, count_statement
 from structable.spi import FieldSizeLimitError, Value
-from structable.spi.rules.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
+from structable.spi.rules.scans import ScanRequest
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction

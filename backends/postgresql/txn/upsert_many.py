@@ -14,7 +14,8 @@ from structable.backends.postgresql.sql.names import column_name, quoted
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.types import array
 from structable.spi import FieldSizeLimitError, Value
-from structable.spi.rules.values import MAX_ROW_SIZE, check_row
+from structable.spi.rules.rows import check_row
+from structable.spi.values import MAX_ROW_SIZE
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction

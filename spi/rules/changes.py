@@ -1,0 +1,104 @@
+"""Which changes of a row a table accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from structable.spi.errors import InvalidFieldError
+from structable.spi.fields import Field
+from structable.spi.showing import shown
+from structable.spi.specification import TableSpecification
+from structable.spi.values import Value
+
+from .fields import check_changed_field
+from .rows import check_row, check_row_size
+from .values import check_value
+
+__all__ = ["check_changes", "check_default", "check_increment", "check_swap", "incremented"]
+
+
+def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]:
+    """Return checked changes of fields outside the primary key, as `update_all` and `compare_and_swap` take them.
+
+    Raises
+    ------
+    InvalidFieldError
+        If a field is unknown, a key field, of a wrong type or out of range.
+    FieldSizeLimitError
+        If an indexed value, or the changes together, are over a limit.
+    """
+    if not isinstance(changes, Mapping):
+        raise InvalidFieldError(spec.name, "changes", f"{shown(changes)} is not a mapping of field names to values")
+    checked: dict[str, Value] = {}
+    for name, value in changes.items():
+        field = check_changed_field(spec, name)
+        checked[name] = None if value is None else check_value(spec.name, field, value)
+    check_row_size(spec, checked)
+    return checked
+
+
+def check_default(spec: TableSpecification, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
+    """Return what `update` puts for a checked row that is absent, before its changes.
+
+    Raises
+    ------
+    InvalidFieldError, FieldSizeLimitError
+        If it does not fit, also with the changes, or is for another key.
+    """
+    key = {name: row[name] for name in spec.primary_key}
+    if not isinstance(default, Mapping):
+        raise InvalidFieldError(spec.name, "default", f"{shown(default)} is not a mapping of field names to values")
+    start = check_row(spec, {**key, **default})
+    for name in spec.primary_key:
+        if start[name] != key[name]:
+            reason = f"the default is for {start[name]!r}, the row for {key[name]!r}; leave the key out of the default"
+            raise InvalidFieldError(spec.name, name, reason)
+    check_row_size(spec, {**start, **row})
+    return start
+
+
+def check_swap(spec: TableSpecification, name: object, expected: object, value: object) -> tuple[Value, Value]:
+    """Return the checked values of `compare_and_swap`.
+
+    Raises
+    ------
+    InvalidFieldError, FieldSizeLimitError
+        If the name is not a field outside the key, or a value does not fit it.
+    """
+    field = check_changed_field(spec, name)
+    wanted, new = (None if one is None else check_value(spec.name, field, one) for one in (expected, value))
+    check_row_size(spec, {field.name: wanted})
+    check_row_size(spec, {field.name: new})
+    return wanted, new
+
+
+def check_increment(spec: TableSpecification, name: object, amount: object) -> tuple[Field, int]:
+    """Return the checked field and amount of an increment.
+
+    Raises
+    ------
+    InvalidFieldError
+        If the name is not an integer field outside the key, or the amount is not in the field's range.
+    """
+    field = check_changed_field(spec, name)
+    if not field.type.integer_bits:
+        reason = f"is of type {field.type.value}; only integer fields can be incremented"
+        raise InvalidFieldError(spec.name, field.name, reason)
+    checked = check_value(spec.name, field, amount)
+    assert isinstance(checked, int)
+    return field, checked
+
+
+def incremented(table: str, field: Field, before: Value, amount: int) -> int:
+    """Return the value of a field after an increment; null counts as 0.
+
+    Raises
+    ------
+    InvalidFieldError
+        On overflow.
+    """
+    start = before if isinstance(before, int) else 0
+    total, bits = start + amount, field.type.integer_bits
+    if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
+        raise InvalidFieldError(table, field.name, f"{start} incremented by {amount} overflows {bits} bits")
+    return total

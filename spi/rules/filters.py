@@ -1,0 +1,89 @@
+"""Which filters a table accepts, and their normal form.
+
+`bind_filter` rewrites a filter so that negations stand only at the leaves. Such a filter needs two-valued logic only:
+each leaf tells by itself whether it is *true*, and no leaf but `is_null` is true of null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from structable.spi.errors import InvalidFieldError
+from structable.spi.fields import FieldType
+from structable.spi.filters import And, Comparison, Filter, IsIn, IsNull, Not, Or, StartsWith, UnboundFilterError
+from structable.spi.showing import shown
+from structable.spi.specification import TableSpecification
+from structable.spi.values import NAN, Value, is_nan
+
+from .fields import check_field
+from .values import check_value
+
+__all__ = ["bind_filter"]
+
+
+def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
+    """Return the filter checked against a table: values as they are kept, negations at the leaves, flat `And`/`Or`.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    where : Filter or None
+        The condition; None (no condition) is returned as it is.
+
+    Raises
+    ------
+    InvalidFieldError
+        For an unknown field, a value of a wrong type or out of range, None in a comparison, or no filter at all.
+    """
+    if where is None:
+        return None
+    if not isinstance(where, Filter):
+        raise InvalidFieldError(spec.name, "where", f"{shown(where)} is no filter; build one as col('name') == value")
+    return _bound(spec, where, negate=False, depth=0)
+
+
+_DEEPEST = 100
+"""Levels of nesting; filters are walked by recursion, and compilers of expressions have limits of their own."""
+
+
+def _bound(spec: TableSpecification, where: Filter, *, negate: bool, depth: int) -> Filter:
+    while isinstance(where, Not):
+        where, negate = where.part, not negate
+    if depth > _DEEPEST:
+        raise InvalidFieldError(
+            spec.name, "where", f"the filter is nested more than {_DEEPEST} levels deep; combine its parts in fewer"
+        )
+    match where:
+        case And(parts) | Or(parts):
+            joined = Or if isinstance(where, And) == negate else And
+            flat: list[Filter] = []
+            for part in parts:
+                bound = _bound(spec, part, negate=negate, depth=depth + 1)
+                flat.extend(bound.parts if isinstance(bound, joined) else (bound,))
+            return joined(tuple(flat))
+        case Comparison(name, operator, value):
+            checked = _checked(spec, name, value)
+            return Comparison(name, operator.negated if negate else operator, checked)
+        case IsIn(name, values):
+            checked_values = tuple(dict.fromkeys(_checked(spec, name, value) for value in values))
+            check_field(spec, name)
+            return IsIn(name, checked_values, where.negated != negate)
+        case IsNull(name):
+            check_field(spec, name)
+            return replace(where, negated=where.negated != negate)
+        case StartsWith(name, prefix):
+            kind = check_field(spec, name).type
+            if kind not in (FieldType.STRING, FieldType.BYTES):
+                raise InvalidFieldError(spec.name, name, f"is of type {kind.value}; startswith takes string and bytes")
+            return StartsWith(name, _checked(spec, name, prefix), where.negated != negate)
+    raise UnboundFilterError(where)
+
+
+def _checked(spec: TableSpecification, name: str, value: object) -> Value:
+    field = check_field(spec, name)
+    if value is None:
+        raise InvalidFieldError(spec.name, name, "a comparison with None is never true; use is_null() or is_not_null()")
+    checked = check_value(spec.name, field, value)
+    # One NaN object, so that containers, which compare by identity first, treat all NaNs alike.
+    return NAN if is_nan(checked) else checked
