@@ -1,64 +1,55 @@
-"""`Place`: what one process has of one database folder, be it the owner or a client, and the change between the two."""
+"""`Membership`: one process on one database folder, as the owner or a client, and the election of the next owner."""
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Protocol
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Increment, Upcalls
+from structable.backends.ordered.engine import Increment
 from structable.spi.errors import StorageUnavailableError, StructableError
 
 from .client.client import Client
 from .folder import Folder
 from .native.database import CLOSED, DatabaseLockedError
 from .owner.commit_markers import sweep_markers
+from .owner.local_route import LocalRoute
 from .owner.server import Server
 from .owner.store import LocalStore
+from .protocol.channel import PeerLostError, TimedOutError
 from .protocol.shared_memory import no_shared, open_shared
-from .protocol.wire import ConnectionLostError, TimedOutError
-from .route import LocalRoute, NoRoute, Route
+from .route import NoRoute, Route
+from .routed_engine import RoutedEngine
 from .settings import Settings
 from .splits import sweep_plans
 
-__all__ = ["INHERITED", "Participant", "Place"]
+__all__ = ["INHERITED", "Membership"]
 
 INHERITED = "this storage was inherited by a fork; connect anew in the child process"
 
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.02
 _LOCK_LINGERS = 3.0
+_LOG = logging.getLogger("structable.leveldb")
 
 
-class Participant(Protocol):
-    """An engine, as its place sees it."""
+class Membership:
+    """The membership of this process in a folder, shared by all its engines on the folder.
 
-    upcalls: Upcalls
-
-    def bind(self, route: Route, shared: memoryview[int]) -> None:
-        """Go this way from now on."""
-
-    def abandon(self, reason: str) -> None:
-        """End, without its place."""
-
-
-class Place:
-    """One folder in this process, shared by all engines on it.
-
-    The first process that gets the folder's lock owns the database and serves the others. When the connection to the
-    owner is lost, whoever notices tries the lock again, until it has it or is connected to who has.
+    The first process that gets the folder's lock owns the database and serves the others. A process that loses the
+    connection to the owner tries the lock again, until it has the lock or is connected to the process that has it.
     """
 
     def __init__(self, folder: Folder, settings: Settings) -> None:
         self.folder = folder
         self.settings = settings
-        self._participants: list[Participant] = []
+        self._engines: list[RoutedEngine] = []
         self._lock = threading.RLock()
         self._route: Route = NoRoute("the database was not opened yet")
         self._server: Server | None = None
@@ -70,56 +61,55 @@ class Place:
     # Joining and leaving
 
     @classmethod
-    def join(cls, folder: Folder, settings: Settings, participant: Participant) -> Place:
-        """Take part in the place of a folder, and open it if this is the first to do so in this process.
+    def join(cls, folder: Folder, settings: Settings, engine: RoutedEngine) -> Membership:
+        """Add an engine to the membership in a folder; the first one opens the database.
 
         Raises
         ------
         StorageUnavailableError, DataCorruptionError
             If it cannot be opened.
         """
-        place: Place | None = None
+        member: Membership | None = None
         try:
             with _REGISTRY.lock:
-                place = _REGISTRY.places.get(str(folder.path))
-                if place is None:
-                    place = _REGISTRY.places[str(folder.path)] = cls(folder, settings)
-                place._participants.append(participant)
-            with place._lock:
-                if isinstance(place._route, NoRoute):
-                    place._elect()
+                member = _REGISTRY.memberships.get(str(folder.path))
+                if member is None:
+                    member = _REGISTRY.memberships[str(folder.path)] = cls(folder, settings)
+                member._engines.append(engine)
+            with member._lock:
+                if isinstance(member._route, NoRoute):
+                    member._elect()
                 else:
-                    participant.bind(place._route, place.shared)
+                    engine.bind(member._route, member.shared)
         except BaseException:
-            if place is not None:
-                place.leave(participant)
+            if member is not None:
+                member.leave(engine)
             raise
-        return place
+        return member
 
-    def leave(self, participant: Participant) -> None:
-        """Take part no longer, when what runs by this participant has ended; the last one closes the place.
+    def leave(self, engine: RoutedEngine) -> None:
+        """Remove an engine, once the procedures that it runs have ended; the last one closes the membership.
 
-        The last one still serves the clients' requests that are being worked at.
+        The last one still finishes the clients' current requests.
         """
         with _REGISTRY.lock:
-            if participant not in self._participants:
+            if engine not in self._engines:
                 return
-            last = len(self._participants) == 1
+            last = len(self._engines) == 1
             if not last:
                 with self._work_ended:
-                    self._participants.remove(participant)
-            elif _REGISTRY.places.get(str(self.folder.path)) is self:
-                del _REGISTRY.places[
-                    str(self.folder.path)
-                ]  # a storage that joins from now on waits for the lock like a process
+                    self._engines.remove(engine)
+            elif _REGISTRY.memberships.get(str(self.folder.path)) is self:
+                # An engine that joins from now on waits for the lock, like another process.
+                del _REGISTRY.memberships[str(self.folder.path)]
         if last:
             self._close()
         else:
             with self._work_ended:
-                self._work_ended.wait_for(lambda: not self._working[id(participant)])
+                self._work_ended.wait_for(lambda: not self._working[id(engine)])
 
     def _close(self) -> None:
-        self._closing = True  # a thread that waits for an owner gives up, and lets go of the lock
+        self._closing = True  # a thread that waits for an owner gives up, and releases the lock
         with self._lock:
             try:
                 route, self._route = self._route, NoRoute(CLOSED)
@@ -140,11 +130,14 @@ class Place:
             try:
                 if store.close():
                     self.folder.record_clean()
+                else:
+                    _LOG.warning("the database in %s was not closed in good order", self.folder.path)
             finally:
                 self.folder.disown()
+                _LOG.info("process %d gave up the database in %s", os.getpid(), self.folder.path)
 
     def abandon(self) -> None:
-        """Let go of everything in a forked process, without touching what is the parent's."""
+        """Release everything in a forked process, and leave what is the parent's."""
         self._lock = threading.RLock()
         self._work_ended = threading.Condition()
         route, self._route = self._route, NoRoute(INHERITED)
@@ -155,18 +148,18 @@ class Place:
         if self._server is not None:
             self._server.abandon()
         self.folder.disown()
-        for participant in self._participants:
-            participant.abandon(INHERITED)
+        for engine in self._engines:
+            engine.abandon(INHERITED)
 
     # Ownership
 
     def failover(self, lost: Route) -> Route:
-        """Return the new way after one was lost: as a client of the next owner, or as the owner.
+        """Return the next route after one was lost: as a client of the next owner, or as the owner.
 
         Raises
         ------
         StorageUnavailableError
-            If there is none within the time-out.
+            If there is no owner within the time-out.
         """
         return uninterrupted(lambda: self._next_route(lost))
 
@@ -174,12 +167,13 @@ class Place:
         with self._lock:
             if self._route is lost:
                 if isinstance(lost, Client):
+                    _LOG.warning("lost process %d, the owner of the database in %s", lost.process, self.folder.path)
                     lost.drop()
                 self._elect()
             return self._route
 
     def _elect(self) -> None:
-        """Become the owner, or a client of the owner: no matter which processes come and go meanwhile.
+        """Become the owner, or a client of the owner, whichever processes come and go meanwhile.
 
         Raises
         ------
@@ -198,8 +192,8 @@ class Place:
                     self._own()
                     return
                 except DatabaseLockedError as error:
-                    # The lock of a process that is just ending may go a moment after its other one; or the file `lock`
-                    # was removed under an owner that lives.
+                    # LevelDB's own lock of an ending process may be released a moment later; or the file `lock` was
+                    # removed under a living owner.
                     self.folder.disown()
                     locked = error
                 except BaseException:
@@ -216,7 +210,7 @@ class Place:
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def _try_owner(self) -> str:
-        """Become a client of the owner; return what stands against it."""
+        """Become a client of the owner; return the problem if that fails."""
         owner = self.folder.read_owner()
         if owner is None:
             return "which has not published its address"
@@ -224,11 +218,11 @@ class Place:
         try:
             self._connect(path, process)
         except TimedOutError:
-            return f"namely process {process}, and does not answer"
-        except ConnectionLostError as error:
-            return f"namely process {process}, and cannot be reached: {error}"
+            return f"process {process}, which does not answer"
+        except PeerLostError as error:
+            return f"process {process}, which cannot be reached: {error}"
         except StorageUnavailableError as error:
-            return f"namely process {process}, and cannot be used: {error}"
+            return f"process {process}, which cannot be used: {error}"
         return ""
 
     def _own(self) -> None:
@@ -241,19 +235,20 @@ class Place:
             shared = open_shared(folder.epoch, writable=True)
         except OSError as error:
             raise StorageUnavailableError(f"the folder {folder.path} cannot be used: {error}") from error
-        store = LocalStore(folder.database, settings.database, self)
+        store = LocalStore(folder.database, settings.database, shared, self.merge, self.recover)
         try:
             with store.exclusive():
-                # Whoever asks now waits in the store, except for this thread, which recovers through the engines.
+                # From now on calls wait in the store, except for this thread, which recovers through the engines.
                 self._go(LocalRoute(store, folder), shared)
                 store.open(create=create, checked=checked)
                 if create:
                     folder.end_creation()
-            with suppress(StructableError):  # remains do no harm, and the next owner tries again
+            with suppress(StructableError):  # old markers are harmless, and the next owner tries again
                 sweep_markers(store)
             sweep_plans(folder)
-            self._server = Server(folder, store, self, settings.request_timeout)
+            self._server = Server(folder, store, self.run, settings.request_timeout)
             self._server.start()
+            _LOG.info("process %d owns the database in %s and serves it", os.getpid(), folder.path)
         except BaseException:
             self._go(before, self.shared)
             server, self._server = self._server, None
@@ -268,53 +263,55 @@ class Place:
         try:
             shared = open_shared(self.folder.epoch, writable=False)
         except (OSError, ValueError) as error:
-            raise ConnectionLostError(str(error)) from error
-        self._go(Client(self, shared, socket, process, self.settings.request_timeout), shared)
+            raise PeerLostError(str(error)) from error
+        self._go(Client(self.folder, self.failover, shared, socket, process, self.settings.request_timeout), shared)
+        _LOG.info(
+            "process %d is a client of process %d, the owner of the database in %s",
+            os.getpid(),
+            process,
+            self.folder.path,
+        )
 
     def _go(self, route: Route, shared: memoryview[int]) -> None:
         self._route = route
         self.shared = shared
-        for participant in list(self._participants):
-            participant.bind(route, shared)
+        for engine in list(self._engines):
+            engine.bind(route, shared)
 
-    # What the store and the server need from above
+    # For the store and the server
 
     def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Apply increments to a row."""
-        return self._any_participant().upcalls.merge(value, increments)
+        return self._any_engine().upcalls.merge(value, increments)
 
     def recover(self) -> None:
         """Complete the bulk commits that were decided and not completed."""
-        with self._at_work() as participant:
-            recover = participant.upcalls.procedures.get("recover")
+        with self._at_work() as engine:
+            recover = engine.upcalls.procedures.get("recover")
             if recover is not None:
                 recover(b"")
 
     def run(self, procedure: str, argument: bytes) -> bytes:
         """Run a procedure of an engine that is open in this process."""
-        with self._at_work() as participant:
-            return participant.upcalls.procedures[procedure](argument)
+        with self._at_work() as engine:
+            return engine.upcalls.procedures[procedure](argument)
 
     @contextmanager
-    def _at_work(self) -> Iterator[Participant]:
-        """Keep a participant from leaving."""
+    def _at_work(self) -> Iterator[RoutedEngine]:
+        """Keep an engine from leaving."""
         with self._work_ended:
-            participant = self._any_participant()
-            self._working[id(participant)] += 1
+            engine = self._any_engine()
+            self._working[id(engine)] += 1
         try:
-            yield participant
+            yield engine
         finally:
             with self._work_ended:
-                self._working[id(participant)] -= 1
+                self._working[id(engine)] -= 1
                 self._work_ended.notify_all()
 
-    def epoch_changed(self, epoch: int) -> None:
-        """Tell the epoch to every engine of every process."""
-        self.shared[0] = epoch
-
-    def _any_participant(self) -> Participant:
+    def _any_engine(self) -> RoutedEngine:
         try:
-            return self._participants[0]
+            return self._engines[0]
         except IndexError:
             raise StorageUnavailableError(CLOSED) from None
 
@@ -322,20 +319,20 @@ class Place:
 class _Registry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.places: dict[str, Place] = {}
+        self.memberships: dict[str, Membership] = {}
 
     def after_fork(self) -> None:
-        inherited, self.places, self.lock = self.places, {}, threading.Lock()
-        for place in inherited.values():
-            place.abandon()
+        inherited, self.memberships, self.lock = self.memberships, {}, threading.Lock()
+        for member in inherited.values():
+            member.abandon()
 
     def at_exit(self) -> None:
-        ended, self.places = self.places, {}  # who connects even later has a place of its own
+        ended, self.memberships = self.memberships, {}  # an engine that joins even later gets a membership of its own
         with ExitStack() as closing:
-            for place in ended.values():
-                for participant in list(place._participants):
-                    closing.callback(participant.abandon, CLOSED)
-                closing.callback(place._close)
+            for member in ended.values():
+                for engine in list(member._engines):
+                    closing.callback(engine.abandon, CLOSED)
+                closing.callback(member._close)
 
 
 _REGISTRY = _Registry()

@@ -25,16 +25,17 @@ from structable.spi.errors import (
 )
 
 from .client.client import Client
-from .engine import LevelDBEngine
 from .folder import Folder
 from .membership import INHERITED
 from .native.checkpoint import copy_checkpoint
 from .native.database import CLOSED
+from .owner.local_route import LocalRoute
 from .owner.store import LocalStore
 from .private import PrivateCopy, private_folder
+from .protocol.channel import PeerLostError, TimedOutError
 from .protocol.shared_memory import no_shared, open_shared
-from .protocol.wire import ConnectionLostError, TimedOutError
-from .route import LocalRoute, NoRoute, Route
+from .route import NoRoute, Route
+from .routed_engine import RoutedEngine
 from .settings import Settings
 from .splits import elsewhere, plan_splits, read_planned, read_split
 
@@ -105,11 +106,11 @@ class Observer:
                 try:
                     self._connect(*owner)
                 except TimedOutError:
-                    problem = f"namely process {owner[1]}, and does not answer"
-                except ConnectionLostError as error:
-                    problem = f"namely process {owner[1]}, and cannot be reached: {error}"
+                    problem = f"process {owner[1]}, which does not answer"
+                except PeerLostError as error:
+                    problem = f"process {owner[1]}, which cannot be reached: {error}"
                 except StorageUnavailableError as error:
-                    problem = f"namely process {owner[1]}, and cannot be used: {error}"
+                    problem = f"process {owner[1]}, which cannot be used: {error}"
                 else:
                     return
             if not self.folder.is_owned():
@@ -124,8 +125,8 @@ class Observer:
         try:
             shared = open_shared(self.folder.epoch, writable=False)
         except (OSError, ValueError) as error:
-            raise ConnectionLostError(str(error)) from error
-        self._go(Client(self, shared, socket, process, self._settings.request_timeout), shared)
+            raise PeerLostError(str(error)) from error
+        self._go(Client(self.folder, self.failover, shared, socket, process, self._settings.request_timeout), shared)
 
     def _open_copy(self) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -163,7 +164,7 @@ class Observer:
             Where checkpoints of it go.
         """
         before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
-        store = LocalStore(path, self._settings.database, self)
+        store = LocalStore(path, self._settings.database, shared, self._merge, self._recover)
         try:
             with store.exclusive():
                 self._go(LocalRoute(store, private), shared)
@@ -183,8 +184,7 @@ class Observer:
         with self._lock:
             route = self._route
         if isinstance(route, LocalRoute):
-            with route.store.commits_held():
-                copy_checkpoint(route.store.path, private.checkpoint(plan))
+            route.store.copy_to(private.checkpoint(plan))
             return
         for attempt in range(1, _ATTEMPTS + 1):
             copy_checkpoint(self.folder.database, private.checkpoint(plan))
@@ -199,13 +199,13 @@ class Observer:
             else:
                 return
 
-    # What the store needs from above
+    # For the store of a copy
 
-    def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
+    def _merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Apply increments to a row."""
         return self._engine.upcalls.merge(value, increments)
 
-    def recover(self) -> None:
+    def _recover(self) -> None:
         """Complete, in the copy, the bulk commits that were decided and not completed.
 
         Raises
@@ -216,10 +216,6 @@ class Observer:
         lost: list[str] = json.loads(self._engine.upcalls.procedures["recover"](b""))
         if lost and not self._accepts_losses:
             raise RunLostError(lost[0])
-
-    def epoch_changed(self, epoch: int) -> None:
-        """Take note of the epoch that the copy has."""
-        self.shared[0] = epoch
 
     # The end
 
@@ -255,7 +251,7 @@ class Observer:
         self._engine.abandon(INHERITED)
 
 
-class ObservingEngine(LevelDBEngine):
+class ObservingEngine(RoutedEngine):
     """A database folder that is only read, and must be there.
 
     Parameters
@@ -298,12 +294,10 @@ class ObservingEngine(LevelDBEngine):
     def drop_runs(self, job_id: str) -> None:
         """Leave them: they belong to writers."""
 
-    def _close(self) -> None:
-        if not self._closed:
-            super()._close()
-            observer, self._observer = self._observer, None
-            if observer is not None:
-                observer.close()
+    def _leave(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.close()
 
 
 class _CopiedEngine(ObservingEngine):

@@ -8,10 +8,12 @@ be of the right kind and of the right user.
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import struct
 from pathlib import Path
 
-__all__ = ["UntrustedFileError", "check_entries", "check_kinds", "close_to_others", "open_private"]
+__all__ = ["UntrustedFileError", "check_entries", "check_kinds", "check_peer", "close_to_others", "open_private"]
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -138,6 +140,20 @@ def check_kinds(folder: Path) -> None:
         for entry in entries:
             if not entry.is_symlink():
                 _check_kind(entry)
+
+
+def check_peer(connection: socket.socket, folder: Path) -> None:
+    """Check that the other side of a Unix socket runs as this user, the user of the folder, or root.
+
+    Raises
+    ------
+    PermissionError
+        If it runs as another user.
+    """
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    if user not in (os.getuid(), os.stat(folder).st_uid, 0):
+        raise PermissionError(f"user {user} does not own {folder}")
 
 
 def _check_kind(entry: os.DirEntry[str]) -> None:

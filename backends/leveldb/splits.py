@@ -30,7 +30,7 @@ from .folder import Folder
 from .native.checkpoint import link_copy
 from .native.database import Database, DatabaseOptions
 from .permissions import open_private
-from .protocol import wire
+from .protocol import messages
 
 __all__ = ["Release", "elsewhere", "hold_plan", "plan_splits", "read_planned", "read_split", "sweep_plans"]
 
@@ -74,7 +74,7 @@ def plan_splits(
     except BaseException:
         release()
         raise
-    states = [wire.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
+    states = [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
     # Read later than the state: no schema change that the state shows can be missing.
     return SplitPlan(states, release, epoch())
 
@@ -82,7 +82,7 @@ def plan_splits(
 def elsewhere(states: list[bytes], folder: Folder) -> list[bytes]:
     """Return the states of a plan whose checkpoint does not lie in the database folder."""
     where = os.fsencode(folder.path)
-    return [wire.pack_texts([state, where]) for state in states]
+    return [messages.pack_texts([state, where]) for state in states]
 
 
 def read_split(
@@ -122,11 +122,11 @@ def read_planned(
 
 def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, bytes, bytes, Folder | None]:
     """Return a split's checkpoint and interval, and where this process puts its copy."""
-    parts, _ = wire.unpack_present(state, 0)
+    parts, _ = messages.unpack_present(state, 0)
     if len(parts) == 2:
         [state, where] = parts
         folder, aside = Folder(os.fsdecode(where)), None
-        parts, _ = wire.unpack_present(state, 0)
+        parts, _ = messages.unpack_present(state, 0)
     [plan, begin, end] = parts
     return folder.checkpoint(plan.decode()), begin, end, aside
 

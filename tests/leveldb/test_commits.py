@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.owner.history import BulkNode, CommitNode, check_conflicts
+from structable.backends.leveldb.owner.commit_nodes import BulkNode, CommitNode, check_conflicts
 from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
 from structable.spi.errors import TransactionClosedError, TransactionConflictError
 

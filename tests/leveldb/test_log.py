@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.native.log import log_files, retract, sync_logs
-from structable.backends.leveldb.native.log_format import manifest_state, records
-from structable.backends.leveldb.owner import store
+from structable.backends.leveldb.native.log import log_files, sync_logs
+from structable.backends.leveldb.native.log_format import records
+from structable.backends.leveldb.native.manifest import manifest_state
+from structable.backends.leveldb.native.rollback import roll_back
+from structable.backends.leveldb.owner import keeper
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.errors import DataCorruptionError, StoreNotFoundError
 
@@ -136,22 +138,22 @@ def test_hole_before_other_records_is_damage(folder: Path, run: Callable[[str], 
 
 
 @pytest.mark.parametrize("torn", [0, 1, 40_000])
-def test_retract_cuts_the_failed_batch_alone(folder: Path, run: Callable[[str], Process], torn: int) -> None:
+def test_rollback_cuts_the_failed_batch_alone(folder: Path, run: Callable[[str], Process], torn: int) -> None:
     crashed(run, [100, 60_000, 50_000])
     database = folder / "database"
     [log] = log_files(database)
     if torn:
         os.truncate(log, log.stat().st_size - torn)
-    retract(database, [{key(2): b"x" * 50_000}], is_state=False)
-    retract(database, [{key(7): b"never written"}], is_state=False)
+    roll_back(database, [{key(2): b"x" * 50_000}], is_state=False)
+    roll_back(database, [{key(7): b"never written"}], is_state=False)
     engine = open_engine(folder)
     assert set(read_all(engine)) == {key(0), key(1)}
     engine.close()
 
 
-def test_retract_leaves_an_equal_commit_before(folder: Path, run: Callable[[str], Process]) -> None:
+def test_rollback_leaves_an_equal_commit_before(folder: Path, run: Callable[[str], Process]) -> None:
     crashed(run, [100, 100])
-    retract(folder / "database", [{key(1): b"x" * 100}], is_state=True)
+    roll_back(folder / "database", [{key(1): b"x" * 100}], is_state=True)
     engine = open_engine(folder)
     assert set(read_all(engine)) == {key(0), key(1)}
     engine.close()
@@ -179,7 +181,7 @@ def test_a_synced_commit_syncs_what_was_committed_without(tmp_path: Path, monkey
         synced.append(path)
         sync_logs(path)
 
-    monkeypatch.setattr(store, "sync_logs", sync)
+    monkeypatch.setattr(keeper, "sync_logs", sync)
     spec = TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"])
     url = f"leveldb://{tmp_path}/store"
     with connect(url, durability="process") as fast, connect(url, durability="machine") as safe:

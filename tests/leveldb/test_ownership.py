@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from structable.backends.leveldb.client.client import Client
+from structable.backends.leveldb.owner.local_route import LocalRoute
 from structable.backends.leveldb.owner.store import LocalStore
-from structable.backends.leveldb.route import LocalRoute
 from structable.spi import Field, StorageUnavailableError, TableSpecification, connect
 
 from .support import LONGEST, SERVE, Process, key, open_engine, put
@@ -186,7 +186,7 @@ def test_close_that_fails_gives_the_lock_away(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     engine = open_engine(folder)
-    server = engine._place._server  # type: ignore[union-attr]
+    server = engine._membership._server  # type: ignore[union-attr]
     assert server is not None
     stop = server.stop
 
@@ -265,7 +265,7 @@ def test_socket_that_was_removed_is_made_anew(folder: Path, run: Run, removed: s
     route = engine._route
     assert isinstance(route, Client)
     (folder / removed).unlink()
-    route._pool._close_idle()
+    route.pool._close_idle()
     assert snapshot.get(key("a")) == b"1", "on a new connection"
     snapshot.close()
     assert engine._route is route
@@ -281,21 +281,21 @@ def test_private_folder_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> No
         engine = open_engine(folder)
         route = engine._route
         assert isinstance(route, Client)
-        before = Path(route._pool._path)
+        before = Path(route.pool._path)
         before.unlink()
         before.parent.rmdir()
         snapshot = engine.begin(False)
-        route._pool._close_idle()
+        route.pool._close_idle()
         assert snapshot.get(key("a")) is None
         snapshot.close()
-        assert Path(route._pool._path) != before
+        assert Path(route.pool._path) != before
         newcomer = Process(CONNECTS, folder)
         newcomer.say()
         assert newcomer.hear() == "connected"
         newcomer.close()
         engine.close()
         assert process.end() == 0
-        assert not Path(route._pool._path).parent.exists()
+        assert not Path(route.pool._path).parent.exists()
     finally:
         process.close()
 

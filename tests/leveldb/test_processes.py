@@ -17,7 +17,7 @@ import pytest
 
 from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.route import LocalRoute
+from structable.backends.leveldb.owner.local_route import LocalRoute
 from structable.backends.ordered.engine import Increment, ReadSet, SchemaChangedError, WriteSet
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
@@ -73,7 +73,7 @@ def test_scan_left_early_frees_its_connection(client: LevelDBEngine) -> None:
         assert snapshot.get(key("00001")) == b"x" * 100, "other reads of the snapshot go on beside it"
         scan.close()  # type: ignore[attr-defined]
     assert isinstance(client._route, Client)
-    assert len(client._route._pool.open) <= 3
+    assert len(client._route.pool.open) <= 3
     client.close()
 
 
@@ -87,7 +87,7 @@ def test_snapshot_begins_with_the_call_of_scan(client: LevelDBEngine) -> None:
     del dropped
     route = client._route
     assert isinstance(route, Client)
-    assert len(route._pool.idle) == len(route._pool.open) - 1, "all but the anchor are there for others"
+    assert len(route.pool.idle) == len(route.pool.open) - 1, "all but the anchor are there for others"
     client.close()
 
 
@@ -183,7 +183,7 @@ def test_hand_over_when_the_owner_closes(folder: Path, run: Run) -> None:
     process = run(SERVE)
     assert process.hear() == "ready"
     engines = [open_engine(folder), open_engine(folder)]
-    assert engines[0]._place is engines[1]._place, "one process, one place"
+    assert engines[0]._membership is engines[1]._membership, "one process, one membership"
     engine = engines[0]
     put(engine, "a", b"1")
     begun, fresh = engine.begin(False), engine.begin(False)
@@ -364,12 +364,12 @@ def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
     assert process.hear() == "ready"
     engine = open_engine(folder)
     assert isinstance(engine._route, Client)
-    place = Path(engine._route._pool._path).parent
-    assert len(str(place)) < 80
-    assert place.stat().st_mode & 0o777 == 0o700
+    parent = Path(engine._route.pool._path).parent
+    assert len(str(parent)) < 80
+    assert parent.stat().st_mode & 0o777 == 0o700
     process.signal(signal.SIGKILL)
     put(engine, "a", b"1")
-    assert not place.exists(), "the next owner removes what a killed one left"
+    assert not parent.exists(), "the next owner removes what a killed one left"
     second = Path(engine._folder.read_owner()[0]).parent  # type: ignore[index]
     engine.close()
     assert not second.exists()
@@ -437,12 +437,12 @@ hear()
 """
     )
     assert process.hear() == "ready"
-    server = engine._place._server  # type: ignore[union-attr]
+    server = engine._membership._server  # type: ignore[union-attr]
     assert server is not None
-    [session] = server._sessions.values()
+    [session] = server.service.sessions
     assert len(session.snapshots) == 5
     process.signal(signal.SIGKILL)
-    until(lambda: not server._sessions)
+    until(lambda: not server.service.sessions)
     assert not session.snapshots
     engine.close()
 

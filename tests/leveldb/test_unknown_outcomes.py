@@ -41,7 +41,7 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, is_last: Callable[[list[Changes]
         real(self, parts, sync)
         if sync and is_last(parts):
             monkeypatch.undo()
-            monkeypatch.setattr(keeper, "retract", refuse)
+            monkeypatch.setattr(keeper, "roll_back", refuse)
             raise WriteFailedError("IO error: fdatasync: Input/output error")
 
     def refuse(*_: object, **__: object) -> None:
@@ -70,7 +70,7 @@ def test_job_whose_sync_failed_counts_for_others(
             monkeypatch.undo()
             raise OSError("fdatasync: Input/output error")
 
-        monkeypatch.setattr("structable.backends.leveldb.owner.store.sync_logs", fail)
+        monkeypatch.setattr("structable.backends.leveldb.owner.bulk.sync_logs", fail)
     else:
         fail_after(
             monkeypatch,

@@ -1,4 +1,5 @@
-"""A process that does not own the database: it asks the owner through a `pool` of connections.
+"""A process that does not own the database.
 
-`client` is its way to the owner, `snapshot` a snapshot that the owner holds for it.
+`client` is its route to the owner, `requests` sends requests by the connections of a `pool`, and `snapshot` is a
+snapshot that the owner holds for it.
 """

@@ -1,4 +1,4 @@
-"""`Client`: the way to a database that another process owns."""
+"""`Client`: the route of a process that does not own the database."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from typing import NoReturn, Protocol
 
 from structable.backends.leveldb.folder import Folder
-from structable.backends.leveldb.protocol import wire
-from structable.backends.leveldb.protocol.error_codec import unpack_error
-from structable.backends.leveldb.protocol.wire import ConnectionLostError, TimedOutError
+from structable.backends.leveldb.protocol import messages
+from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
 from structable.backends.leveldb.route import OWNER_ENDED, Procedures, Route
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, SchemaChangedError, WriteSet
 from structable.spi.errors import (
@@ -22,255 +20,198 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .pool import ConnectionPool
-from .snapshot import Connection, HeldSnapshot, RemoteSnapshot
+from .pool import Connection
+from .requests import OwnerRequests
+from .snapshot import RemoteSnapshot
 
 __all__ = ["Client"]
 
-_EARLY_SECONDS = 5.0
-
-
-class Home(Protocol):
-    """What a client needs of its place."""
-
-    folder: Folder
-
-    def failover(self, lost: Route) -> Route:
-        """Return the new way after one was lost."""
-
 
 class Client(Route):
-    """The way of a process that does not own the database. Each thread uses a connection of its own.
+    """Sends every operation to the owner. Each thread uses a connection of its own.
 
     Parameters
     ----------
-    home : Home
-        The place.
+    folder : Folder
+        The database folder.
+    failover : callable
+        Returns the next route after this one was lost.
     shared : memoryview
         The cells of `open_shared`.
     path : str
         The owner's socket.
     process : int
-        The owner's id, for messages.
+        The owner's process id, for error messages.
     seconds : float
         How long to wait for the owner.
 
     Raises
     ------
-    ConnectionLostError, TimedOutError
+    PeerLostError, TimedOutError
         If no owner answers there.
     StorageUnavailableError
-        If the owner, or this process, has no means for a connection.
+        If the owner, or this process, cannot open a connection.
     """
 
-    def __init__(self, home: Home, shared: memoryview[int], path: str, process: int, seconds: float) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        failover: Callable[[Route], Route],
+        shared: memoryview[int],
+        path: str,
+        process: int,
+        seconds: float,
+    ) -> None:
         self.id = os.urandom(16)
-        self._home = home
+        self._failover = failover
         self._shared = shared
-        self._process = process
-        self._seconds = seconds
+        self.process = process
         self._snapshots = itertools.count(1)
-        self._early_until = 0.0
+        self._requests = OwnerRequests(self.id, folder, path, process, seconds, lambda: failover(self))
+        self.pool = self._requests.pool
         self.get = self._get
-        self._pool = pool = ConnectionPool(self.id, path, self._locate, home.folder.path, seconds, self.refuse)
-        # Attributes, for the sake of one call less on each request.
-        self.take: Callable[[], Connection] = pool.take
-        self.give_back: Callable[[Connection], None] = pool.give_back
-        self.discard: Callable[[Connection | None], None] = pool.discard
-        self.release: Callable[[int], None] = pool.release
-        self.lose: Callable[[HeldSnapshot], None] = pool.lost.append
-        self.drop = pool.drop
-        self.abandon = pool.abandon
-
-    def _locate(self) -> str | None:
-        owner = self._home.folder.read_owner()
-        return None if owner is None else owner[0]
+        self.drop = self.pool.drop
+        self.abandon = self.pool.abandon
 
     def close(self) -> None:
-        """Take leave of the owner."""
-        with contextlib.suppress(ConnectionLostError, TimedOutError, StructableError):  # it forgets us anyway
-            self.ask(wire.GOODBYE, b"")
+        """Tell the owner that this client ends, and close the connections."""
+        with contextlib.suppress(PeerLostError, TimedOutError, StructableError):  # it forgets this client anyway
+            self._requests.ask(messages.GOODBYE, b"")
         self.drop()
-
-    def ask(self, message: int, body: bytes) -> bytes:
-        """Return the answer to a request that may be repeated.
-
-        Raises
-        ------
-        ConnectionLostError
-            If the owner has ended.
-        StorageUnavailableError
-            If it does not answer in time.
-        """
-        connection: Connection | None = None
-        try:
-            connection = self.take()
-            frame = connection.call(message, body)
-        except TimedOutError:
-            self.discard(connection)
-            raise self.silent() from None
-        except BaseException:
-            self.discard(connection)
-            raise
-        self.give_back(connection)
-        return frame
-
-    def find_next(self) -> None:
-        """Let this process go on with the next owner, or as the owner.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If there is none within the time-out.
-        """
-        self._home.failover(self)
-
-    def silent(self) -> StorageUnavailableError:
-        """Return the error for an owner that does not answer."""
-        return StorageUnavailableError(
-            f"process {self._process}, which owns the database, has not answered for {self._seconds:g} seconds"
-        )
-
-    def refuse(self, frame: bytes) -> NoReturn:
-        """Raise what an answer says that is not the one hoped for."""
-        if frame[0] == wire.EPOCH:
-            raise TransactionConflictError("the schema was changed since the transaction began")
-        if frame[0] == wire.LOST:
-            # Whoever tries again would perhaps be as late: for some time the owner takes snapshots at once.
-            self._early_until = time.monotonic() + _EARLY_SECONDS
-            raise TransactionConflictError(frame[1:].decode())
-        if frame[0] == wire.ERROR:
-            raise unpack_error(frame[1:])
-        raise ConnectionLostError(f"unexpected answer {frame[0]}")
-
-    # Route
 
     def _get(self, key: bytes) -> bytes | None:
         try:
-            frame = self.ask(wire.GET, self._shared[0].to_bytes(8, "little") + key)
-        except ConnectionLostError:
-            return self._home.failover(self).get(key)
+            frame = self._requests.ask(messages.GET, self._shared[0].to_bytes(8, "little") + key)
+        except PeerLostError:
+            return self._failover(self).get(key)
         message = frame[0]
-        if message == wire.VALUE:
+        if message == messages.VALUE:
             return frame[1:]
-        if message == wire.ABSENT:
+        if message == messages.ABSENT:
             return None
-        if message == wire.EPOCH:
+        if message == messages.EPOCH:
             raise SchemaChangedError
-        return self.refuse(frame)
+        return self._requests.refuse(frame)
 
     def begin(self, read_only: bool) -> EngineSnapshot:
-        shared = self._shared
-        place = shared[1]  # before the epoch, so that a schema change between the two conflicts
-        snapshot = RemoteSnapshot(self, next(self._snapshots), place, shared[0], wire.READ_ONLY if read_only else 0)
-        if self._early_until and not read_only:
-            if time.monotonic() < self._early_until:
-                snapshot.get(b"")  # no key is empty
+        shared, requests = self._shared, self._requests
+        base = shared[1]  # before the epoch, so that a schema change between the two conflicts
+        flags = messages.READ_ONLY if read_only else 0
+        snapshot = RemoteSnapshot(requests, next(self._snapshots), base, shared[0], flags)
+        if requests.eager_until and not read_only:
+            if time.monotonic() < requests.eager_until:
+                snapshot.get(b"")  # no key is empty: this only makes the owner take the snapshot
             else:
-                self._early_until = 0.0
+                requests.eager_until = 0.0
         return snapshot
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
-        flags = wire.SYNC if sync else 0
-        number = epoch = place = 0
+        flags = messages.SYNC if sync else 0
+        number = epoch = base = 0
         if snapshot is None:
-            flags |= wire.UNCHECKED
-        elif isinstance(snapshot, RemoteSnapshot) and snapshot.client is self:
-            number, epoch, place = snapshot.number, snapshot.epoch, snapshot.place
+            flags |= messages.UNCHECKED
+        elif isinstance(snapshot, RemoteSnapshot) and snapshot.requests is self._requests:
+            number, epoch, base = snapshot.number, snapshot.epoch, snapshot.base
             flags |= snapshot.commit_flags()
         else:
             raise TransactionConflictError(OWNER_ENDED)
-        body = wire.pack_changes(changes)
+        body = messages.pack_changes(changes)
+        pool = self.pool
         connection: Connection | None = None
         try:
-            connection = self.take()
+            connection = pool.take()
             connection.sequence += 1
             frame = connection.call(
-                wire.COMMIT, wire.COMMIT_HEAD.pack(number, flags, epoch, place, connection.sequence) + body
+                messages.COMMIT, messages.COMMIT_HEAD.pack(number, flags, epoch, base, connection.sequence) + body
             )
         except TimedOutError:
-            self.discard(connection)
+            pool.discard(connection)
             if connection is None:
-                raise self.silent() from None
-            raise CommitOutcomeUnknownError(f"{self.silent()}, and may have committed") from None
-        except ConnectionLostError as error:
-            self.discard(connection)
+                raise self._requests.silent() from None
+            raise CommitOutcomeUnknownError(f"{self._requests.silent()}, and may have committed") from None
+        except PeerLostError as error:
+            pool.discard(connection)
             if connection is not None and error.was_sent:
                 self._resolve(connection, checked=snapshot is not None)
                 return
-            route = self._home.failover(self)
+            route = self._failover(self)
             if snapshot is None:
                 route.commit(None, changes, sync)
             else:
                 raise TransactionConflictError(OWNER_ENDED) from None
             return
         except BaseException:
-            self.discard(connection)
+            pool.discard(connection)
             raise
         if snapshot is not None:
             snapshot.end()
-        self.give_back(connection)
-        if frame[0] != wire.DONE:
-            self.refuse(frame)
+        pool.give_back(connection)
+        if frame[0] != messages.DONE:
+            self._requests.refuse(frame)
 
     def _resolve(self, connection: Connection, *, checked: bool) -> None:
-        """Find out whether the commit on a lost connection arrived, one that had a snapshot or not."""
+        """Look up the commit on a lost connection; `checked` says that it had a snapshot."""
         try:
-            arrived = self._home.failover(self).committed(self.id, connection.number, connection.sequence)
+            arrived = self._failover(self).committed(self.id, connection.number, connection.sequence)
         except StructableError as error:
             raise CommitOutcomeUnknownError(
-                f"process {self._process}, which owned the database, ended during the commit, and nobody knows: {error}"
+                f"process {self.process}, which owned the database, ended during the commit, whose outcome cannot be "
+                f"looked up: {error}"
             ) from error
         if not arrived and checked:
             raise TransactionConflictError(OWNER_ENDED)  # a retry takes a new snapshot
         if not arrived:
             raise StorageUnavailableError(
-                f"process {self._process}, which owned the database, ended before the commit; nothing was committed"
+                f"process {self.process}, which owned the database, ended before the commit; nothing was committed"
             )
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
-        raise StorageUnavailableError("this process does not own the database; delegate the bulk commit")
+        raise StorageUnavailableError("bulk commits run in the process that owns the database: delegate this one")
 
     def delegate(self, procedures: Procedures, procedure: str, argument: bytes) -> bytes:
+        pool = self.pool
         connection: Connection | None = None
         try:
-            connection = self.take()
-            frame = connection.call(wire.DELEGATE, wire.pack_texts([procedure.encode()]) + argument)
+            connection = pool.take()
+            frame = connection.call(messages.DELEGATE, messages.pack_texts([procedure.encode()]) + argument)
         except TimedOutError:
-            self.discard(connection)
+            pool.discard(connection)
             if connection is None:
-                raise self.silent() from None
-            raise CommitOutcomeUnknownError(f"{self.silent()}, and may have done what it was asked to") from None
-        except ConnectionLostError as error:
-            self.discard(connection)
-            route = self._home.failover(self)
+                raise self._requests.silent() from None
+            raise CommitOutcomeUnknownError(
+                f"{self._requests.silent()}, and {procedure!r} may have taken effect"
+            ) from None
+        except PeerLostError as error:
+            pool.discard(connection)
+            route = self._failover(self)
             if connection is None or not error.was_sent:
                 return route.delegate(procedures, procedure, argument)
             raise CommitOutcomeUnknownError(
-                f"process {self._process}, which owned the database, has ended, and may have done what it was asked to"
+                f"process {self.process}, which owned the database, ended during {procedure!r}, which may have "
+                "taken effect"
             ) from error
         except BaseException:
-            self.discard(connection)
+            pool.discard(connection)
             raise
-        self.give_back(connection)
-        if frame[0] != wire.VALUE:
-            self.refuse(frame)
+        pool.give_back(connection)
+        if frame[0] != messages.VALUE:
+            self._requests.refuse(frame)
         return frame[1:]
 
     def checkpoint(self, plan: str) -> None:
         try:
-            frame = self.ask(wire.CHECKPOINT, plan.encode())
-        except ConnectionLostError:
-            self._home.failover(self).checkpoint(plan)
+            frame = self._requests.ask(messages.CHECKPOINT, plan.encode())
+        except PeerLostError:
+            self._failover(self).checkpoint(plan)
             return
-        if frame[0] != wire.DONE:
-            self.refuse(frame)
+        if frame[0] != messages.DONE:
+            self._requests.refuse(frame)
 
     def committed(self, client: bytes, connection: int, sequence: int) -> bool:
         try:
-            frame = self.ask(wire.LOOK_UP, wire.LOOK_UP_BODY.pack(client, connection, sequence))
-        except ConnectionLostError:
-            return self._home.failover(self).committed(client, connection, sequence)
-        if frame[0] not in (wire.VALUE, wire.ABSENT):
-            self.refuse(frame)
-        return frame[0] == wire.VALUE
+            frame = self._requests.ask(messages.LOOK_UP, messages.LOOK_UP_BODY.pack(client, connection, sequence))
+        except PeerLostError:
+            return self._failover(self).committed(client, connection, sequence)
+        if frame[0] not in (messages.VALUE, messages.ABSENT):
+            self._requests.refuse(frame)
+        return frame[0] == messages.VALUE

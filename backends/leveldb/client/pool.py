@@ -8,19 +8,18 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 from weakref import ref
 
-from structable.backends.leveldb.owner.listener import check_peer
-from structable.backends.leveldb.protocol import wire
-from structable.backends.leveldb.protocol.wire import Channel, ConnectionLostError, TimedOutError
-from structable.spi.errors import StorageUnavailableError
+from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.permissions import check_peer
+from structable.backends.leveldb.protocol import messages
+from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
+from structable.backends.leveldb.protocol.error_codec import unpack_error
+from structable.backends.ordered.engine import EngineSnapshot
+from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .snapshot import Connection, HeldSnapshot
-
-__all__ = ["ConnectionPool"]
+__all__ = ["Connection", "ConnectionPool", "HeldSnapshot", "refuse"]
 
 _KEPT = 4
 _IDLE_SECONDS = 1.0
@@ -28,8 +27,45 @@ _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.02
 
 
+class Connection:
+    """A connection with its number, and the number of its newest commit; closed when it is collected."""
+
+    __slots__ = ("__weakref__", "channel", "number", "sequence", "used")
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self.channel = channel
+        self.number = number
+        self.sequence = 0
+        self.used = True
+        """Since the pool has looked for idle ones."""
+
+    def call(self, message: int, body: bytes) -> bytes:
+        """Send a request and return the answer: the message byte and the body."""
+        self.channel.send(message, body)
+        return self.channel.receive()
+
+    def __del__(self) -> None:
+        self.channel.close()
+
+
+class HeldSnapshot(ref[EngineSnapshot]):
+    """The number of a snapshot that the owner holds; it outlives the snapshot if an interruption loses that."""
+
+    __slots__ = ("number",)
+    number: int
+
+
+def refuse(frame: bytes) -> NoReturn:
+    """Raise the error that an answer carries."""
+    if frame[0] == messages.EPOCH:
+        raise TransactionConflictError("the schema was changed since the transaction began")
+    if frame[0] == messages.ERROR:
+        raise unpack_error(frame[1:])
+    raise PeerLostError(f"unexpected answer {frame[0]}")
+
+
 class _RefusedError(Exception):
-    """The owner does not accept the connection; its answer says why."""
+    """The owner refused the connection; its answer has the reason."""
 
     def __init__(self, frame: bytes) -> None:
         super().__init__(frame)
@@ -45,51 +81,37 @@ class ConnectionPool:
         The client's id.
     path : str
         The owner's socket.
-    locate : callable
-        Returns the path of the owner's socket at present, or None.
-    folder : pathlib.Path
-        The database folder.
+    folder : Folder
+        The database folder, which names the owner's socket if it has moved.
     seconds : float
         How long to wait for the owner.
-    refuse : callable
-        Raises what an answer of the owner says.
 
     Raises
     ------
-    ConnectionLostError, TimedOutError
+    PeerLostError, TimedOutError
         If no owner answers there.
     StorageUnavailableError
         If the owner, or this process, has no means for a connection.
     """
 
-    def __init__(
-        self,
-        client: bytes,
-        path: str,
-        locate: Callable[[], str | None],
-        folder: Path,
-        seconds: float,
-        refuse: Callable[[bytes], NoReturn],
-    ) -> None:
+    def __init__(self, client: bytes, path: str, folder: Folder, seconds: float) -> None:
         self._client = client
         self._path = path
-        self._locate = locate
         self._folder = folder
         self._seconds = seconds
-        self._refuse = refuse
         self._numbers = itertools.count(1)
         self.idle: deque[Connection] = deque()
-        """The last one was used last."""
+        """The most recently used last."""
         self.open: dict[ref[Connection], None] = {}
-        """References remove themselves: a connection that an interruption has lost is closed when it is collected."""
-        self._is_dropped = False  # an event would take longer to ask
+        """References remove themselves: a connection that an interruption lost is closed when it is collected."""
+        self._is_dropped = False  # cheaper to test than the event
         self._dropped = threading.Event()
         self._unreleased: dict[int, None] = {}
         self.lost: deque[HeldSnapshot] = deque()
         """Snapshots that were collected unclosed."""
         self._lock = threading.Lock()
         self._trimmer: threading.Thread | None = None
-        # Idle for ever: snapshots belong to all connections together, and last as long as one of them does.
+        # Always idle: all connections share the snapshots, which last as long as one connection does.
         self._anchor: Connection | None = None
         self._anchor = self._connect()
 
@@ -103,7 +125,7 @@ class ConnectionPool:
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Let others use a connection; nothing may be under way on it."""
+        """Return a connection for others to use; no request may be under way on it."""
         if self._unreleased or self.lost:
             self._release_on(connection)
         self.idle.append(connection)
@@ -117,9 +139,9 @@ class ConnectionPool:
             connection.channel.close()
 
     def release(self, snapshot: int) -> None:
-        """Free a snapshot; where every connection is in use, with the next one that is given back.
+        """Free a snapshot; if every connection is in use, when the next one is given back.
 
-        It waits for nothing, and takes no lock: the garbage collector may call this at any moment.
+        It neither waits nor takes a lock: the garbage collector may call it at any moment.
         """
         self._unreleased[snapshot] = None
         try:
@@ -135,11 +157,11 @@ class ConnectionPool:
                 self.lost.remove(lost)
         try:
             for snapshot in list(self._unreleased):
-                # Noted afterwards: another thread may free it too, which does no harm, and an interruption loses none.
-                connection.channel.send(wire.RELEASE, snapshot.to_bytes(4, "little"))
+                # Removed afterwards: a second release by another thread is harmless, and an interruption loses none.
+                connection.channel.send(messages.RELEASE, snapshot.to_bytes(4, "little"))
                 self._unreleased.pop(snapshot, None)
-        except (ConnectionLostError, TimedOutError):
-            pass  # the next use of the connection finds it lost; the snapshots go with their owner
+        except (PeerLostError, TimedOutError):
+            pass  # the next use of the connection fails; the snapshots end with their owner
 
     def drop(self) -> None:
         """Close all connections: the owner has ended. Those in use are closed by their threads."""
@@ -176,38 +198,40 @@ class ConnectionPool:
         pause = _FIRST_PAUSE
         while True:
             if self._is_dropped:
-                raise ConnectionLostError("the owner has ended", was_sent=False)
+                raise PeerLostError("the owner has ended", was_sent=False)
             try:
                 return self._added(self._open_at(self._path, deadline))
             except (FileNotFoundError, ConnectionRefusedError) as error:
-                # An owner that lives but does not listen there is ending, or about to listen elsewhere.
+                # A living owner that does not listen there is closing, or about to listen elsewhere.
                 anchor = self._anchor
                 if anchor is None or not anchor.channel.alive:
-                    raise ConnectionLostError(str(error), was_sent=False) from None
+                    raise PeerLostError(str(error), was_sent=False) from None
                 if time.monotonic() > deadline:
                     raise TimedOutError from None
             except _RefusedError as refused:
-                # Other clients close connections that they no longer need, and other threads give theirs back.
+                # Other clients close idle connections, and other threads give theirs back.
                 if self._anchor is None or time.monotonic() > deadline:
-                    self._refuse(refused.frame)
+                    refuse(refused.frame)
             except StorageUnavailableError:
                 raise
             except TimeoutError:
                 raise TimedOutError from None
             except OSError as error:
-                raise ConnectionLostError(str(error), was_sent=False) from None
+                raise PeerLostError(str(error), was_sent=False) from None
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
             with contextlib.suppress(IndexError):
                 connection = self.idle.pop()
                 connection.used = True
                 return connection
-            self._path = self._locate() or self._path
+            owner = self._folder.read_owner()
+            if owner is not None:
+                self._path = owner[0]
 
     def _added(self, connection: Connection) -> Connection:
         self.open[ref(connection, self.open.pop)] = None
         if self._is_dropped:
-            connection.channel.shut()  # `drop` may have come too early to see it
+            connection.channel.shut()  # `drop` may have run before it was listed
         if len(self.open) > _KEPT and self._trimmer is None:
             self._start_trimmer()
         return connection
@@ -217,17 +241,17 @@ class ConnectionPool:
             end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
             raise StorageUnavailableError(
-                f"this process cannot open another connection to the owner of the database in {self._folder}: {error}"
+                f"cannot open another connection to the owner of the database in {self._folder.path}: {error}"
             ) from error
         try:
             _connect_before(end, path, deadline)
-            check_peer(end, self._folder)
+            check_peer(end, self._folder.path)
             opened = Connection(Channel(end, receive_seconds=self._seconds, send_seconds=self._seconds), self._number())
-            hello = wire.HELLO_BODY.pack(wire.VERSION, self._client, opened.number)
-            with contextlib.suppress(ConnectionLostError):  # a refusal, to be read next, closes the connection at once
-                opened.channel.send(wire.HELLO, hello)
+            hello = messages.HELLO_BODY.pack(messages.VERSION, self._client, opened.number)
+            with contextlib.suppress(PeerLostError):  # a refusal, read next, closes the connection at once
+                opened.channel.send(messages.HELLO, hello)
             frame = opened.channel.receive()
-            if frame[0] != wire.DONE:
+            if frame[0] != messages.DONE:
                 raise _RefusedError(frame)
         except BaseException:
             end.close()
@@ -247,11 +271,11 @@ class ConnectionPool:
             try:
                 trimmer.start()
             except (RuntimeError, MemoryError):
-                return  # no thread at present: the next connection tries again
+                return  # out of threads: the next connection tries again
             self._trimmer = trimmer
 
     def _trim(self) -> None:
-        """Close what was idle for one to two seconds, until few connections are left."""
+        """Close connections idle for one to two seconds, down to a few."""
         while not self._dropped.wait(_IDLE_SECONDS):
             for connection in list(self.idle):
                 if len(self.open) <= _KEPT:
@@ -271,7 +295,7 @@ class ConnectionPool:
 
 
 def _connect_before(end: socket.socket, path: str, deadline: float) -> None:
-    """Connect. A Unix socket whose queue is full says so at once, and is no reason to give up."""
+    """Connect, again and again while the queue of the socket is full, which a Unix socket reports at once."""
     end.setblocking(False)
     pause = _FIRST_PAUSE
     while True:

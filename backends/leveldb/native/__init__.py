@@ -1,5 +1,7 @@
-"""The typed border to plyvel and to LevelDB's own files: nothing else imports plyvel.
+"""plyvel behind types, and LevelDB's own files: no other room imports plyvel.
 
-`database` opens and writes, `reads` reads, and `native_guard` keeps a database from being closed under a call; `log`
-and `log_format` verify LevelDB's logs, `recovery` mends them, `checkpoint` links a snapshot's files.
+`database` opens and writes, `reads` reads, and `native_guard` keeps a database from being closed under a call. `log` and
+`manifest` read LevelDB's files, written in `log_format`; `recovery` repairs them after a crash, `rollback` undoes a
+failed write, `disk_space` probes for room, and `checkpoint` links a snapshot's files. `format` marks databases as
+structable's.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
-from .log_format import manifest_state
+from .manifest import manifest_state
 from .recovery import UNSYNCED
 
 __all__ = ["copy_checkpoint", "link_copy"]

@@ -11,16 +11,10 @@ from typing import Protocol
 
 import plyvel
 
-from structable.backends.leveldb.owner.history import CommitNode
-from structable.backends.ordered.engine import EngineSnapshot, Pair
-from structable.spi.errors import (
-    DataCorruptionError,
-    StorageUnavailableError,
-    StructableError,
-    TransactionClosedError,
-)
+from structable.backends.ordered.engine import Pair
+from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StructableError
 
-from .native_guard import border, wait_until_outside
+from .native_guard import native_call, wait_for_native_calls
 
 __all__ = [
     "CLOSED",
@@ -28,9 +22,10 @@ __all__ = [
     "DatabaseLockedError",
     "DatabaseOptions",
     "Gate",
-    "LocalSnapshot",
+    "RawIterator",
     "RawSnapshot",
     "WriteFailedError",
+    "scan_pairs",
 ]
 
 Changes = Mapping[bytes, bytes | None]
@@ -145,7 +140,7 @@ class Database:
         self.read: Callable[[bytes], bytes | None] = self._database.get
         self.take: Callable[[], RawSnapshot] = self._database.snapshot
 
-    @border
+    @native_call
     def get(self, key: bytes) -> bytes | None:
         """Return the newest value of a key."""
         if self.gate.shut:
@@ -191,14 +186,14 @@ class Database:
             self.write_failed = True  # before any call, which could be interrupted
             raise WriteFailedError(str(error)) from error
 
-    @border
+    @native_call
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False, fill_cache: bool = True) -> Iterator[Pair]:
         """Yield the pairs of the newest state with begin <= key < end."""
         if self.gate.shut:
             raise StorageUnavailableError(CLOSED)
-        return _pairs(self.gate, self.take(), begin, end, reverse, fill_cache)
+        return scan_pairs(self.gate, self.take(), begin, end, reverse, fill_cache)
 
-    @border
+    @native_call
     def sizes(self, intervals: Sequence[tuple[bytes, bytes]]) -> list[int]:
         """Return about how many bytes of table files each interval takes."""
         if self.gate.shut:
@@ -217,7 +212,7 @@ class Database:
             False if a reader did not leave within the time: the database stays open, and unusable.
         """
         self.gate.shut = True
-        if not wait_until_outside(seconds):
+        if not wait_for_native_calls(seconds):
             return False
         self._database.close()
         self.gate.parked.clear()
@@ -229,85 +224,11 @@ class Database:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
 
 
-class LocalSnapshot(EngineSnapshot):
-    """A LevelDB snapshot.
-
-    Parameters
-    ----------
-    raw : RawSnapshot
-        plyvel's.
-    gate : Gate
-        The database's.
-    node : CommitNode or None
-        The newest commit that is certainly in it; None where no commit will follow.
-    epoch : int
-        The schema epoch.
-    """
-
-    __slots__ = ("_gate", "_raw", "epoch", "node")
-
-    def __init__(self, raw: RawSnapshot, gate: Gate, node: CommitNode | None, epoch: int) -> None:
-        self._raw = raw
-        self._gate = gate
-        self.node = node
-        self.epoch = epoch
-
-    @classmethod
-    def unread(cls, node: CommitNode, epoch: int) -> LocalSnapshot:
-        """Return a snapshot that can be committed, and not read."""
-        return cls(_ENDED, _NO_GATE, node, epoch)
-
-    def hand_over(self) -> tuple[RawSnapshot, Gate]:
-        """Return plyvel's snapshot, which is somebody else's from now on, and the database's gate."""
-        raw, self._raw = self._raw, _ENDED
-        return raw, self._gate
-
-    @border
-    def get(self, key: bytes) -> bytes | None:
-        if self._gate.shut:
-            raise StorageUnavailableError(CLOSED)
-        try:
-            return self._raw.get(key)
-        except (plyvel.Error, RuntimeError) as error:
-            raise translated(error) from error
-
-    @border
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        if self._gate.shut:
-            raise StorageUnavailableError(CLOSED)
-        get = self._raw.get
-        try:
-            return [get(key) for key in keys]
-        except (plyvel.Error, RuntimeError) as error:
-            raise translated(error) from error
-
-    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
-        return _pairs(self._gate, self._raw, begin, end, reverse, True)
-
-    @border
-    def close(self) -> None:
-        if self._gate.shut:
-            self._gate.parked.append(self._raw)
-        self._raw = _ENDED
-        self.node = None
-
-
-class _Ended:
-    def get(self, key: bytes) -> bytes | None:
-        raise TransactionClosedError("the snapshot was closed")
-
-    def iterator(
-        self, *, start: bytes, stop: bytes, reverse: bool, verify_checksums: bool, fill_cache: bool
-    ) -> RawIterator:
-        raise TransactionClosedError("the snapshot was closed")
-
-
-_ENDED = _Ended()
-_NO_GATE = Gate()
-
-
-@border
-def _pairs(gate: Gate, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool) -> Iterator[Pair]:
+@native_call
+def scan_pairs(
+    gate: Gate, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool
+) -> Iterator[Pair]:
+    """Yield the pairs of a snapshot with begin <= key < end, until the database is closed."""
     if begin >= end:
         return
     if gate.shut:

@@ -1,4 +1,4 @@
-"""`Access`: what reads of the newest state go through. It can be turned to another state while it is used."""
+"""`ReadSwitch`: what reads of the newest state go through; it can be turned to another state while it is used."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from structable.spi.errors import StorageUnavailableError
 
 from .database import CLOSED, PLYVEL_ERRORS, Database, RawSnapshot, translated
-from .native_guard import border, wait_until_outside
+from .native_guard import native_call, wait_for_native_calls
 
-__all__ = ["READERS_LEAVE", "Access"]
+__all__ = ["READERS_LEAVE", "ReadSwitch"]
 
 READERS_LEAVE = 30.0
-"""Seconds that threads have to come back from LevelDB, where that is waited for."""
+"""Seconds to wait for threads to return from LevelDB."""
 
 
-class Access:
-    """Serves the newest state of a database, or a frozen one, or makes readers wait.
+class ReadSwitch:
+    """Sends reads to the newest state of a database, or to a frozen one, or makes them wait.
 
     Parameters
     ----------
@@ -25,23 +25,23 @@ class Access:
     """
 
     def __init__(self, wait: Callable[[], Database]) -> None:
-        # While they wait they do not count as inside: the database may be frozen, or closed, before they go on.
+        # A reader that waits is not inside a native call: the database may be frozen, or closed, before it goes on.
 
-        def get_later(key: bytes) -> bytes | None:
+        def get_when_open(key: bytes) -> bytes | None:
             database, target = wait(), read
-            return database.get(key) if target is get_later else target(key)
+            return database.get(key) if target is get_when_open else target(key)
 
-        def take_later() -> RawSnapshot:
+        def take_when_open() -> RawSnapshot:
             database, target = wait(), self.take
-            if target is not take_later:
+            if target is not take_when_open:
                 return target()
             if database.gate.shut:
                 raise StorageUnavailableError(CLOSED)
             return database.take()
 
-        read: Callable[[bytes], bytes | None] = get_later
+        read: Callable[[bytes], bytes | None] = get_when_open
 
-        @border
+        @native_call
         def get(key: bytes) -> bytes | None:
             try:
                 return read(key)
@@ -53,31 +53,31 @@ class Access:
             read = target
 
         self.get: Callable[[bytes], bytes | None] = get
-        """Returns the newest value of a key. It stays the same function, so that callers may keep it."""
-        self.take: Callable[[], RawSnapshot] = take_later
-        """Returns a snapshot of the newest state; to be called by `border` functions, and not to be kept."""
+        """Returns the newest value of a key. It stays the same function, so callers may keep it."""
+        self.take: Callable[[], RawSnapshot] = take_when_open
+        """Returns a snapshot of the newest state; to be called by guarded functions, and not to be kept."""
         self._turn = turn
-        self._later = get_later, take_later
+        self._when_open = get_when_open, take_when_open
 
     def serve(self, database: Database) -> None:
-        """Let everybody read the newest state."""
+        """Send reads to the newest state."""
         self._turn(database.read)
         self.take = database.take
 
     def freeze(self, raw: RawSnapshot) -> None:
-        """Let everybody read one state, and wait until nobody is at reading a newer one.
+        """Send reads to one state, and wait until no thread reads a newer one.
 
         Raises
         ------
         StorageUnavailableError
-            If a reader does not come back.
+            If a reader does not return in time.
         """
         self._turn(raw.get)
         self.take = lambda: raw
-        if not wait_until_outside(READERS_LEAVE, generators=False):
-            raise StorageUnavailableError("a reader did not come back from LevelDB")
+        if not wait_for_native_calls(READERS_LEAVE, generators=False):
+            raise StorageUnavailableError("a reader did not return from LevelDB")
 
     def withhold(self) -> None:
-        """Let readers wait."""
-        get, self.take = self._later
+        """Make reads wait."""
+        get, self.take = self._when_open
         self._turn(get)

@@ -15,7 +15,8 @@ from pathlib import Path
 from structable.spi.errors import DataCorruptionError
 
 from .log import log_files
-from .log_format import begins_intact_record, first_tear, manifest_state, records, sequence
+from .log_format import begins_intact_record, first_tear, records, sequence
+from .manifest import manifest_state
 
 __all__ = ["UNSYNCED", "all_synced", "note_unsynced", "repair_after_crash"]
 

@@ -1,7 +1,6 @@
-"""Markers: what the owner writes along with a client's commit, so that a lost answer can be looked up.
+"""Commit markers: written with each commit of a client, so that the client can look up a commit whose answer was lost.
 
-Each connection of a client has one marker, the number of its newest commit; a client has one commit under way on a
-connection.
+A marker holds the number of the newest commit on one connection of a client, which has one commit at a time under way.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from structable.backends.ordered.engine import WriteSet
 
 from .store import LocalStore
 
-__all__ = ["drop_markers", "marker_key", "marker_value", "sweep_markers"]
+__all__ = ["drop_markers", "has_committed", "marker_key", "marker_value", "sweep_markers"]
 
 _PREFIX = FIRST_KEY + b"\x03"
 _END = FIRST_KEY + b"\x04"
@@ -33,15 +32,21 @@ def marker_value(sequence: int) -> bytes:
     return _VALUE.pack(sequence, int(time.time()))
 
 
+def has_committed(store: LocalStore, client: bytes, connection: int, sequence: int) -> bool:
+    """Return whether a commit of a client was applied, or a later one on its connection."""
+    marker = store.get(marker_key(client, connection))
+    return marker is not None and _VALUE.unpack_from(marker)[0] >= sequence
+
+
 def drop_markers(store: LocalStore, client: bytes, connections: Iterable[int]) -> None:
-    """Remove the markers of a client that has ended and will not ask."""
+    """Remove the markers of a client that has closed and will not look them up."""
     found: dict[bytes, bytes | None] = {marker_key(client, connection): None for connection in connections}
     if found:
         store.commit(None, WriteSet(derived=found), sync=store.syncs)
 
 
 def sweep_markers(store: LocalStore) -> None:
-    """Remove markers that are a day old: of clients that were killed, for others ask within their time-out."""
+    """Remove markers older than a day, left by killed clients; others look them up within their time-out."""
     oldest = time.time() - _KEPT
     snapshot = store.begin(True)
     try:

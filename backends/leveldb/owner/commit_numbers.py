@@ -1,4 +1,4 @@
-"""`RecentCommits`: commits by number, so that a client's transaction has its place in the history without a request."""
+"""`CommitNumbers`: commits by number, so that a client's transaction notes where it begins without a request."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable
 
 from structable.spi.errors import TransactionConflictError
 
-from .history import CommitNode
+from .commit_nodes import CommitNode
 
-__all__ = ["PlaceLostError", "RecentCommits"]
+__all__ = ["CommitNumbers", "SnapshotLostError"]
 
 _MOST = 1 << 16
 """Commits and keys together: some 15 MB."""
 
 
-class PlaceLostError(TransactionConflictError):
-    """The place of a client's transaction in the history is of no use; a snapshot taken at once would have been."""
+class SnapshotLostError(TransactionConflictError):
+    """A client's snapshot cannot be pinned any more; one taken as the transaction began would have been read."""
 
 
-class RecentCommits:
-    """The newest commits and their numbers, the newest of which is in shared memory, where clients note it.
+class CommitNumbers:
+    """The newest commits by number; the newest number is in shared memory, where clients note it.
 
-    Numbers start at the clock's nanoseconds, or above the number that is there, and rise by one: no owner of a database
-    gives away a number of an earlier one. As many commits are kept as have 65,536 commits and keys together.
+    Numbers start at the clock's nanoseconds, or above the number in shared memory, and rise by one: an owner never
+    reuses a number of an earlier owner. As many commits are kept as have 65,536 commits and keys together.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ class RecentCommits:
         self._nodes = {self._newest: tail}
         self._size = tail.size
         self.find: Callable[[int], CommitNode | None] = self._nodes.get
-        """Returns the commit of a number, or None where it is no longer, or was never, among these."""
+        """Returns the commit of a number, or None if it is not among these."""
         shared[1] = self._newest
 
     def append(self, node: CommitNode) -> None:
-        """Add the newest commit, which is in the history and not acknowledged yet; for the thread that commits."""
-        # An interruption between any two lines leaves what the next commit can go on with.
+        """Add the newest commit, in the history but not acknowledged yet; for the thread that commits."""
+        # An interruption between any two lines leaves a state that the next commit can continue from.
         number = self._newest + 1
         self._nodes[number] = node
         self._size += node.size

@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from structable.backends.ordered.engine import WriteSet
 from structable.spi.errors import CommitOutcomeUnknownError
 
-from .history import CommitNode
+from .commit_nodes import CommitNode
 
 __all__ = ["Committer", "Pending"]
 

@@ -1,199 +1,81 @@
-"""What was committed after a snapshot: a linked list of commits, and the check of a write set against it.
-
-A snapshot holds the list's tail as of its beginning, and a commit walks from there to the present tail. The list only
-points forward, so the commits that no snapshot can reach any more are freed by themselves, and nothing has to know
-which transactions are open.
-"""
+"""`History`: the newest commit and the schema epoch, from which snapshots begin."""
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Set
+from .commit_nodes import CommitNode
+from .commit_numbers import CommitNumbers, SnapshotLostError
 
-from structable.backends.ordered.engine import ReadSet, WriteSet
-from structable.spi.errors import TransactionConflictError
-
-__all__ = ["BulkNode", "CommitNode", "Summary", "check_conflicts", "node_of"]
-
-_NOTHING: frozenset[bytes] = frozenset()
-_SORT_IN_PLACE_FROM = 1 << 16
+__all__ = ["History"]
 
 
-class CommitNode:
-    """One commit, the keys that it wrote, and the commit after it.
+class History:
+    """The commits of a store, of which only the newest is held: each snapshot holds those after it by a linked list.
 
     Parameters
     ----------
-    written : frozenset of bytes
-        The keys of `WriteSet.writes`.
+    shared : memoryview
+        The cells of `open_shared`, which tell clients the epoch and the newest commit's number.
     """
 
-    __slots__ = ("next", "written")
+    __slots__ = ("_shared", "epoch", "numbers", "tail", "unsettled")
 
-    def __init__(self, written: frozenset[bytes] = _NOTHING) -> None:
-        self.next: CommitNode | None = None
-        self.written = written
+    def __init__(self, shared: memoryview[int]) -> None:
+        self._shared = shared
+        self.tail = CommitNode()
+        """The newest commit."""
+        self.epoch: int | None = 0
+        """The number of the newest schema change; None while one is being written."""
+        self.unsettled: CommitNode | None = None
+        """The first of the commits that may have been written, and are not in the history yet."""
+        self.numbers: CommitNumbers | None = None
+        """The numbers of the newest commits, if there are clients."""
 
-    @property
-    def size(self) -> int:
-        """About how much memory it takes, as a number of keys."""
-        return 1 + len(self.written)
+    def begin(self, epoch: int) -> None:
+        """Take over the epoch of a database that was opened."""
+        self.epoch = epoch
+        self._shared[0] = epoch
 
-    def touched(self) -> Iterable[bytes]:
-        """Return the keys that `touched_any` knows one by one."""
-        return self.written
-
-    def wrote_any(self, changes: WriteSet) -> bool:
-        """Tell whether a write or an increment of `changes` meets one of this commit that it conflicts with."""
-        return not (self.written.isdisjoint(changes.writes) and self.written.isdisjoint(changes.increments))
-
-    def touched_any(self, reads: ReadSet) -> bool:
-        """Tell whether this commit wrote something that was read: rows, index entries and gaps alike."""
-        return _meets(self.written, reads)
-
-    def changed_any(self, spaces: set[bytes]) -> bool:
-        """Tell whether this commit changed the schema of one of the tables."""
-        return False
-
-
-class _WideNode(CommitNode):
-    """A commit that did more than write rows."""
-
-    __slots__ = ("changed_spaces", "derived", "incremented")
-
-    def __init__(self, changes: WriteSet) -> None:
-        super().__init__(frozenset(changes.writes))
-        self.incremented = frozenset(changes.increments)
-        self.derived = frozenset(changes.derived)
-        self.changed_spaces = frozenset(changes.changed_spaces)
-
-    @property
-    def size(self) -> int:
-        return 1 + len(self.written) + len(self.incremented) + len(self.derived)
-
-    def touched(self) -> Iterable[bytes]:
-        return self.written | self.incremented | self.derived
-
-    def wrote_any(self, changes: WriteSet) -> bool:
-        return super().wrote_any(changes) or not self.incremented.isdisjoint(changes.writes)
-
-    def touched_any(self, reads: ReadSet) -> bool:
-        return super().touched_any(reads) or _meets(self.incremented, reads) or _meets(self.derived, reads)
-
-    def changed_any(self, spaces: set[bytes]) -> bool:
-        return not self.changed_spaces.isdisjoint(spaces)
-
-
-class BulkNode(CommitNode):
-    """A bulk commit: eight bytes a key. Two keys of one hash conflict without need, once in 10^19 pairs."""
-
-    __slots__ = ("_hashes", "_high", "_low")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._hashes = array("q")
-        self._low: bytes | None = None
-        self._high = b""
-
-    @property
-    def size(self) -> int:
-        return 1 + len(self._hashes) // 8
-
-    def note(self, keys: Iterable[bytes]) -> None:
-        """Add keys."""
-        self._hashes.extend(map(hash, keys))
-        low = min(keys, default=None)
-        if low is not None:
-            self._low = low if self._low is None else min(self._low, low)
-            self._high = max(self._high, *keys)
-
-    def seal(self) -> None:
-        """Make the node ready for checks, when all keys were noted."""
-        if len(self._hashes) < _SORT_IN_PLACE_FROM:
-            self._hashes = array("q", sorted(self._hashes))
-        else:
-            import numpy as np  # sorts in place, where a list of all hashes would take five times the memory
-
-            np.frombuffer(self._hashes, dtype=np.int64).sort()
-
-    def wrote_any(self, changes: WriteSet) -> bool:
-        return self._holds_any(changes.writes) or self._holds_any(changes.increments)
-
-    def touched_any(self, reads: ReadSet) -> bool:
-        if self._low is None:
-            return False
-        low, high = self._low, self._high
-        return self._holds_any(reads.keys) or any(begin <= high and low < end for begin, end in reads.intervals)
-
-    def _holds_any(self, keys: Iterable[bytes]) -> bool:
-        hashes = self._hashes
-        for key in keys:
-            wanted = hash(key)
-            place = bisect_left(hashes, wanted)
-            if place < len(hashes) and hashes[place] == wanted:
-                return True
-        return False
-
-
-class Summary:
-    """What some consecutive commits have changed together.
-
-    Parameters
-    ----------
-    place : CommitNode
-        The commit before them.
-    last : CommitNode
-        The last of them.
-    """
-
-    def __init__(self, place: CommitNode, last: CommitNode) -> None:
-        self._keys: set[bytes] = set()
-        self._bulks: list[BulkNode] = []
-        node: CommitNode | None = place
-        while node is not last and node is not None:
+    def append(self, first: CommitNode | None, last: CommitNode, epoch: int | None) -> None:
+        """Add commits that were written, the last of which leaves an epoch; for the thread that commits."""
+        if epoch is not None and epoch != self.epoch:
+            self._shared[0] = epoch
+        self.tail.next = first
+        self.tail = last
+        self.epoch = epoch
+        numbers, node = self.numbers, first
+        while numbers is not None and node is not None:
+            numbers.append(node)
             node = node.next
-            if isinstance(node, BulkNode):
-                self._bulks.append(node)
-            elif node is not None:
-                self._keys.update(node.touched())
 
-    def touched_any(self, reads: ReadSet) -> bool:
-        """Tell whether one of them changed something that was read."""
-        return _meets(self._keys, reads) or any(bulk.touched_any(reads) for bulk in self._bulks)
+    def settle(self) -> None:
+        """Add the commits that may have been written although they failed, or were interrupted.
 
+        Not while reads go to a state before them: a transaction that began in it would miss a conflict.
+        """
+        first = self.unsettled
+        if first is None:
+            return
+        last = first
+        while last.next is not None:
+            last = last.next
+        if last is not self.tail:
+            self.append(first, last, self.epoch)
+        self.unsettled = None
 
-def node_of(changes: WriteSet) -> CommitNode:
-    """Return the node of a write set: its keys without the values."""
-    if changes.increments or changes.derived or changes.changed_spaces:
-        return _WideNode(changes)
-    return CommitNode(frozenset(changes.writes))
+    def count_commits(self) -> None:
+        """Number commits from now on, in shared memory, for clients to note; by one thread at a time."""
+        if self.numbers is None:
+            self.numbers = CommitNumbers(self._shared, self.tail)
 
+    def find(self, number: int) -> CommitNode:
+        """Return the commit of a number that a client noted.
 
-def check_conflicts(first: CommitNode | None, changes: WriteSet) -> None:
-    """Check a write set against a commit and all after it.
-
-    Raises
-    ------
-    TransactionConflictError
-        If one of them changed what the write set depends on.
-    """
-    reads, spaces = changes.reads, changes.spaces
-    node = first
-    while node is not None:
-        if node.wrote_any(changes):
-            raise TransactionConflictError("another transaction was first to commit a row that this one writes")
-        if reads is not None and node.touched_any(reads):
-            raise TransactionConflictError(
-                "another transaction has changed what this one read, and was first to commit"
-            )
-        if node.changed_any(spaces):
-            raise TransactionConflictError("a table that this transaction uses was changed or dropped meanwhile")
-        node = node.next
-
-
-def _meets(keys: Set[bytes], reads: ReadSet) -> bool:
-    if not reads.keys.isdisjoint(keys):
-        return True
-    intervals = reads.intervals
-    return bool(keys) and any(begin <= key < end for begin, end in intervals for key in keys)
+        Raises
+        ------
+        SnapshotLostError
+            If it is not known.
+        """
+        node = None if self.numbers is None else self.numbers.find(number)
+        if node is None:
+            raise SnapshotLostError("the transaction began too many commits ago, or under an owner that has ended")
+        return node

@@ -1,27 +1,26 @@
-"""`DatabaseKeeper`: opens a database, makes the outcome of failed writes certain, reopens it after them, and closes it.
+"""`DatabaseKeeper`: opens a database, reopens it after failed writes, whose outcome it makes certain, and closes it.
 
-The database goes through these conditions. *Sound*: reads and writes go to LevelDB. *Frozen*: a bulk commit is being
-applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads go on as before, writes are
-refused until the database could be reopened, which each write tries. *Down*: reopening failed half-way; each operation
-tries it again. While a database is being opened and recovered, every thread but the one at it waits.
+A database is in one of these conditions. *Sound*: reads and writes go to LevelDB. *Frozen*: a bulk commit is being
+applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads go on as before, and each
+write tries to reopen the database first. *Down*: reopening failed half-way, and each operation tries it again. While a
+database is being opened and recovered, every other thread waits.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.leveldb.native.database import CLOSED, Database, DatabaseOptions, WriteFailedError
+from structable.backends.leveldb.native.database import CLOSED, Database, DatabaseOptions, RawSnapshot, WriteFailedError
+from structable.backends.leveldb.native.disk_space import probe_space
 from structable.backends.leveldb.native.format import prepare
-from structable.backends.leveldb.native.log import probe_space, retract, sync_logs
-from structable.backends.leveldb.native.reads import READERS_LEAVE, Access
+from structable.backends.leveldb.native.log import sync_logs
+from structable.backends.leveldb.native.reads import READERS_LEAVE, ReadSwitch
 from structable.backends.leveldb.native.recovery import all_synced, note_unsynced, repair_after_crash
-from structable.backends.ordered.engine import Increment
+from structable.backends.leveldb.native.rollback import roll_back
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     DataCorruptionError,
@@ -29,34 +28,17 @@ from structable.spi.errors import (
     StructableError,
 )
 
-from .committer import Committer, Pending
+from .committer import Committer
 
-__all__ = ["Changes", "DatabaseKeeper", "StoreHooks"]
+__all__ = ["Changes", "DatabaseKeeper"]
 
 _HEAL_PAUSE = 0.2
 
 Changes = Mapping[bytes, bytes | None]
 
 
-class StoreHooks(Protocol):
-    """What the store needs from above."""
-
-    @property
-    def shared(self) -> memoryview[int]:
-        """The cells of `open_shared`."""
-
-    def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
-        """Apply increments to a row."""
-
-    def recover(self) -> None:
-        """Complete the bulk commits that were decided and not completed."""
-
-    def epoch_changed(self, epoch: int) -> None:
-        """Take note of a schema change that was committed."""
-
-
-class DatabaseKeeper(ABC):
-    """A database that may be sound or not, and whoever commits to it.
+class DatabaseKeeper:
+    """A database that may be sound or not.
 
     Parameters
     ----------
@@ -64,77 +46,61 @@ class DatabaseKeeper(ABC):
         The folder of the LevelDB files.
     options : DatabaseOptions
         How LevelDB works.
-    hooks : StoreHooks
-        What it needs from above.
+    committer : Committer
+        Passes the right to write.
+    recover : callable
+        Called with the schema epoch of a database that was opened, before it is served: completes the bulk commits
+        that were decided and not completed.
     """
 
-    def __init__(self, path: Path, options: DatabaseOptions, hooks: StoreHooks) -> None:
+    def __init__(
+        self, path: Path, options: DatabaseOptions, committer: Committer, recover: Callable[[int], None]
+    ) -> None:
         self.path = path
         self._options = options
-        self._hooks = hooks
-        self._committer = Committer(self._write_group)
-        self._epoch: int | None = 0
-        self._database: Database | None = None
-        self._ailing: StructableError | None = None
+        self._committer = committer
+        self._recover = recover
+        self.database: Database | None = None
+        self.ailing: StructableError | None = None
+        """Why nothing can be written until the database was reopened."""
+        self.noted_unsynced = False
+        """Whether a crash may leave gaps among the newest commits, which is on disk as well."""
+        self.unsynced = False
+        """Whether commits were written without a sync, perhaps to an earlier log."""
         self._heal_after = 0.0
         self._closed = False
         self._frozen = False
         self._recovering = False
-        self._noted_unsynced = False
-        self._access = Access(self._wait_for_database)
-
-    @abstractmethod
-    def _write_group(self, group: list[Pending]) -> None:
-        """Commit a group; the calling thread holds the right to write."""
-
-    @abstractmethod
-    def _settle(self) -> None:
-        """Put commits into the history that may have been written although they failed, or were interrupted.
-
-        Not while reads go to a state before them: a transaction that began in it would miss a conflict.
-        """
-
-    @property
-    def epoch(self) -> int:
-        """The number of the newest schema change."""
-        epoch = self._epoch
-        if epoch is None:
-            epoch = uninterrupted(self._settled_epoch)
-        assert epoch is not None
-        return epoch
+        self.reads = ReadSwitch(self._wait_for_database)
 
     @property
     def syncs(self) -> bool:
-        """Whether every commit since the database was opened was synced, which one that is not would end."""
-        return not self._noted_unsynced
+        """Whether every commit since the database was opened was synced."""
+        return not self.noted_unsynced
 
     @property
     def busy_with_bulk(self) -> bool:
-        """Whether a bulk commit is being applied, which writers wait for."""
-        return self._frozen and self._ailing is None
-
-    def _settled_epoch(self) -> int | None:
-        with self._committer.exclusive():
-            return self._epoch
+        """Whether a bulk commit is being applied, for which writers wait."""
+        return self._frozen and self.ailing is None
 
     def _wait_for_database(self) -> Database:
         return uninterrupted(self._database_alone)
 
     def _database_alone(self) -> Database:
         with self._committer.exclusive():
-            return self._sound_database()
+            return self.sound_database()
 
-    def _sound_database(self) -> Database:
-        """Return the database, to a thread that holds the right to write."""
+    def sound_database(self) -> Database:
+        """Return the database; the calling thread holds the right to write."""
         if self._closed:
             raise StorageUnavailableError(CLOSED)
-        if self._database is None:
-            self._heal()
-        assert self._database is not None
-        return self._database
+        if self.database is None:
+            self.heal()
+        assert self.database is not None
+        return self.database
 
     def open(self, *, create: bool, checked: bool = False) -> None:
-        """Open the database, complete what was decided, and serve.
+        """Open the database, complete what was decided, and serve; the calling thread holds the right to write.
 
         Parameters
         ----------
@@ -150,27 +116,21 @@ class DatabaseKeeper(ABC):
         StorageUnavailableError
             If it cannot be opened.
         """
-        with self._committer.exclusive():
-            self._open(create, checked)
-
-    def _open(self, create: bool, checked: bool = False) -> None:
         database = self._open_repaired(create, checked)
         try:
-            self._epoch = prepare(database)
-            self._hooks.epoch_changed(self._epoch)
-            self._database = database
+            epoch = prepare(database)
+            self.database = database
             self._frozen = False
-            self._ailing = None
+            self.ailing = None
             self._recovering = True
-            self._hooks.recover()
-            self._settle()
+            self._recover(epoch)
         except BaseException:
-            self._database = None
+            self.database = None
             database.close(READERS_LEAVE)
             raise
         finally:
             self._recovering = False
-        self._thaw()
+        self.thaw()
 
     def _open_repaired(self, create: bool, checked: bool) -> Database:
         try:
@@ -187,132 +147,137 @@ class DatabaseKeeper(ABC):
         except OSError as error:
             raise StorageUnavailableError(f"the logs in {self.path} cannot be repaired: {error}") from error
         try:
-            all_synced(self.path)  # LevelDB has moved the rows of the logs to table files
+            all_synced(self.path)  # LevelDB has moved the rows of the logs to table files by now
         except OSError as error:
             database.close(READERS_LEAVE)
             raise StorageUnavailableError(f"the database in {self.path} cannot be written: {error}") from error
-        self._noted_unsynced = False
+        self.noted_unsynced = False
         return database
 
-    def _note_unsynced(self) -> None:
-        """Record that what is written from here on is not synced with each commit."""
-        with self._committer.exclusive():
-            self._sound_database()
-            if self._noted_unsynced:
-                return
-            try:
-                note_unsynced(self.path)
-            except OSError as error:
-                raise StorageUnavailableError(
-                    f"nothing was committed, for the database could not be written: {error}"
-                ) from error
-            self._noted_unsynced = True
+    def healthy_database(self) -> Database:
+        """Return the database, reopened if a write has failed; the calling thread holds the right to write."""
+        if self.is_ailing():
+            self.heal()
+        return self.sound_database()
 
-    def _all_synced(self) -> None:
-        """Record that each commit is synced again; where that fails, a damaged log may pass for a torn one."""
+    def freeze(self, raw: RawSnapshot) -> None:
+        """Let reads go to a snapshot until `thaw`."""
+        if self._recovering:
+            return  # nothing is read yet
+        self._frozen = True
+        try:
+            self.reads.freeze(raw)
+        except BaseException:
+            self.thaw()
+            raise
+
+    def note_unsynced(self) -> None:
+        """Record that commits from here on are not synced one by one; the calling thread holds the right to write."""
+        self.sound_database()
+        if self.noted_unsynced:
+            return
+        try:
+            note_unsynced(self.path)
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"nothing was committed: the database could not be written: {error}"
+            ) from error
+        self.noted_unsynced = True
+
+    def sync_earlier(self) -> None:
+        """Sync earlier commits: LevelDB syncs the newest log alone, and a gap in one log ends all later ones."""
+        try:
+            sync_logs(self.path)
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"nothing was committed: earlier commits could not be synced: {error}"
+            ) from error
+        self.unsynced = False
+
+    def note_all_synced(self) -> None:
+        """Record that each commit is synced again; if this fails, a damaged log may pass for a torn one."""
         with suppress(OSError):
             all_synced(self.path)
-            self._noted_unsynced = False
+            self.noted_unsynced = False
 
-    def _failed(self, failure: WriteFailedError, batch: Iterable[Changes]) -> StructableError:
-        """Make the outcome of a failed write certain, and refuse writes from now on."""
-        database = self._database
+    def failed(self, failure: WriteFailedError, batch: Iterable[Changes]) -> StructableError:
+        """Roll a failed write back, refuse writes from now on, and return the error that tells its outcome."""
+        database = self.database
         assert database is not None
-        self._ailing = StorageUnavailableError(f"the database cannot be written: {failure.reason}")
+        self.ailing = StorageUnavailableError(f"the database cannot be written: {failure.reason}")
         self._heal_after = 0.0
         parts = list(batch)
         final = {key: value for part in parts for key, value in part.items()}
         try:
-            retract(self.path, parts, is_state=all(database.get(key) == value for key, value in final.items()))
+            roll_back(self.path, parts, is_state=all(database.get(key) == value for key, value in final.items()))
         except (OSError, ValueError, IndexError, StructableError) as error:
             return CommitOutcomeUnknownError(
-                f"the commit failed ({failure.reason}) and could not be taken back: {error}"
+                f"the commit failed ({failure.reason}) and could not be rolled back: {error}"
             )
-        return StorageUnavailableError(
-            f"nothing was committed, for the database could not be written: {failure.reason}"
-        )
+        return StorageUnavailableError(f"nothing was committed: the database could not be written: {failure.reason}")
 
-    def _heal(self) -> None:
+    def heal(self) -> None:
         """Reopen the database. The calling thread holds the right to write."""
         if self._closed:
             raise StorageUnavailableError(CLOSED)
         now = time.monotonic()
         if now < self._heal_after:
-            raise self._ailing or StorageUnavailableError("the database cannot be opened")
+            raise self.ailing or StorageUnavailableError("the database cannot be opened")
         with self._committer.held_for_long():
-            database = self._database
+            database = self.database
             try:
                 if database is not None:
                     probe_space(self.path)
-                    self._access.withhold()
+                    self.reads.withhold()
                     if not database.close(READERS_LEAVE):
-                        raise StorageUnavailableError("a reader did not come back from LevelDB")
-                    self._database = None
-                self._open(create=False)
+                        raise StorageUnavailableError("a reader did not return from LevelDB")
+                    self.database = None
+                self.open(create=False)
             except OSError as error:  # StorageUnavailableError is one, too
                 self._heal_after = time.monotonic() + _HEAL_PAUSE
                 raise StorageUnavailableError(
-                    f"{self._ailing or 'the database is closed'}; and still: {error}"
+                    f"{self.ailing or 'the database is closed'}; reopening it failed: {error}"
                 ) from error
 
-    def _is_ailing(self) -> bool:
-        """Tell whether a write has failed, also one whose caller was interrupted before that was noted."""
-        database = self._database
-        if self._ailing is None and database is not None and database.write_failed:
+    def is_ailing(self) -> bool:
+        """Return whether a write has failed, even if an interruption kept its caller from recording that."""
+        database = self.database
+        if self.ailing is None and database is not None and database.write_failed:
             self._heal_after = 0.0
-            self._ailing = StorageUnavailableError("the database cannot be written: an interrupted write has failed")
-        return self._ailing is not None
+            self.ailing = StorageUnavailableError("the database cannot be written: an interrupted write has failed")
+        return self.ailing is not None
 
-    def _thaw(self) -> None:
-        assert self._database is not None
+    def thaw(self) -> None:
+        """Let reads go to the newest state again."""
+        assert self.database is not None
         self._frozen = False
         if not self._recovering:
-            self._access.serve(self._database)
-
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Hold off commits and all that waits for the database, except for what this thread does."""
-        return self._committer.exclusive()
-
-    @contextmanager
-    def commits_held(self) -> Iterator[None]:
-        """Hold commits off while the files are copied: they hold the newest committed state, and stay as they are.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If a write has failed, and the database cannot be reopened.
-        """
-        with self._committer.exclusive():
-            if self._is_ailing():
-                self._heal()
-            self._sound_database()
-            yield
+            self.reads.serve(self.database)
 
     def close(self) -> bool:
-        """Close the database; idempotent.
+        """Close the database; idempotent. The calling thread holds the right to write.
 
         Returns
         -------
         bool
-            Whether all that was committed is in its files, for sure and durably.
+            Whether the files hold everything that was committed, durably.
         """
-        with self._committer.exclusive():
-            self._closed = True
-            sound = not self._is_ailing()
-            database, self._database = self._database, None
-            self._access.withhold()
-            if database is None or not database.close(READERS_LEAVE):
-                return False
-            try:
-                sync_logs(self.path)
-            except OSError:
-                return False
-            return sound
-
-    def abandon(self) -> None:
-        """Leave everything as it is, in a forked process."""
         self._closed = True
-        if self._database is not None:
-            self._database.abandon()
-        self._committer = Committer(self._write_group)
-        self._access.withhold()
+        sound = not self.is_ailing()
+        database, self.database = self.database, None
+        self.reads.withhold()
+        if database is None or not database.close(READERS_LEAVE):
+            return False
+        try:
+            sync_logs(self.path)
+        except OSError:
+            return False
+        return sound
+
+    def abandon(self, committer: Committer) -> None:
+        """Leave everything as it is, in a forked process, where the threads of the present committer do not exist."""
+        self._closed = True
+        if self.database is not None:
+            self.database.abandon()
+        self._committer = committer
+        self.reads.withhold()

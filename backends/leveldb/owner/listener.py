@@ -1,4 +1,4 @@
-"""`Listener`: the socket on which the owner of a database listens, and the file by which clients find it."""
+"""`Listener`: the Unix socket of the owner, and the file that leads clients to it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import contextlib
 import os
 import socket
 import stat
-import struct
 import tempfile
 from pathlib import Path
 
 from structable.backends.leveldb.folder import Folder
 
-__all__ = ["Listener", "check_peer"]
+__all__ = ["Listener"]
 
 _LONGEST_PATH = 107
 _PRIVATE_PREFIX = "structable-"
@@ -20,9 +19,9 @@ _BACKLOG = 128
 
 
 class Listener:
-    """A listening Unix socket: in the database folder, or in a private folder where that path would be too long.
+    """A listening socket in the database folder, or in a private folder if that path would be too long.
 
-    It is published in the folder's file `owner` once it listens.
+    Once it listens, its path is published in the folder's file `owner`.
 
     Parameters
     ----------
@@ -32,7 +31,7 @@ class Listener:
     Raises
     ------
     OSError
-        If the socket cannot be made or published; nothing stays.
+        If the socket cannot be made or published; nothing is left behind.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -41,7 +40,7 @@ class Listener:
         self._remove_predecessor()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Linux gives the socket's file this mode: the file is never open to others, not even for a moment.
+            # Linux gives the socket's file this mode, so the file is never open to others, not even for a moment.
             os.fchmod(self._socket.fileno(), 0o600)
             self.path = self._make_path()
             self._socket.bind(self.path)
@@ -74,7 +73,7 @@ class Listener:
 
     @property
     def reachable(self) -> bool:
-        """Whether clients still find the socket: neither its file nor `owner` was removed or replaced."""
+        """Whether clients can find the socket: neither its file nor `owner` was removed or replaced."""
         try:
             return self._identities() == self._files
         except OSError:
@@ -86,21 +85,21 @@ class Listener:
         Raises
         ------
         OSError
-            After `shut`, or where the connection cannot be made.
+            After `shut`, or if the connection cannot be made.
         """
         return self._socket.accept()[0]
 
     def shut(self) -> None:
-        """Let a thread that waits in `accept` return; clients are refused from now on."""
+        """Wake a thread that waits in `accept`; clients are refused from now on."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Free the socket, where no thread is in `accept`."""
+        """Free the socket; no thread may be in `accept`."""
         self._socket.close()
 
     def remove(self) -> None:
-        """Remove the socket's file, once: the next owner's may have the same path."""
+        """Remove the socket's file, once: the next owner's file may have the same path."""
         path, self.path = self.path, ""
         if path == str(self._folder.socket):
             with contextlib.suppress(OSError):
@@ -110,7 +109,7 @@ class Listener:
 
 
 def _remove_private(path: str) -> None:
-    """Remove a socket in a private folder of this user; anything else of such a name stays."""
+    """Remove a socket in a private folder of this user, and nothing else."""
     parent = Path(path).parent
     with contextlib.suppress(OSError):  # it was cleaned away
         status = os.lstat(parent)
@@ -120,17 +119,3 @@ def _remove_private(path: str) -> None:
                 if stat.S_ISSOCK(os.lstat(path).st_mode):
                     os.unlink(path)
             os.rmdir(parent)
-
-
-def check_peer(connection: socket.socket, folder: Path) -> None:
-    """Make sure that the other side belongs to this user, to the folder's, or to root.
-
-    Raises
-    ------
-    PermissionError
-        If not.
-    """
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", credentials)
-    if user not in (os.getuid(), os.stat(folder).st_uid, 0):
-        raise PermissionError(f"user {user} does not own {folder}")

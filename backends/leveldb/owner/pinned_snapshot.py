@@ -1,48 +1,48 @@
-"""`LateSnapshot`: a snapshot taken later than its transaction's first operation, which does not show."""
+"""`PinnedSnapshot`: a snapshot pinned to an earlier commit than the one it was taken at."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from structable.backends.leveldb.native.database import LocalSnapshot
 from structable.backends.ordered.engine import Pair, ReadSet
 
-from .commit_numbers import PlaceLostError
-from .history import CommitNode, Summary
+from .commit_nodes import CommitNode, Summary
+from .commit_numbers import SnapshotLostError
+from .snapshot import LocalSnapshot
 
-__all__ = ["LateSnapshot"]
+__all__ = ["PinnedSnapshot"]
 
 
-class LateSnapshot(LocalSnapshot):
-    """The state at an earlier place in the history, read from a later snapshot.
+class PinnedSnapshot(LocalSnapshot):
+    """The state at an earlier commit, read from a later snapshot.
 
-    Where nobody has changed what is read between the two, they are the same, and elsewhere a read is refused.
+    What no commit between the two has changed is the same in both; a read of anything else is refused.
 
     Parameters
     ----------
     taken : LocalSnapshot
         The later snapshot, which it takes over.
-    place : CommitNode
-        The earlier place; conflicts count from it.
+    base : CommitNode
+        The earlier commit, from which conflicts count.
     last : CommitNode
-        The last commit that can be seen in the later snapshot.
+        The last commit that the later snapshot shows.
 
     Raises
     ------
-    PlaceLostError
-        By each read of what was changed in between.
+    SnapshotLostError
+        By each read of what a commit in between has changed.
     """
 
-    __slots__ = ("_meanwhile",)
+    __slots__ = ("_since",)
 
-    def __init__(self, taken: LocalSnapshot, place: CommitNode, last: CommitNode) -> None:
-        super().__init__(*taken.hand_over(), place, taken.epoch)
-        self._meanwhile = Summary(place, last)
+    def __init__(self, taken: LocalSnapshot, base: CommitNode, last: CommitNode) -> None:
+        super().__init__(*taken.hand_over(), base, taken.epoch)
+        self._since = Summary(base, last)
 
     def _require_unchanged(self, reads: ReadSet) -> None:
-        if self._meanwhile.touched_any(reads):
-            raise PlaceLostError(
-                "another transaction has committed to what this one reads, after this one's first write"
+        if self._since.touched_any(reads):
+            raise SnapshotLostError(
+                "another transaction has committed a change of what this one reads, after this one's first write"
             )
 
     def get(self, key: bytes) -> bytes | None:

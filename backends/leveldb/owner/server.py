@@ -1,4 +1,4 @@
-"""The owner's server: it accepts the clients of a database, and answers each connection in a thread of its own."""
+"""`Server`: accepts the clients of an owner, and answers each connection in a thread of its own."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import contextlib
 import resource
 import socket
 import threading
-from typing import Protocol
+from collections.abc import Callable
 
 from structable.backends.leveldb.folder import Folder
-from structable.backends.leveldb.protocol import wire
+from structable.backends.leveldb.permissions import check_peer
+from structable.backends.leveldb.protocol import messages
+from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
 from structable.backends.leveldb.protocol.error_codec import pack_error
-from structable.backends.leveldb.protocol.wire import Channel, ConnectionLostError, TimedOutError
 from structable.spi.errors import StorageUnavailableError
 
-from .connection import ServedConnection, Session
-from .listener import Listener, check_peer
+from .connection import ServedConnection
+from .listener import Listener
+from .service import Service
 from .store import LocalStore
 
 __all__ = ["Server"]
@@ -26,18 +28,11 @@ _ACCEPT_PAUSE = 0.05
 _REFUSAL_SECONDS = 0.1
 
 
-class Procedures(Protocol):
-    """What clients may have run here."""
-
-    def run(self, procedure: str, argument: bytes) -> bytes:
-        """Run a procedure of the layer above."""
-
-
 class Server:
     """Serves a database to the other processes of this machine.
 
-    It listens for as long as it runs: where the socket's file was removed, it makes another; where descriptors or
-    threads run out, clients are refused, and accepted again when there are some.
+    It listens as long as it runs: if the socket's file is removed, it makes another; while descriptors or threads run
+    out, it refuses clients.
 
     Parameters
     ----------
@@ -45,42 +40,39 @@ class Server:
         The database folder, owned by this process.
     store : LocalStore
         The database.
-    procedures : Procedures
-        What clients may have run here.
+    run : callable
+        Runs a procedure of the layer above on an argument.
     seconds : float
         How long to wait for a client to take an answer.
     """
 
-    def __init__(self, folder: Folder, store: LocalStore, procedures: Procedures, seconds: float) -> None:
-        self.folder = folder
-        self.store = store
-        self.stopping = False
-        self._procedures = procedures
+    def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes], seconds: float) -> None:
+        self.service = Service(folder, store, run)
+        self._folder = folder
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._sessions: dict[bytes, Session] = {}
         self._threads: dict[ServedConnection, threading.Thread] = {}
         self._stopped = threading.Event()
         self._listener: Listener | None = None
         self._workers: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Listen, and publish where; wholly or not at all.
+        """Listen, and publish the socket; all or nothing.
 
         Raises
         ------
         StorageUnavailableError
-            If that is not possible.
+            If it cannot listen.
         """
         try:
-            self._listener = Listener(self.folder)
+            self._listener = Listener(self._folder)
             for work in (self._accept, self._pulse):
                 thread = threading.Thread(target=work, name=f"structable {work.__name__[1:]}", daemon=True)
                 thread.start()
                 self._workers.append(thread)
         except (OSError, RuntimeError) as error:
             self.stop()
-            raise StorageUnavailableError(f"the owner of {self.folder.path} cannot listen: {error}") from error
+            raise StorageUnavailableError(f"the owner of {self._folder.path} cannot listen: {error}") from error
         except BaseException:
             self.stop()
             raise
@@ -88,9 +80,9 @@ class Server:
     # Accepting
 
     def _accept(self) -> None:
-        """Accept clients until the server stops: no error ends this."""
+        """Accept clients until the server stops, whatever errors occur."""
         listener = self._listener
-        while listener is not None and not self.stopping:
+        while listener is not None and not self.service.stopping:
             try:
                 connection = listener.accept()
             except OSError:
@@ -98,28 +90,28 @@ class Server:
                     listener.close()
                     listener = self._listener
                 else:
-                    # No descriptors or memory, most likely: the client waits in the socket's queue.
+                    # Most likely out of descriptors or memory: the client waits in the socket's queue.
                     self._stopped.wait(_ACCEPT_PAUSE)
                 continue
             try:
                 self._admit(connection)
             except Exception:
-                connection.close()  # its client sees that, and the next one must not suffer from it
+                connection.close()  # this client finds it closed, and the next one is served
         if listener is not None:
             listener.close()
 
     def _admit(self, connection: socket.socket) -> None:
-        check_peer(connection, self.folder.path)
+        check_peer(connection, self._folder.path)
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if most != resource.RLIM_INFINITY and connection.fileno() >= most - min(_RESERVED_DESCRIPTORS, most // 8):
-            # LevelDB would fail without descriptors, and take the other clients with it.
+            # Without descriptors LevelDB would fail, for all clients.
             self._refuse(connection, f"its limit of {most:,} open files leaves none for another connection")
             return
-        served = ServedConnection(self, Channel(connection, receive_seconds=0, send_seconds=self._seconds))
+        served = ServedConnection(self.service, Channel(connection, receive_seconds=0, send_seconds=self._seconds))
         thread = threading.Thread(target=self._serve, args=(served,), name="structable connection", daemon=True)
         try:
             with self._lock:
-                if self.stopping:
+                if self.service.stopping:
                     served.turn_away()
                     return
                 thread.start()
@@ -129,9 +121,9 @@ class Server:
 
     def _refuse(self, connection: socket.socket, reason: str) -> None:
         channel = Channel(connection, receive_seconds=_REFUSAL_SECONDS, send_seconds=_REFUSAL_SECONDS)
-        error = StorageUnavailableError(f"the process that owns the database cannot serve this one: {reason}")
-        with contextlib.suppress(ConnectionLostError, TimedOutError):
-            channel.send(wire.ERROR, pack_error(error))
+        error = StorageUnavailableError(f"the process that owns the database refused the connection: {reason}")
+        with contextlib.suppress(PeerLostError, TimedOutError):
+            channel.send(messages.ERROR, pack_error(error))
         channel.close()
 
     def _serve(self, served: ServedConnection) -> None:
@@ -152,58 +144,28 @@ class Server:
             self._listen_again()
 
     def _listen_again(self) -> None:
-        """Replace a socket that clients no longer find."""
+        """Replace a socket that clients cannot find any more."""
         before = self._listener
-        if before is None or before.reachable or not self.folder.owned:
+        if before is None or before.reachable or not self._folder.owned:
             return
         try:
-            listener = Listener(self.folder)
+            listener = Listener(self._folder)
         except OSError:
             return  # the next pulse tries again
         with self._lock:
-            if not self.stopping:
+            if not self.service.stopping:
                 self._listener = listener
-                before.shut()  # the thread that accepts changes over
+                before.shut()  # the accepting thread changes over
                 return
         listener.close()
         listener.remove()
 
-    # For connections
-
-    def attach(self, client: bytes, number: int, connection: ServedConnection) -> Session:
-        """Return the session of a client."""
-        with self._lock:
-            self.store.count_commits()
-            session = self._sessions.setdefault(client, Session(client))
-            session.connections[number] = connection
-            return session
-
-    def detach(self, session: Session, number: int, connection: ServedConnection) -> None:
-        """Forget a connection, and the session with its last one."""
-        with self._lock:
-            if session.connections.get(number) is connection:
-                del session.connections[number]
-            if session.connections:
-                return
-            self._sessions.pop(session.client, None)
-        session.end()
-
-    def is_connected(self, client: bytes, number: int) -> bool:
-        """Tell whether a connection of a client is still being served."""
-        with self._lock:
-            session = self._sessions.get(client)
-            return session is not None and number in session.connections
-
-    def run(self, procedure: str, argument: bytes) -> bytes:
-        """Run a procedure of the layer above."""
-        return self._procedures.run(procedure, argument)
-
     # Ending
 
     def stop(self) -> None:
-        """Answer the requests that are being worked at, turn away all others, and remove the socket; idempotent."""
+        """Finish the current requests, turn away all others, and remove the socket; idempotent."""
         with self._lock:
-            self.stopping = True
+            self.service.stopping = True
             threads = dict(self._threads)
             listener = self._listener
         self._stopped.set()
@@ -217,7 +179,7 @@ class Server:
         finally:
             if listener is not None:
                 if not self._workers:
-                    listener.close()  # else the thread that accepts has done so
+                    listener.close()  # otherwise the accepting thread has closed it
                 listener.remove()
 
     def abandon(self) -> None:

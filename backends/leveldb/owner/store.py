@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
+from structable.backends.leveldb.native.checkpoint import copy_checkpoint
 from structable.backends.leveldb.native.database import (
     PLYVEL_ERRORS,
     Database,
     DatabaseOptions,
-    LocalSnapshot,
-    RawSnapshot,
     WriteFailedError,
     translated,
 )
 from structable.backends.leveldb.native.format import EPOCH_KEY
-from structable.backends.leveldb.native.log import sync_logs
-from structable.backends.leveldb.native.native_guard import border
-from structable.backends.ordered.engine import BulkCommit, WriteSet
+from structable.backends.leveldb.native.native_guard import native_call
+from structable.backends.ordered.engine import BulkCommit, Increment, WriteSet
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
@@ -27,16 +26,18 @@ from structable.spi.errors import (
     TransactionClosedError,
 )
 
-from .commit_numbers import PlaceLostError, RecentCommits
-from .committer import Pending
-from .history import BulkNode, CommitNode, check_conflicts, node_of
-from .keeper import Changes, DatabaseKeeper, StoreHooks
-from .pinned_snapshot import LateSnapshot
+from .bulk import apply_bulk
+from .commit_nodes import CommitNode, check_conflicts, node_of
+from .committer import Committer, Pending
+from .history import History
+from .keeper import Changes, DatabaseKeeper
+from .pinned_snapshot import PinnedSnapshot
+from .snapshot import LocalSnapshot
 
-__all__ = ["LocalStore", "StoreHooks"]
+__all__ = ["LocalStore"]
 
 
-class LocalStore(DatabaseKeeper):
+class LocalStore:
     """A LevelDB database with snapshots and optimistic transactions.
 
     Parameters
@@ -45,84 +46,144 @@ class LocalStore(DatabaseKeeper):
         The folder of the LevelDB files.
     options : DatabaseOptions
         How LevelDB works.
-    hooks : StoreHooks
-        What it needs from above.
+    shared : memoryview
+        The cells of `open_shared`, to be written.
+    merge : callable
+        Applies increments to a row.
+    recover : callable
+        Completes the bulk commits that were decided and not completed.
     """
 
-    def __init__(self, path: Path, options: DatabaseOptions, hooks: StoreHooks) -> None:
-        super().__init__(path, options, hooks)
-        self._tail = CommitNode()
-        self._recent: RecentCommits | None = None
-        self._unsynced = False
-        """Whether commits were written, perhaps to an earlier log, that were not synced."""
-        self._unsettled: CommitNode | None = None
-        """The first of the commits that may have been written, and are not in the history yet."""
-        self.get = self._access.get
+    def __init__(
+        self,
+        path: Path,
+        options: DatabaseOptions,
+        shared: memoryview[int],
+        merge: Callable[[bytes | None, Sequence[Increment]], bytes],
+        recover: Callable[[], None],
+    ) -> None:
+        self.path = path
+        self._merge = merge
+        self._recover = recover
+        self._history = History(shared)
+        self._committer = Committer(self._write_group)
+        self._keeper = DatabaseKeeper(path, options, self._committer, self._recover_from)
+        self._reads = self._keeper.reads
+        self.get = self._reads.get
         """Returns the newest value of a key. It stays the same function for the life of the store."""
+
+    # Opening and closing
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold off commits and all that waits for the database, except for what this thread does."""
+        return self._committer.exclusive()
+
+    def open(self, *, create: bool, checked: bool = False) -> None:
+        """Open the database as `DatabaseKeeper.open` does."""
+        with self._committer.exclusive():
+            self._keeper.open(create=create, checked=checked)
+
+    def _recover_from(self, epoch: int) -> None:
+        self._history.begin(epoch)
+        self._recover()
+        self._history.settle()
+
+    def close(self) -> bool:
+        """Close the database as `DatabaseKeeper.close` does."""
+        with self._committer.exclusive():
+            return self._keeper.close()
+
+    def abandon(self) -> None:
+        """Leave everything as it is, in a forked process."""
+        self._committer = Committer(self._write_group)
+        self._keeper.abandon(self._committer)
+
+    def copy_to(self, target: Path) -> None:
+        """Make a checkpoint of the newest committed state, see `copy_checkpoint`; commits wait for it."""
+        with self._committer.exclusive():
+            self._keeper.healthy_database()
+            copy_checkpoint(self.path, target)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the newest schema change."""
+        epoch = self._history.epoch
+        if epoch is None:
+            epoch = uninterrupted(self._settled_epoch)
+        assert epoch is not None
+        return epoch
+
+    def _settled_epoch(self) -> int | None:
+        with self._committer.exclusive():
+            return self._history.epoch
+
+    @property
+    def syncs(self) -> bool:
+        """Whether every commit since the database was opened was synced."""
+        return self._keeper.syncs
+
+    @property
+    def busy_with_bulk(self) -> bool:
+        """Whether a bulk commit is being applied, for which writers wait."""
+        return self._keeper.busy_with_bulk
 
     # Reading
 
-    @border
+    @native_call
     def begin(self, read_only: bool) -> LocalSnapshot:
         """Return a snapshot of the newest committed state."""
-        epoch = self._epoch
-        # The tail before the snapshot, and a commit's node after its write: so a commit between the two is seen twice
-        # rather than never.
-        node = self._tail
+        history = self._history
+        epoch = history.epoch
+        # A snapshot is taken after the tail was read, and a commit becomes the tail after its write: a commit between
+        # the two is seen twice rather than never.
+        node = history.tail
         try:
-            raw = self._access.take()
+            raw = self._reads.take()
         except PLYVEL_ERRORS as error:
             raise translated(error) from error
-        database = self._database
-        if epoch is None or self._epoch is not epoch or database is None:
+        database = self._keeper.database
+        if epoch is None or history.epoch is not epoch or database is None:
             del raw
             return uninterrupted(partial(self._begin_alone, read_only))
         return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
         with self._committer.exclusive():
-            if self._database is None:
-                self._heal()
+            if self._keeper.database is None:
+                self._keeper.heal()
             return self.begin(read_only)
 
     # Reading, for clients
 
     def count_commits(self) -> None:
         """Number commits from now on, in shared memory, for clients to note; by one thread at a time."""
-        if self._recent is None:
-            self._recent = RecentCommits(self._hooks.shared, self._tail)
-
-    def _place(self, number: int) -> CommitNode:
-        node = None if self._recent is None else self._recent.find(number)
-        if node is None:
-            raise PlaceLostError("the transaction began too many commits ago, or under an owner that has ended")
-        return node
+        self._history.count_commits()
 
     def begin_unread(self, number: int) -> LocalSnapshot:
-        """Return the snapshot of a client that noted a number, for a commit: it cannot be read, and costs nothing.
+        """Return a snapshot at the commit of a number, for a commit: it cannot be read, and costs nothing.
 
         Raises
         ------
-        PlaceLostError
+        SnapshotLostError
             If the commit of that number is not known.
         """
-        return LocalSnapshot.unread(self._place(number), self.epoch)
+        return LocalSnapshot.unread(self._history.find(number), self.epoch)
 
-    def begin_late(self, number: int) -> LocalSnapshot:
-        """Return the snapshot of a client that noted a number, to be read; it may wait for a commit.
+    def begin_pinned(self, number: int) -> PinnedSnapshot:
+        """Return a snapshot pinned to the commit of a number; it may wait for a commit.
 
         Raises
         ------
-        PlaceLostError
-            If the commit of that number is not known. The snapshot's reads raise it, too: see `LateSnapshot`.
+        SnapshotLostError
+            If the commit of that number is not known.
         """
-        place = self._place(number)
-        # Nobody is writing now: every commit that the snapshot shows is in the history.
+        base = self._history.find(number)
+        # No commit is being written now: every commit that the snapshot shows is in the history.
         with self._committer.exclusive():
-            if not self._is_ailing():
-                self._settle()
-            snapshot, last = self.begin(False), self._tail
-            return LateSnapshot(snapshot, place, last)
+            if not self._keeper.is_ailing():
+                self._history.settle()
+            snapshot, last = self.begin(False), self._history.tail
+            return PinnedSnapshot(snapshot, base, last)
 
     # Committing
 
@@ -138,7 +199,7 @@ class LocalStore(DatabaseKeeper):
         Parameters
         ----------
         snapshot : LocalSnapshot or None
-            What it is based on.
+            The snapshot that it is based on.
         changes : WriteSet
             What to write.
         sync : bool
@@ -146,7 +207,8 @@ class LocalStore(DatabaseKeeper):
         marker : dict, optional
             Written along with it.
         """
-        if not (sync or self._noted_unsynced):
+        keeper = self._keeper
+        if not (sync or keeper.noted_unsynced):
             uninterrupted(self._note_unsynced)
         node: CommitNode | None = None
         if snapshot is not None:
@@ -160,16 +222,20 @@ class LocalStore(DatabaseKeeper):
             return
         try:
             with right:
-                database = self._database if self._ailing is None else None
-                if self._unsettled is not None and self._is_ailing():
+                database = keeper.database if keeper.ailing is None else None
+                if self._history.unsettled is not None and keeper.is_ailing():
                     database = None
                 if database is not None:
                     self._write_alone(database, node, changes, sync, marker)
         finally:
             if queue:
                 committer.wake()
-        if database is None:  # it has to be opened again first
+        if database is None:  # it must be reopened first
             self._commit_in_turn(Pending(node, changes, sync, marker))
+
+    def _note_unsynced(self) -> None:
+        with self._committer.exclusive():
+            self._keeper.note_unsynced()
 
     def _commit_in_turn(self, pending: Pending) -> None:
         uninterrupted(partial(self._committer.commit, pending))
@@ -182,22 +248,23 @@ class LocalStore(DatabaseKeeper):
         sync: bool,
         marker: dict[bytes, bytes | None] | None,
     ) -> None:
-        if self._unsettled is not None:
-            self._settle()
-        tail, writes, derived = self._tail, changes.writes, changes.derived
+        history, keeper = self._history, self._keeper
+        if history.unsettled is not None:
+            history.settle()
+        tail, writes, derived = history.tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
         if not sync:
-            self._unsynced = True
-        elif self._unsynced:
-            self._sync_earlier()
+            keeper.unsynced = True
+        elif keeper.unsynced:
+            keeper.sync_earlier()
         if changes.increments:
             writes = {**writes, **self._merged(database, {}, changes)}
         parts: tuple[Changes, ...] = (writes,) if marker is None else (writes, marker)
         if derived:
             parts = (*parts, derived)
         step = node_of(changes) if derived or changes.increments else CommitNode(frozenset(writes))
-        self._unsettled = step
+        history.unsettled = step
         try:
             if len(parts) == 1 and len(writes) < 2:
                 for key, value in writes.items():  # without a batch it is faster
@@ -209,54 +276,32 @@ class LocalStore(DatabaseKeeper):
                 database.write(parts, sync)
         except WriteFailedError as failure:
             raise self._write_failed(failure, parts) from failure
-        tail.next = self._tail = step
-        if self._recent is not None:
-            self._recent.append(step)
-        self._unsettled = None
-
-    def _sync_earlier(self) -> None:
-        """Sync what was committed without: LevelDB syncs the newest log alone, and a gap in one ends all later ones."""
-        try:
-            sync_logs(self.path)
-        except OSError as error:
-            raise StorageUnavailableError(
-                f"nothing was committed, for earlier commits could not be synced: {error}"
-            ) from error
-        self._unsynced = False
-
-    def _settle(self) -> None:
-        first = self._unsettled
-        if first is None:
-            return
-        last = first
-        while last.next is not None:
-            last = last.next
-        if last is not self._tail:
-            self._append(first, last, self._epoch)
-        self._unsettled = None
+        tail.next = history.tail = step
+        if history.numbers is not None:
+            history.numbers.append(step)
+        history.unsettled = None
 
     def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
-        error = self._failed(failure, parts)
+        error = self._keeper.failed(failure, parts)
         if not isinstance(error, CommitOutcomeUnknownError):
-            self._unsettled = None
+            self._history.unsettled = None
         return error
 
     def _write_group(self, group: list[Pending]) -> None:
+        history, keeper = self._history, self._keeper
         try:
-            if self._is_ailing():
-                self._heal()
-            database = self._sound_database()
+            database = keeper.healthy_database()
         except StructableError as error:
             for member in group:
                 member.error = error
             return
         parts: list[Changes] = []
         values: dict[bytes, bytes | None] = {}
-        if self._unsettled is not None:
-            self._settle()
+        if history.unsettled is not None:
+            history.settle()
         first: CommitNode | None = None
         last: CommitNode | None = None
-        before = self._epoch
+        before = history.epoch
         assert before is not None
         epoch, sync = before, False
         for member in group:
@@ -287,38 +332,27 @@ class LocalStore(DatabaseKeeper):
         if last is None:
             return
         if not sync:
-            self._unsynced = True
-        elif self._unsynced:
+            keeper.unsynced = True
+        elif keeper.unsynced:
             try:
-                self._sync_earlier()
+                keeper.sync_earlier()
             except StorageUnavailableError as error:
                 for member in group:
                     member.error = member.error or StorageUnavailableError(*error.args)
                 return
         if epoch != before:
-            self._epoch = None  # `begin` waits: it must not pair the old epoch with the new state
-        self._unsettled = first
+            history.epoch = None  # `begin` waits: it must not pair the old epoch with the new state
+        history.unsettled = first
         try:
             database.write(parts, sync)
         except WriteFailedError as failure:
-            self._epoch = before
+            history.epoch = before
             outcome = self._write_failed(failure, parts)
             for member in group:
                 member.error = member.error or type(outcome)(*outcome.args)
             return
-        self._append(first, last, epoch)
-        self._unsettled = None
-
-    def _append(self, first: CommitNode | None, last: CommitNode, epoch: int | None) -> None:
-        if epoch is not None and epoch != self._epoch:
-            self._hooks.epoch_changed(epoch)
-        self._tail.next = first
-        self._tail = last
-        self._epoch = epoch
-        recent, node = self._recent, first
-        while recent is not None and node is not None:
-            recent.append(node)
-            node = node.next
+        history.append(first, last, epoch)
+        history.unsettled = None
 
     def _merged(
         self, database: Database, values: dict[bytes, bytes | None], changes: WriteSet
@@ -326,7 +360,7 @@ class LocalStore(DatabaseKeeper):
         merged: dict[bytes, bytes | None] = {}
         for key, increments in changes.increments.items():
             newest = values[key] if key in values else database.get(key)
-            merged[key] = self._hooks.merge(newest, increments)
+            merged[key] = self._merge(newest, increments)
         return merged
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
@@ -335,72 +369,4 @@ class LocalStore(DatabaseKeeper):
 
     def _commit_bulk(self, bulk: BulkCommit) -> None:
         with self._committer.exclusive():
-            if self._is_ailing():
-                self._heal()
-            database = self._sound_database()
-            self._settle()
-            raw = database.take()
-            latest = LocalSnapshot(raw, database.gate, self._tail, self.epoch)
-            try:
-                bulk.check(latest)
-                self._freeze(raw)
-                self._write_bulk(database, bulk, latest)
-            finally:
-                latest.close()
-
-    def _freeze(self, raw: RawSnapshot) -> None:
-        if not self._recovering:  # then nobody reads yet
-            self._frozen = True
-            try:
-                self._access.freeze(raw)
-            except BaseException:
-                self._thaw()
-                raise
-
-    def _write_bulk(self, database: Database, bulk: BulkCommit, latest: LocalSnapshot) -> None:
-        try:
-            if bulk.decision:
-                database.write((bulk.decision,), True)
-        except WriteFailedError as failure:
-            error = self._failed(failure, [bulk.decision])
-            self._thaw()
-            raise error from failure
-        node = BulkNode()
-        node.note(bulk.decision)
-        synced_before = not self._noted_unsynced
-        try:
-            self._note_unsynced()
-            self._unsynced = True
-            for chunk in bulk.chunks(latest):
-                database.write((chunk,), False)
-                node.note(chunk)
-            node.note(bulk.completion)
-            sync_logs(self.path)
-            self._unsynced = False
-            database.write((bulk.completion,), True)
-            if synced_before:
-                self._all_synced()
-        except BaseException as error:
-            # The decision stands, and a part of the chunks: reads stay with the state before it, until the database was
-            # reopened and recovered.
-            self._ailing = StorageUnavailableError(
-                f"the database has to be reopened after a bulk commit failed: {error}"
-            )
-            # Whatever was written counts from then on; what was not, when recovery has written it.
-            self._unsettled = _ended(node)
-            if isinstance(error, Exception):
-                raise CommitOutcomeUnknownError(
-                    "the bulk commit was decided, and writing it failed; what is missing of it, if anything, follows "
-                    f"when the database can be written: {error}"
-                ) from error
-            raise
-        self._thaw()
-        self._unsettled = _ended(node)
-        self._settle()
-
-
-def _ended(node: BulkNode) -> BulkNode:
-    """Seal a node, and put an empty one behind it: so the large one goes with the last snapshot before it."""
-    node.seal()
-    node.next = CommitNode()
-    return node
+            apply_bulk(self._keeper, self._history, bulk)

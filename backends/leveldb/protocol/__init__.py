@@ -1,4 +1,4 @@
-"""What owner and clients say to one another: messages over a Unix socket, and a page of shared memory.
+"""What the owner of a database and its clients exchange: messages over a Unix socket, and a page of shared memory.
 
-`wire` frames and encodes messages, `error_codec` carries errors across, `shared_memory` tells clients of commits.
+`channel` sends frames, `messages` encodes them, `error_codec` carries errors, `shared_memory` tells clients of commits.
 """

@@ -1,4 +1,4 @@
-"""Where transactions of a client have their place in the history: at their first operation, read or write."""
+"""Where transactions of a client have their number in the history: at their first operation, read or write."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.owner import commit_numbers as recent
-from structable.backends.leveldb.owner.history import CommitNode
+from structable.backends.leveldb.owner import commit_numbers
+from structable.backends.leveldb.owner.commit_nodes import CommitNode
 from structable.backends.ordered.engine import EngineSnapshot, Increment, ReadSet, WriteSet
 from structable.spi.errors import TransactionClosedError, TransactionConflictError
 
@@ -22,7 +22,7 @@ Run = Callable[[str], Process]
 
 
 def test_commit_that_read_nothing_takes_no_snapshot(folder: Path, run: Run) -> None:
-    """It has its place in the history all the same: what is committed after it began conflicts."""
+    """Commits after its beginning conflict all the same."""
     process = run(
         """
 import structable.backends.leveldb.owner.store as store
@@ -41,7 +41,7 @@ hear()
     client = open_engine(folder)
     late, other, unaware = client.begin(False), client.begin(False), client.begin(False)
     put(client, "a", b"1")
-    with pytest.raises(TransactionConflictError, match="first to commit"):
+    with pytest.raises(TransactionConflictError, match="has committed a row"):
         client.commit(late, WriteSet({key("a"): b"2"}))
     client.commit(other, WriteSet({key("b"): b"2"}))
     client.commit(client.begin(False), WriteSet({key("a"): b"2"}))
@@ -91,7 +91,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
     route = client._route
     assert isinstance(route, Client)
     for read in reads:
-        route._early_until = 0.0
+        route._requests.eager_until = 0.0
         before = [client.begin(False) for _ in range(3)]
         for snapshot in before[:2]:
             snapshot.pin()
@@ -148,9 +148,9 @@ hear()
     client.close()
 
 
-def test_place_that_is_too_old_is_a_conflict(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_number_that_is_too_old_is_a_conflict(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that tries again has a snapshot of its own, however much is committed meanwhile."""
-    monkeypatch.setattr(recent, "_MOST", 100)
+    monkeypatch.setattr(commit_numbers, "_MOST", 100)
     owner = open_engine(folder)
     process = run(
         """
@@ -176,28 +176,28 @@ hear()
     owner.close()
 
 
-def test_few_recent_commits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "_MOST", 100)
+def test_few_commit_numbers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_numbers, "_MOST", 100)
     shared = memoryview(bytearray(16)).cast("Q")
-    commits = recent.RecentCommits(shared, CommitNode())
-    places = [shared[1]]
+    commits = commit_numbers.CommitNumbers(shared, CommitNode())
+    numbers = [shared[1]]
     for number in range(200):
         node = CommitNode(frozenset({key(number)}))
         commits.append(node)
-        places.append(shared[1])
+        numbers.append(shared[1])
         assert commits.find(shared[1]) is node
-    assert places == list(range(places[0], places[0] + 201))
-    assert [commits.find(place) is not None for place in places] == [False] * 151 + [True] * 50
+    assert numbers == list(range(numbers[0], numbers[0] + 201))
+    assert [commits.find(number) is not None for number in numbers] == [False] * 151 + [True] * 50
     commits.append(CommitNode(frozenset(map(key, range(1_000)))))
     assert commits.find(shared[1]) is not None
-    assert commits.find(places[-1]) is None
-    following = recent.RecentCommits(shared, CommitNode())
+    assert commits.find(numbers[-1]) is None
+    following = commit_numbers.CommitNumbers(shared, CommitNode())
     assert following.find(shared[1]) is not None
-    assert shared[1] > places[-1] + 1
-    assert following.find(places[-1] + 1) is None, "no place is another owner's"
+    assert shared[1] > numbers[-1] + 1
+    assert following.find(numbers[-1] + 1) is None, "no number is another owner's"
 
 
-def test_place_of_an_earlier_owner_is_a_conflict(folder: Path, run: Run) -> None:
+def test_commit_number_of_an_earlier_owner_is_a_conflict(folder: Path, run: Run) -> None:
     """The client has not noticed the change when it connects to the next owner, at the same path."""
     first = run(SERVE)
     assert first.hear() == "ready"
@@ -219,7 +219,7 @@ hear()
 """
     )
     assert other.hear() == "done"
-    route._pool._close_idle()
+    route.pool._close_idle()
     with pytest.raises(TransactionConflictError, match="an owner that has ended"):
         client.commit(snapshots[0], WriteSet({key("a"): b"3"}))
     snapshots[1].pin()

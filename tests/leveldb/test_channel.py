@@ -8,11 +8,11 @@ from itertools import accumulate
 
 import pytest
 
-from structable.backends.leveldb.protocol import wire
-from structable.backends.leveldb.protocol.wire import Channel, ConnectionLostError, TimedOutError
+from structable.backends.leveldb.protocol import channel, messages
+from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
 from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
 
-FRAME = b"\x01\x00\x00\x00%c" % wire.DONE
+FRAME = b"\x01\x00\x00\x00%c" % messages.DONE
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,10 @@ FRAME = b"\x01\x00\x00\x00%c" % wire.DONE
     ],
 )
 def test_write_set_travels_whole(changes: WriteSet) -> None:
-    body = wire.pack_changes(changes)
-    assert wire.unpack_changes(b"head" + body, 4) == changes
+    body = messages.pack_changes(changes)
+    assert messages.unpack_changes(b"head" + body, 4) == changes
     with pytest.raises(ValueError, match="1 bytes behind"):
-        wire.unpack_changes(body + b"x", 0)
+        messages.unpack_changes(body + b"x", 0)
 
 
 class Clock:
@@ -51,7 +51,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(wire, "perf_counter", clock)
+    monkeypatch.setattr(channel, "perf_counter", clock)
     return clock
 
 
@@ -84,9 +84,9 @@ def test_frames_come_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     bodies = [b"", b"x", b"y" * 5_000, b"z"]
     for body in bodies:
-        there.send(wire.VALUE, body)
-        there.send(wire.KEEP_ALIVE)
-    assert [here.receive() for _ in bodies] == [bytes([wire.VALUE]) + body for body in bodies]
+        there.send(messages.VALUE, body)
+        there.send(messages.KEEP_ALIVE)
+    assert [here.receive() for _ in bodies] == [bytes([messages.VALUE]) + body for body in bodies]
 
 
 def test_silence_times_out_and_a_closed_connection_is_lost(ends: tuple[Channel, Channel]) -> None:
@@ -95,14 +95,14 @@ def test_silence_times_out_and_a_closed_connection_is_lost(ends: tuple[Channel, 
         with pytest.raises(TimedOutError):
             here.receive()
     there.close()
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(PeerLostError):
         here.receive()
 
 
 @pytest.mark.usefixtures("clock")
 def test_frame_that_is_there_is_found_by_polling(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
-    there.send(wire.DONE)
+    there.send(messages.DONE)
     receive, flags = here._receive, []
 
     def watched(size: int, how: int = 0) -> bytes:
@@ -110,7 +110,7 @@ def test_frame_that_is_there_is_found_by_polling(ends: tuple[Channel, Channel]) 
         return receive(size, how)
 
     here._receive = watched
-    assert here.receive() == bytes([wire.DONE])
+    assert here.receive() == bytes([messages.DONE])
     assert flags == [socket.MSG_DONTWAIT]
 
 
@@ -129,10 +129,10 @@ def test_polling_in_vain_ends(ends: tuple[Channel, Channel]) -> None:
 def test_one_thread_polls_at_a_time(ends: tuple[Channel, Channel]) -> None:
     """A process with many connections must not burn a core, or pass the interpreter's lock round, for each of them."""
     waiting = Waiting(ends[0])
-    wire._polled_until[0] = float("inf")
+    channel._polled_until[0] = float("inf")
     ends[0].receive()
     assert not waiting.looks
-    wire._polled_until[0] = 0.0
+    channel._polled_until[0] = 0.0
     ends[0].receive()
     assert waiting.looks
 

@@ -9,7 +9,7 @@ import pytest
 from .support import Process
 
 INTERRUPTED = """
-from structable.backends.leveldb.native.native_guard import border, wait_until_outside
+from structable.backends.leveldb.native.native_guard import native_call, wait_for_native_calls
 from structable.backends.base.uninterrupted import uninterrupted
 
 class Interruption(Exception):
@@ -21,7 +21,7 @@ found = []
 def close():
     begun.set()
     entered.wait()
-    found.append(wait_until_outside(0.0))
+    found.append(wait_for_native_calls(0.0))
     seen.set()
 
 def interrupt():
@@ -30,7 +30,7 @@ def interrupt():
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(0.001)
 
-@border
+@native_call
 def inside():
     entered.set()
     seen.wait()
@@ -72,7 +72,7 @@ def handle(*_):
 signal.signal(signal.SIGUSR1, handle)
 interrupter = threading.Thread(target=interrupt)
 interrupter.start()
-@border
+@native_call
 def wait_for_work():
     entered.set()
     uninterrupted(seen.wait)
@@ -103,7 +103,7 @@ def test_reader_that_waits_for_the_database_does_not_keep_it_open(
     """A database that was opened anew, and could not be recovered, is closed again and opened by the next try."""
     process = run(
         """
-from structable.backends.leveldb import keeper
+from structable.backends.leveldb.owner import keeper
 from tests.waiting import until
 keeper.READERS_LEAVE = 1e6
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

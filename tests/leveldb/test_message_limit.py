@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.protocol import wire
+from structable.backends.leveldb.protocol import channel
 from structable.spi import Field, Isolation, Storage, TableSpecification, UnsupportedOperationError, connect
 from structable.spi.conformance.clients import Client
 
@@ -28,7 +28,7 @@ def storage(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
         assert owner.next() == "ready"
         with connect(url) as storage:
             storage.admin.create(TABLE)
-            monkeypatch.setattr(wire, "_LARGEST", 100_000)
+            monkeypatch.setattr(channel, "_LARGEST", 100_000)
             yield storage
     finally:
         owner.close()
@@ -68,7 +68,7 @@ def test_answer_that_is_too_large(url: str, monkeypatch: pytest.MonkeyPatch) -> 
         storage.admin.create(TABLE)
         keys = [f"{number:02}" for number in range(12)]
         storage.table("t").upsert_many({"k": k, "b": bytes(10_000)} for k in keys)
-        monkeypatch.setattr(wire, "_LARGEST", 100_000)
+        monkeypatch.setattr(channel, "_LARGEST", 100_000)
         client = Client(url, "obey")
         try:
             assert client.next() == "ready"

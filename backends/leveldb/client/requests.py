@@ -1,0 +1,100 @@
+"""`OwnerRequests`: requests to the owner of a database, by a pool of connections."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.protocol import messages
+from structable.backends.leveldb.protocol.channel import TimedOutError
+from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+
+from .pool import Connection, ConnectionPool, refuse
+
+__all__ = ["OwnerRequests"]
+
+_EAGER_SECONDS = 5.0
+
+
+class OwnerRequests:
+    """Sends requests to one owner.
+
+    Parameters
+    ----------
+    client : bytes
+        The client's id.
+    folder : Folder
+        The database folder.
+    path : str
+        The owner's socket.
+    process : int
+        The owner's process id, for error messages.
+    seconds : float
+        How long to wait for the owner.
+    find_next_owner : callable
+        Connects this process to the next owner, or makes it the owner. Raises `StorageUnavailableError` if neither
+        happens within the time-out.
+
+    Raises
+    ------
+    PeerLostError, TimedOutError
+        If no owner answers there.
+    StorageUnavailableError
+        If the owner, or this process, cannot open a connection.
+    """
+
+    def __init__(
+        self,
+        client: bytes,
+        folder: Folder,
+        path: str,
+        process: int,
+        seconds: float,
+        find_next_owner: Callable[[], object],
+    ) -> None:
+        self.process = process
+        self.find_next_owner = find_next_owner
+        self.eager_until = 0.0
+        """Until when the owner takes a transaction's snapshot as it begins, after one was lost; 0 for not at all."""
+        self._seconds = seconds
+        self.pool = ConnectionPool(client, path, folder, seconds)
+
+    def ask(self, message: int, body: bytes) -> bytes:
+        """Return the answer to a request that may be repeated.
+
+        Raises
+        ------
+        PeerLostError
+            If the owner has ended.
+        StorageUnavailableError
+            If it does not answer in time.
+        """
+        pool = self.pool
+        connection: Connection | None = None
+        try:
+            connection = pool.take()
+            frame = connection.call(message, body)
+        except TimedOutError:
+            pool.discard(connection)
+            raise self.silent() from None
+        except BaseException:
+            pool.discard(connection)
+            raise
+        pool.give_back(connection)
+        return frame
+
+    def silent(self) -> StorageUnavailableError:
+        """Return the error for an owner that does not answer."""
+        return StorageUnavailableError(
+            f"process {self.process}, which owns the database, has not answered for {self._seconds:g} seconds"
+        )
+
+    def refuse(self, frame: bytes) -> NoReturn:
+        """Raise the error that an answer carries."""
+        if frame[0] == messages.LOST:
+            # A retry might fail in the same way: for some time the owner takes snapshots as transactions begin.
+            self.eager_until = time.monotonic() + _EAGER_SECONDS
+            raise TransactionConflictError(frame[1:].decode())
+        refuse(frame)

@@ -1,0 +1,36 @@
+"""Whether a disk has room to reopen a database, found out by writing: quotas and reserves are not in `statvfs`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .log import log_files
+
+__all__ = ["probe_space"]
+
+_PROBE = 256 << 10
+
+
+def probe_space(folder: Path) -> None:
+    """Check that there is room to reopen a database, which turns its logs into table files.
+
+    Raises
+    ------
+    OSError
+        If there is too little, or a file cannot be written.
+    """
+    wanted = _PROBE + sum(path.stat().st_size for path in log_files(folder))
+    probes: list[Path] = []
+    try:
+        while wanted > 0:
+            probe = folder / f"probe-{len(probes)}"
+            probes.append(probe)
+            with open(probe, "wb") as file:
+                file.write(bytes(_PROBE))
+                file.flush()
+                os.fsync(file.fileno())
+            wanted -= _PROBE
+    finally:
+        for probe in probes:
+            probe.unlink(missing_ok=True)

@@ -1,0 +1,80 @@
+"""Bulk commits: written in chunks, while reads stay with the state before."""
+
+from __future__ import annotations
+
+from structable.backends.leveldb.native.database import Database, WriteFailedError
+from structable.backends.leveldb.native.log import sync_logs
+from structable.backends.ordered.engine import BulkCommit
+from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError
+
+from .commit_nodes import BulkNode, CommitNode
+from .history import History
+from .keeper import DatabaseKeeper
+from .snapshot import LocalSnapshot
+
+__all__ = ["apply_bulk"]
+
+
+def apply_bulk(keeper: DatabaseKeeper, history: History, bulk: BulkCommit) -> None:
+    """Apply a bulk commit as `Engine.commit_bulk` does; the calling thread holds the right to write."""
+    database = keeper.healthy_database()
+    history.settle()
+    epoch = history.epoch
+    assert epoch is not None
+    raw = database.take()
+    latest = LocalSnapshot(raw, database.gate, history.tail, epoch)
+    try:
+        bulk.check(latest)
+        keeper.freeze(raw)
+        _write(keeper, history, database, bulk, latest)
+    finally:
+        latest.close()
+
+
+def _write(
+    keeper: DatabaseKeeper, history: History, database: Database, bulk: BulkCommit, latest: LocalSnapshot
+) -> None:
+    try:
+        if bulk.decision:
+            database.write((bulk.decision,), True)
+    except WriteFailedError as failure:
+        error = keeper.failed(failure, [bulk.decision])
+        keeper.thaw()
+        raise error from failure
+    node = BulkNode()
+    node.note(bulk.decision)
+    synced_before = keeper.syncs
+    try:
+        keeper.note_unsynced()
+        keeper.unsynced = True
+        for chunk in bulk.chunks(latest):
+            database.write((chunk,), False)
+            node.note(chunk)
+        node.note(bulk.completion)
+        sync_logs(keeper.path)
+        keeper.unsynced = False
+        database.write((bulk.completion,), True)
+        if synced_before:
+            keeper.note_all_synced()
+    except BaseException as error:
+        # The decision stands, and a part of the chunks: reads stay with the state before it until the database was
+        # reopened and recovered.
+        keeper.ailing = StorageUnavailableError(f"a bulk commit failed, and the database must be reopened: {error}")
+        # What was written counts from then on; recovery writes the rest.
+        history.unsettled = _ended(node)
+        if isinstance(error, Exception):
+            raise CommitOutcomeUnknownError(
+                "the bulk commit was decided, and writing it failed; the missing rows, if any, are written when the "
+                f"database can be written again: {error}"
+            ) from error
+        raise
+    keeper.thaw()
+    history.unsettled = _ended(node)
+    history.settle()
+
+
+def _ended(node: BulkNode) -> BulkNode:
+    """Seal a node, and append an empty one: the large one is freed with the last snapshot before it."""
+    node.seal()
+    node.next = CommitNode()
+    return node

@@ -1,0 +1,82 @@
+"""`Service`: what the connections of an owner share, and the clients that they serve."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from structable.backends.leveldb.folder import Folder
+
+from .snapshot import LocalSnapshot
+from .store import LocalStore
+
+__all__ = ["ClientSession", "Service"]
+
+
+class ClientSession:
+    """A client process: its snapshots, which all its connections share."""
+
+    def __init__(self, client: bytes) -> None:
+        self.client = client
+        self.snapshots: dict[int, LocalSnapshot] = {}
+        self.connections: dict[int, object] = {}
+        """The open connections by their numbers."""
+        self.numbers: set[int] = set()
+        """The numbers of all its connections, closed ones too."""
+
+    def end(self) -> None:
+        """Free its snapshots."""
+        while self.snapshots:
+            self.snapshots.popitem()[1].close()
+
+
+class Service:
+    """The database, the procedures that clients may run, and the sessions of the clients.
+
+    Parameters
+    ----------
+    folder : Folder
+        The database folder.
+    store : LocalStore
+        The database.
+    run : callable
+        Runs a procedure of the layer above on an argument.
+    """
+
+    def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes]) -> None:
+        self.folder = folder
+        self.store = store
+        self.run = run
+        self.stopping = False
+        self._lock = threading.Lock()
+        self._sessions: dict[bytes, ClientSession] = {}
+
+    def attach(self, client: bytes, number: int, connection: object) -> ClientSession:
+        """Add a connection, and return the session of its client."""
+        with self._lock:
+            self.store.count_commits()
+            session = self._sessions.setdefault(client, ClientSession(client))
+            session.connections[number] = connection
+            return session
+
+    def detach(self, session: ClientSession, number: int, connection: object) -> None:
+        """Remove a connection, and the session with its last one."""
+        with self._lock:
+            if session.connections.get(number) is connection:
+                del session.connections[number]
+            if session.connections:
+                return
+            self._sessions.pop(session.client, None)
+        session.end()
+
+    def is_connected(self, client: bytes, number: int) -> bool:
+        """Return whether a connection of a client is still being served."""
+        with self._lock:
+            session = self._sessions.get(client)
+            return session is not None and number in session.connections
+
+    @property
+    def sessions(self) -> list[ClientSession]:
+        """The sessions of the connected clients."""
+        with self._lock:
+            return list(self._sessions.values())

@@ -1,0 +1,99 @@
+"""`LocalSnapshot`: a snapshot in the process that owns the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from structable.backends.leveldb.native.database import (
+    CLOSED,
+    PLYVEL_ERRORS,
+    Gate,
+    RawIterator,
+    RawSnapshot,
+    scan_pairs,
+    translated,
+)
+from structable.backends.leveldb.native.native_guard import native_call
+from structable.backends.ordered.engine import EngineSnapshot, Pair
+from structable.spi.errors import StorageUnavailableError, TransactionClosedError
+
+from .commit_nodes import CommitNode
+
+__all__ = ["LocalSnapshot"]
+
+
+class LocalSnapshot(EngineSnapshot):
+    """A LevelDB snapshot.
+
+    Parameters
+    ----------
+    raw : RawSnapshot
+        plyvel's.
+    gate : Gate
+        The database's.
+    node : CommitNode or None
+        The newest commit that is certainly in it; None where no commit will follow.
+    epoch : int
+        The schema epoch.
+    """
+
+    __slots__ = ("_gate", "_raw", "epoch", "node")
+
+    def __init__(self, raw: RawSnapshot, gate: Gate, node: CommitNode | None, epoch: int) -> None:
+        self._raw = raw
+        self._gate = gate
+        self.node = node
+        self.epoch = epoch
+
+    @classmethod
+    def unread(cls, node: CommitNode, epoch: int) -> LocalSnapshot:
+        """Return a snapshot that can be committed, and not read."""
+        return cls(_ENDED, _NO_GATE, node, epoch)
+
+    def hand_over(self) -> tuple[RawSnapshot, Gate]:
+        """Return plyvel's snapshot, which is somebody else's from now on, and the database's gate."""
+        raw, self._raw = self._raw, _ENDED
+        return raw, self._gate
+
+    @native_call
+    def get(self, key: bytes) -> bytes | None:
+        if self._gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            return self._raw.get(key)
+        except PLYVEL_ERRORS as error:
+            raise translated(error) from error
+
+    @native_call
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self._gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        get = self._raw.get
+        try:
+            return [get(key) for key in keys]
+        except PLYVEL_ERRORS as error:
+            raise translated(error) from error
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        return scan_pairs(self._gate, self._raw, begin, end, reverse, True)
+
+    @native_call
+    def close(self) -> None:
+        if self._gate.shut:
+            self._gate.parked.append(self._raw)
+        self._raw = _ENDED
+        self.node = None
+
+
+class _Ended:
+    def get(self, key: bytes) -> bytes | None:
+        raise TransactionClosedError("the snapshot was closed")
+
+    def iterator(
+        self, *, start: bytes, stop: bytes, reverse: bool, verify_checksums: bool, fill_cache: bool
+    ) -> RawIterator:
+        raise TransactionClosedError("the snapshot was closed")
+
+
+_ENDED = _Ended()
+_NO_GATE = Gate()

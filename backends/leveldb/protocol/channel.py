@@ -1,0 +1,213 @@
+"""`Channel`: one connection between the owner of a database and a client, over a Unix socket.
+
+A frame is its length (four bytes, little-endian, of what follows), one byte that names the message, and the body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from array import array
+from time import perf_counter
+
+from structable.spi.errors import UnsupportedOperationError
+
+from .messages import ENDING, KEEP_ALIVE
+
+__all__ = ["Channel", "PeerLostError", "TimedOutError"]
+
+_LENGTH = struct.Struct("<I")
+_HEAD_BYTES = 5
+_RECEIVE = 1 << 16
+_LARGEST = 3 << 30
+_LONGEST_SECONDS = 1e9
+
+_POLLED = 50e-6
+_TOO_LATE = 1e-3
+_MOST_UNPOLLED = 256
+_polled_until = array("d", [0.0])
+"""Until when a thread of this process polls. No lock, which an interruption of that thread might leave taken."""
+
+
+class PeerLostError(Exception):
+    """The other side is gone.
+
+    Parameters
+    ----------
+    reason : str
+        How that showed.
+    was_sent : bool
+        Whether the other side may have begun with the last request.
+    """
+
+    def __init__(self, reason: str, *, was_sent: bool = True) -> None:
+        super().__init__(reason)
+        self.was_sent = was_sent
+
+
+class TimedOutError(Exception):
+    """The other side did not answer in time."""
+
+
+class Channel:
+    """One connection, used by one thread at a time.
+
+    To wake a thread that sleeps on another core takes longer than most requests. So whoever waits for a frame polls for
+    it first, for 50 us, and gives its core away to whoever wants it before each look. Only one thread of a process
+    polls at a time, and a connection where that was in vain does so less and less often, down to one wait in 256.
+
+    Parameters
+    ----------
+    connection : socket.socket
+        A connected, blocking stream socket.
+    seconds : float
+        How long to wait for the other side to send or take something; 0 for ever.
+    """
+
+    __slots__ = ("_buffer", "_in_vain", "_receive", "_send", "_unpolled", "connection")
+
+    def __init__(self, connection: socket.socket, *, receive_seconds: float, send_seconds: float) -> None:
+        # The kernel's own time-outs: Python's would ask the kernel before each call whether it would block.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(receive_seconds))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(send_seconds))
+        self.connection = connection
+        self._send = connection.send
+        self._receive = connection.recv
+        self._buffer = b""
+        self._in_vain = 1
+        self._unpolled = 0
+
+    def send(self, message: int, body: bytes = b"") -> None:
+        """Send a frame.
+
+        Raises
+        ------
+        PeerLostError, TimedOutError
+            If the other side is gone, or does not take it.
+        UnsupportedOperationError
+            If it is over the limit of a frame, which the largest transaction is not; nothing was sent.
+        """
+        if len(body) > _LARGEST - _HEAD_BYTES:
+            raise UnsupportedOperationError(
+                f"a message between the processes of a database has {_LARGEST:,} bytes at most, and this one has "
+                f"{len(body) + _HEAD_BYTES:,}: read or write less at once"
+            )
+        frame = b"%b%c%b" % (_LENGTH.pack(len(body) + 1), message, body)
+        try:
+            sent = self._send(frame)
+            while sent < len(frame):
+                sent += self._send(memoryview(frame)[sent:])
+        except BlockingIOError:
+            raise TimedOutError from None
+        except OSError as error:
+            raise PeerLostError(str(error), was_sent=False) from None
+
+    def receive(self) -> bytes:
+        """Return the next frame without its length, the message byte and the body; `KEEP_ALIVE` is passed over.
+
+        Raises
+        ------
+        PeerLostError, TimedOutError
+            If the other side is gone, ends, or sends nothing.
+        """
+        frame = self._receive_any()
+        while frame[0] >= KEEP_ALIVE:
+            if frame[0] == ENDING:
+                raise PeerLostError("the owner is ending", was_sent=False)
+            frame = self._receive_any()
+        return frame
+
+    def _receive_any(self) -> bytes:
+        data = self._buffer or self._read()
+        while len(data) < 4:
+            data += self._read()
+        end = int.from_bytes(data[:4], "little") + 4
+        if len(data) == end:
+            self._buffer = b""
+            return data[4:]
+        if len(data) < end:
+            if end > _LARGEST:
+                raise PeerLostError(f"a frame of {end:,} bytes is not of this protocol")
+            parts, have = [data], len(data)
+            while have < end:
+                data = self._read(min(end - have, 1 << 20) if end - have > _RECEIVE else _RECEIVE)
+                parts.append(data)
+                have += len(data)
+            data = b"".join(parts)
+        self._buffer = data[end:]
+        return data[4:end]
+
+    def _read(self, size: int = _RECEIVE) -> bytes:
+        try:
+            data = self._poll(size) or self._receive(size)
+        except BlockingIOError:
+            raise TimedOutError from None
+        except OSError as error:
+            raise PeerLostError(str(error)) from None
+        if not data:
+            raise PeerLostError("the connection was closed")
+        return data
+
+    def _poll(self, size: int) -> bytes:
+        """Return what comes soon, or nothing."""
+        if self._unpolled:
+            self._unpolled -= 1
+            return b""
+        end = perf_counter()
+        if end < _polled_until[0]:
+            return b""
+        data = b""
+        end += _POLLED
+        _polled_until[0] = end
+        try:
+            while perf_counter() < end:
+                os.sched_yield()
+                try:
+                    data = self._receive(size, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    continue
+                break
+        finally:
+            _polled_until[0] = 0.0
+        # Late is in vain, too. Who gets the core back after a millisecond has given it to somebody who computes, and
+        # would have been preferred to him if woken.
+        late = perf_counter() - end
+        if late < 0:
+            self._in_vain = 1
+        else:
+            self._unpolled = self._in_vain if late < _TOO_LATE else _MOST_UNPOLLED
+            self._in_vain = min(2 * self._unpolled, _MOST_UNPOLLED)
+        return data
+
+    def stop_receiving(self) -> None:
+        """Let a thread that waits in `receive` find the connection lost; what is being answered can still be sent."""
+        self.connection.shutdown(socket.SHUT_RD)
+
+    def shut(self) -> None:
+        """Let both sides find the connection lost; its user on this side still has to close it."""
+        with contextlib.suppress(OSError):  # the other side was first
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the other side has the connection open, on which nothing is under way."""
+        try:
+            self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+
+def _timeval(seconds: float) -> bytes:
+    if not seconds < _LONGEST_SECONDS:
+        return struct.pack("ll", 0, 0)  # for ever
+    whole = int(seconds)
+    return struct.pack("ll", whole, int((seconds - whole) * 1_000_000))

@@ -1,0 +1,228 @@
+"""The messages between the owner of a database and its clients, and the encoding of their bodies.
+
+The owner answers each request with one frame, in order; during a long request, `KEEP_ALIVE` frames may precede the
+answer. `RELEASE` and `SCAN_END` are not answered. An owner that closes finishes the requests that it has begun, and
+answers all others with `ENDING`: they were not begun.
+
+A reference to a snapshot is `REFERENCE`: the client's number for it, flags, the client's schema epoch, and the number
+of the newest commit when its transaction began. The owner takes the snapshot with the first request that refers to it,
+which has the flag `BEGIN`; `PINNED` says that the transaction wrote before it read, so that its snapshot is pinned to
+that commit.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+from structable.backends.ordered.engine import SPACE_BYTES, Increment, ReadSet, WriteSet
+
+__all__ = [
+    "pack_changes",
+    "pack_map",
+    "pack_pairs",
+    "pack_texts",
+    "unpack_changes",
+    "unpack_map",
+    "unpack_present",
+    "unpack_texts",
+]
+
+VERSION = 3
+
+# Requests
+HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
+COMMIT, LOOK_UP, DELEGATE, CHECKPOINT, GOODBYE = range(9, 14)
+# Answers
+VALUE, ABSENT, VALUES, PAIRS, LAST_PAIRS, DONE, EPOCH, ERROR, LOST, KEEP_ALIVE, ENDING = range(65, 76)
+
+UNANSWERED = frozenset({RELEASE, SCAN_END})
+"""Requests without an answer."""
+
+BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE, PINNED = 1, 2, 4, 8, 16, 32
+"""Flags."""
+
+REFERENCE = struct.Struct("<IBQQ")
+COMMIT_HEAD = struct.Struct("<IBQQQ")
+HELLO_BODY = struct.Struct("<H16sI")
+LOOK_UP_BODY = struct.Struct("<16sIQ")
+
+_LENGTH = struct.Struct("<I")
+
+
+def pack_texts(texts: Sequence[bytes | None]) -> bytes:
+    """Return a list of texts, some of them missing, in its encoded form."""
+    lengths = array("i", [-1 if text is None else len(text) for text in texts])
+    return b"".join((_LENGTH.pack(len(texts)), lengths.tobytes(), *(text for text in texts if text)))
+
+
+def unpack_texts(body: bytes, offset: int) -> tuple[list[bytes | None], int]:
+    """Return the list of texts at an offset of a body, and the offset after it."""
+    count = int.from_bytes(body[offset : offset + 4], "little")
+    start = offset + 4 + 4 * count
+    lengths = array("i")
+    lengths.frombytes(body[offset + 4 : start])
+    texts: list[bytes | None] = []
+    for length in lengths:
+        if length < 0:
+            texts.append(None)
+        else:
+            texts.append(body[start : start + length])
+            start += length
+    return texts, start
+
+
+def unpack_present(body: bytes, offset: int) -> tuple[list[bytes], int]:
+    """Return the list of texts at an offset of a body, none of which may be missing, and the offset after it."""
+    texts, offset = unpack_texts(body, offset)
+    present = [text for text in texts if text is not None]
+    if len(present) != len(texts):
+        raise ValueError("a text is missing")
+    return present, offset
+
+
+_ONE = struct.Struct("<Iii")
+
+
+def pack_map(changes: Mapping[bytes, bytes | None]) -> bytes:
+    """Return keys and values in their encoded form."""
+    if len(changes) == 1:
+        [(key, value)] = changes.items()
+        return b"%b%b%b" % (_ONE.pack(1, len(key), -1 if value is None else len(value)), key, value or b"")
+    return pack_pairs(list(changes), list(changes.values()))
+
+
+def pack_pairs(keys: Sequence[bytes], values: Sequence[bytes | None]) -> bytes:
+    """Return keys and their values in encoded form."""
+    lengths = array("i", map(len, keys))
+    lengths.extend([-1 if value is None else len(value) for value in values])
+    return b"".join((_LENGTH.pack(len(keys)), lengths.tobytes(), *keys, *filter(None, values)))
+
+
+def unpack_map(body: bytes, offset: int) -> tuple[dict[bytes, bytes | None], int]:
+    """Return the keys and values at an offset of a body, and the offset after them."""
+    count = int.from_bytes(body[offset : offset + 4], "little")
+    if count == 1:
+        _, key_length, length = _ONE.unpack_from(body, offset)
+        middle = offset + 12 + key_length
+        if length < 0:
+            return {body[offset + 12 : middle]: None}, middle
+        return {body[offset + 12 : middle]: body[middle : middle + length]}, middle + length
+    start = offset + 4 + 8 * count
+    lengths = array("i")
+    lengths.frombytes(body[offset + 4 : start])
+    keys: list[bytes] = []
+    for length in lengths[:count]:
+        keys.append(body[start : start + length])
+        start += length
+    changes: dict[bytes, bytes | None] = {}
+    for key, length in zip(keys, lengths[count:], strict=True):
+        if length < 0:
+            changes[key] = None
+        else:
+            changes[key] = body[start : start + length]
+            start += length
+    return changes, start
+
+
+_WRITES, _DERIVED, _INCREMENTS, _READS, _SPACES, _CHANGED = 1, 2, 4, 8, 16, 32
+
+_ROWS_OF_ONE_TABLE = 64
+_ONE_ROW = struct.Struct(f"<B{SPACE_BYTES}sIii")
+_ROWS_OFFSET = 1 + SPACE_BYTES
+
+
+def pack_changes(changes: WriteSet) -> bytes:
+    """Return a write set in its encoded form."""
+    if len(changes.spaces) == 1 and not (
+        changes.derived or changes.increments or changes.changed_spaces or changes.reads
+    ):
+        # What most transactions write has a form of its own, for it is read in a third of the time.
+        [space], writes = changes.spaces, changes.writes
+        if len(writes) == 1:
+            [(key, value)] = writes.items()
+            head = _ONE_ROW.pack(_ROWS_OF_ONE_TABLE, space, 1, len(key), -1 if value is None else len(value))
+            return b"%b%b%b" % (head, key, value or b"")
+        return b"%c%b%b" % (_ROWS_OF_ONE_TABLE, space, pack_map(writes))
+    flags = 0
+    parts: list[bytes] = [b""]
+    if changes.writes:
+        flags |= _WRITES
+        parts.append(pack_map(changes.writes))
+    if changes.derived:
+        flags |= _DERIVED
+        parts.append(pack_map(changes.derived))
+    if changes.increments:
+        flags |= _INCREMENTS
+        parts.append(_pack_increments(changes.increments))
+    if changes.reads is not None:
+        flags |= _READS
+        parts.append(pack_texts(list(changes.reads.keys)))
+        parts.append(pack_texts([bound for interval in changes.reads.intervals for bound in interval]))
+    if changes.spaces:
+        flags |= _SPACES
+        parts.append(pack_texts(list(changes.spaces)))
+    if changes.changed_spaces:
+        flags |= _CHANGED
+        parts.append(pack_texts(list(changes.changed_spaces)))
+    parts[0] = flags.to_bytes(1, "little")
+    return b"".join(parts)
+
+
+def unpack_changes(body: bytes, offset: int) -> WriteSet:
+    """Return the write set at an offset of a body.
+
+    Raises
+    ------
+    ValueError, IndexError, struct.error
+        If there is none.
+    """
+    flags = body[offset]
+    if flags == _ROWS_OF_ONE_TABLE:
+        writes, end = unpack_map(body, offset + _ROWS_OFFSET)
+        _require_end(body, end)
+        space = body[offset + 1 : offset + _ROWS_OFFSET]
+        return WriteSet(writes, {}, {}, None, {space}, set())  # the defaults take longer
+    offset += 1
+    changes = WriteSet()
+    if flags & _WRITES:
+        changes.writes, offset = unpack_map(body, offset)
+    if flags & _DERIVED:
+        changes.derived, offset = unpack_map(body, offset)
+    if flags & _INCREMENTS:
+        changes.increments, offset = _unpack_increments(body, offset)
+    if flags & _READS:
+        keys, offset = unpack_present(body, offset)
+        bounds, offset = unpack_present(body, offset)
+        changes.reads = ReadSet(set(keys), list(zip(bounds[::2], bounds[1::2], strict=True)))
+    if flags & _SPACES:
+        spaces, offset = unpack_present(body, offset)
+        changes.spaces = set(spaces)
+    if flags & _CHANGED:
+        spaces, offset = unpack_present(body, offset)
+        changes.changed_spaces = set(spaces)
+    _require_end(body, offset)
+    return changes
+
+
+def _require_end(body: bytes, offset: int) -> None:
+    if offset != len(body):
+        raise ValueError(f"{len(body) - offset} bytes behind a write set")
+
+
+def _pack_increments(increments: Mapping[bytes, Iterable[Increment]]) -> bytes:
+    flat: list[bytes] = []
+    for key, steps in increments.items():
+        for step in steps:
+            flat += (key, step.schema, step.field.encode(), b"%d" % step.amount)
+    return pack_texts(flat)
+
+
+def _unpack_increments(body: bytes, offset: int) -> tuple[dict[bytes, tuple[Increment, ...]], int]:
+    flat, offset = unpack_present(body, offset)
+    steps: dict[bytes, list[Increment]] = {}
+    for start in range(0, len(flat), 4):
+        key, schema, field, amount = flat[start : start + 4]
+        steps.setdefault(key, []).append(Increment(schema, field.decode(), int(amount)))
+    return {key: tuple(found) for key, found in steps.items()}, offset
