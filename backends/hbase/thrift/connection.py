@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from structable.backends.base.slots import Slot
+from structable.backends.base.pool import PooledConnection
 
 from .advice import closed_reason, garbage_reason, silent_reason
 from .errors import ConnectionLostError, MixedUpError, RequestTooLargeError, ServerError
@@ -48,7 +48,7 @@ class Wiring:
     frame_limit: int
 
 
-class Connection:
+class Connection(PooledConnection):
     """A connection to a gateway, open from the start.
 
     Every method that talks raises `ConnectionLostError` when there is no valid answer, or `RequestTooLargeError`; the
@@ -70,17 +70,11 @@ class Connection:
         Host and port.
     waits : int
         How often it waited for replies: round trips.
-    slot : Slot or None
-        What the pool counts it by.
-    lent : bool
-        Whether it is in use.
     """
 
     def __init__(self, address: tuple[str, int], wiring: Wiring, connect_timeout: float) -> None:
         self.address = address
         self.waits = 0
-        self.slot: Slot | None = None
-        self.lent = False
         self._wiring = wiring
         self._outstanding: deque[tuple[Call[object], int]] = deque()
         self._answered = False

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 from .connection import Connection, Wiring
 from .errors import ConnectionLostError, ServerError
-from .pool import ConnectionPool
+from .pool import GatewayPool
 from .requests import Call, FoundRow
 from .retry import RetryPolicy
 from .scanner import Scan, pages
@@ -54,7 +54,7 @@ class Gateway:
     ) -> None:
         self.timeout = timeout
         wiring = Wiring(transport, protocol, timeout, frame_limit)
-        self._pool = ConnectionPool(
+        self._pool = GatewayPool(
             addresses,
             lambda address, seconds: Connection(address, wiring, seconds),
             size=pool_size,

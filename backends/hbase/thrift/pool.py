@@ -1,27 +1,18 @@
-"""`ConnectionPool`: open connections, the one used last lent first, to the first gateway that answers.
-
-The calling thread opens connections itself, so that errors are raised there at once; the pool has no threads that a
-fork would lose. A connection that is dropped between two calls, because a signal handler raised, is closed when it is
-collected, and no longer counts.
-"""
+"""`GatewayPool`: open connections to the first gateway that answers."""
 
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from weakref import ref
 
-from structable.backends.base.slots import Slots
-from structable.spi import StorageUnavailableError
+from structable.backends.base.pool import ConnectionPool
 
 from .connection import Connection
 from .errors import ConnectionLostError, format_address
 
-__all__ = ["ConnectionPool"]
+__all__ = ["GatewayPool"]
 
 _FIRST_AVOIDANCE = 1.0
 _LONGEST_AVOIDANCE = 30.0
@@ -33,7 +24,7 @@ Address = tuple[str, int]
 _log = logging.getLogger("structable.hbase")
 
 
-class ConnectionPool:
+class GatewayPool(ConnectionPool[Connection]):
     """A limited number of connections to the first of the gateways that works.
 
     Parameters
@@ -57,6 +48,8 @@ class ConnectionPool:
         How often a thread waited for replies.
     """
 
+    holders = "scans"
+
     def __init__(
         self,
         addresses: Sequence[Address],
@@ -66,24 +59,13 @@ class ConnectionPool:
         pool_timeout: float,
         timeout: float,
     ) -> None:
+        super().__init__(size, pool_timeout)
         self._addresses = tuple(addresses)
         self._connect = connect
-        self._size = size
-        self._pool_timeout = pool_timeout
         self.timeout = timeout
         self.reached = False
         self.round_trips = 0
-        self._slots = Slots(size)
-        self._idle: deque[Connection] = deque()
-        self._lent: dict[ref[Connection], None] = {}
         self._avoided: dict[Address, tuple[float, float]] = {}  # until when, and for how long
-        self._process = os.getpid()
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called, or this process was forked from the one that made the pool."""
-        return self._closed or os.getpid() != self._process
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -102,57 +84,8 @@ class ConnectionPool:
             self.round_trips += connection.waits - waited
             self.release(connection)
 
-    def acquire(self) -> Connection:
-        """Return a connection for this thread alone; give it back by `release`.
-
-        Raises
-        ------
-        ConnectionLostError
-            If no gateway can be reached.
-        StorageUnavailableError
-            If all connections were in use for `pool_timeout`, or the pool is closed.
-        """
-        if self.closed:
-            raise self._refusal()
-        connection = self._take() or self._slots.wait(self._take, self._pool_timeout)
-        if connection is None:
-            raise StorageUnavailableError(
-                f"all {self._size} connections (pool_size) were in use for {self._pool_timeout:g} s (pool_timeout): "
-                "close scans that are no longer needed, or raise pool_size"
-            )
-        connection.lent = True
-        if self._closed:  # meanwhile
-            self.release(connection)
-            raise self._refusal()
-        return connection
-
-    def _take(self) -> Connection | None:
-        """Return a connection, or None if all are in use."""
-        best = self._best()[0]
-        while True:
-            if self._closed:
-                raise self._refusal()
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._opened()
-            if connection.address == best and not connection.stale:
-                return connection
-            self._end(connection)
-
-    def _opened(self) -> Connection | None:
-        slot = self._slots.take()
-        if slot is None:
-            return None
-        try:
-            connection = self._open()
-            connection.slot = slot
-            self._lent[ref(connection, self._lent.pop)] = None
-        except BaseException:
-            slot = None  # now, and not when the traceback goes
-            self._slots.wake()
-            raise
-        return connection
+    def _serves(self, connection: Connection) -> bool:
+        return connection.address == self._best()[0] and not connection.stale
 
     def _best(self) -> list[Address]:
         """Return the gateways in the order to try them: as listed, those to avoid last."""
@@ -197,43 +130,3 @@ class ConnectionPool:
         if address in self._avoided:
             self._avoided.pop(address, None)
             _log.info("gateway %s answers again", format_address(address))
-
-    def release(self, connection: Connection) -> None:
-        """Take a connection back; a broken one, or one with a reply outstanding, is closed. Idempotent."""
-        if os.getpid() != self._process or not connection.lent:
-            return
-        connection.lent = False
-        if connection.usable and not self._closed:
-            self._idle.append(connection)
-            if self._closed:  # meanwhile
-                self._close_idle()
-        else:
-            self._end(connection)
-        self._slots.wake()
-
-    def _end(self, connection: Connection) -> None:
-        connection.close()
-        connection.slot = None
-
-    def _refusal(self) -> StorageUnavailableError:
-        how = "was closed" if self._closed else "belongs to the process that forked this one; connect again"
-        return StorageUnavailableError(f"the storage {how}")
-
-    def _close_idle(self) -> None:
-        while self._idle:
-            try:
-                self._end(self._idle.pop())
-            except IndexError:  # another thread was faster
-                return
-
-    def close(self) -> None:
-        """Close all connections, those in use too; idempotent."""
-        if self.closed:
-            self._closed = True
-            return
-        self._closed = True
-        self._close_idle()
-        for reference in list(self._lent):  # at once, whatever other threads take and give back
-            connection = reference()
-            if connection is not None:
-                connection.shut()

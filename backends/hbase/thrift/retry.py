@@ -7,7 +7,7 @@ import random
 import time
 
 from .errors import ConnectionLostError, ServerError
-from .pool import ConnectionPool
+from .pool import GatewayPool
 
 __all__ = ["RetryPolicy", "pause"]
 
@@ -27,7 +27,7 @@ def pause() -> None:
 class RetryPolicy:
     """Retries with growing pauses, until the pool's time-out."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(self, pool: GatewayPool) -> None:
         self._pool = pool
         self.reset()
 

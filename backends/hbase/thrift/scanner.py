@@ -10,7 +10,7 @@ from typing import cast
 
 from .connection import Connection
 from .errors import ConnectionLostError, ServerError
-from .pool import ConnectionPool
+from .pool import GatewayPool
 from .requests import Call, FoundRow, close_scanner, next_rows, open_scanner
 from .retry import RetryPolicy
 
@@ -87,7 +87,7 @@ class _PageSize:
         self.rows = min(self.rows * _GROWTH, self._most, fitting)
 
 
-def pages(pool: ConnectionPool, scan: Scan) -> Iterator[list[FoundRow]]:
+def pages(pool: GatewayPool, scan: Scan) -> Iterator[list[FoundRow]]:
     """Yield the rows of a scan; `Gateway.pages` says how."""
     if scan.end and scan.begin >= scan.end:
         return

@@ -14,7 +14,7 @@ from psycopg import generators, pq
 from psycopg.abc import Buffer
 from psycopg.adapt import Transformer
 
-from structable.backends.base.slots import Slot
+from structable.backends.base.pool import PooledConnection
 from structable.spi import DataCorruptionError, UnsupportedOperationError
 
 from .copying import Copying
@@ -90,7 +90,7 @@ def command(text: str) -> Call:
     return Call(Statement(text, prepare=False))
 
 
-class Session:
+class Session(PooledConnection):
     """One connection to the server. Used by one thread at a time; `close` may come from another.
 
     A process that was forked from the one that made it can neither use nor close it.
@@ -118,10 +118,6 @@ class Session:
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)
-        self.slot: Slot | None = None
-        """What the pool counts it by."""
-        self.lent = False
-        """Whether it is in use."""
 
     @property
     def connection(self) -> psycopg.Connection:

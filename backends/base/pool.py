@@ -1,0 +1,170 @@
+"""`ConnectionPool`: connections that are kept open, each lent to one thread at a time, the one used last first.
+
+It is not psycopg_pool, whose scheduler and workers are threads: a fork loses them, and what waits for a connection then
+waits for ever. This pool keeps no threads. It opens connections in the thread that asks, which gets the error at once.
+
+The exception of a signal's handler may come between any two steps of the main thread, and does no harm: open
+connections are counted by the `Slot` that each holds. One that is lost on the way to its user, or back, is closed when
+it is collected, and no longer counts.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import ClassVar, Generic, TypeVar
+from weakref import ref
+
+from structable.spi import StorageUnavailableError
+
+from .slots import Slot, Slots
+
+__all__ = ["ConnectionPool", "PooledConnection"]
+
+
+class PooledConnection(ABC):
+    """A connection that a pool lends. It closes itself when it is collected."""
+
+    slot: Slot | None = None
+    """What the pool counts it by."""
+    lent = False
+    """Whether it is in use."""
+
+    @property
+    @abstractmethod
+    def usable(self) -> bool:
+        """Whether it works, and nothing is under way on it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it; idempotent."""
+
+    def shut(self) -> None:
+        """End it while another thread uses it."""
+        self.close()
+
+
+Connection = TypeVar("Connection", bound=PooledConnection)
+
+
+class ConnectionPool(ABC, Generic[Connection]):
+    """At most `size` connections; a thread waits `timeout` seconds for one. Keeps `most_idle` that are not in use.
+
+    Threads may share it; a process that was forked from the one that made it may not use it.
+    """
+
+    holders: ClassVar[str]
+    """What holds connections, for the message where none is free."""
+
+    def __init__(self, size: int, timeout: float, *, most_idle: int | None = None) -> None:
+        self._size = size
+        self._timeout = timeout
+        self._most_idle = size if most_idle is None else most_idle
+        self._slots = Slots(size)
+        self._idle: deque[Connection] = deque()
+        self._lent: dict[ref[Connection], None] = {}
+        self._process = os.getpid()
+        self._closed = False
+
+    @abstractmethod
+    def _open(self) -> Connection:
+        """Open a connection."""
+
+    @abstractmethod
+    def _serves(self, connection: Connection) -> bool:
+        """Return whether a connection that was idle can be used again."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or this process was forked from the one that made the pool."""
+        return self._closed or os.getpid() != self._process
+
+    def acquire(self) -> Connection:
+        """Return a connection for this thread alone; give it back by `release`. Raises what opening one raises.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If all connections were in use for too long, or the pool is closed.
+        """
+        if self._closed or os.getpid() != self._process:
+            raise self._refusal()
+        connection = self._take() or self._slots.wait(self._take, self._timeout)
+        if connection is None:
+            raise StorageUnavailableError(
+                f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
+                f"close {self.holders} that are no longer needed, or raise pool_size"
+            )
+        connection.lent = True
+        if self._closed:  # meanwhile
+            self.release(connection)
+            raise self._refusal()
+        return connection
+
+    def _take(self) -> Connection | None:
+        """Return a connection, or None if all are in use."""
+        while True:
+            if self._closed:
+                raise self._refusal()
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return self._opened()
+            if self._serves(connection):
+                return connection
+            self._end(connection)
+
+    def _opened(self) -> Connection | None:
+        slot = self._slots.take()
+        if slot is None:
+            return None
+        try:
+            connection = self._open()
+            connection.slot = slot
+            self._lent[ref(connection, self._lent.pop)] = None
+        except BaseException:
+            slot = None  # now, and not when the traceback goes
+            self._slots.wake()
+            raise
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """Take a connection back; one that broke, or on which something is under way, is closed. Idempotent."""
+        if os.getpid() != self._process or not connection.lent:
+            return
+        connection.lent = False
+        if connection.usable and not self._closed and len(self._idle) < self._most_idle:
+            self._idle.append(connection)
+            if self._closed:  # meanwhile
+                self._close_idle()
+        else:
+            self._end(connection)
+        self._slots.wake()
+
+    def _end(self, connection: Connection) -> None:
+        connection.close()
+        connection.slot = None
+
+    def _refusal(self) -> StorageUnavailableError:
+        how = "was closed" if self._closed else "belongs to the process that forked this one; connect again"
+        return StorageUnavailableError(f"the storage {how}")
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            try:
+                self._end(self._idle.pop())
+            except IndexError:  # another thread was faster
+                return
+
+    def close(self) -> None:
+        """Close all connections, those in use too; idempotent."""
+        if self.closed:
+            self._closed = True
+            return
+        self._closed = True
+        self._close_idle()
+        for reference in list(self._lent):  # at once, whatever other threads take and give back
+            connection = reference()
+            if connection is not None:
+                connection.shut()
