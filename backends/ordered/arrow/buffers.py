@@ -24,6 +24,7 @@ __all__ = [
     "replace_zeros",
     "select",
     "to_list",
+    "zero_bytes",
 ]
 
 Array: TypeAlias = "pa.Array[Any]"
@@ -65,6 +66,12 @@ def has_zero_bytes(array: Array) -> bool:
     """Tell whether any element of a string or binary array holds a zero byte; what is under a null counts, too."""
     edges, data = parts_of(array)
     return not np.frombuffer(cast(Any, data), np.uint8)[edges[0] : edges[-1]].all()
+
+
+def zero_bytes(array: Array) -> npt.NDArray[np.bool_]:
+    """Tell of each element of a binary array without nulls whether it holds a zero byte."""
+    found = cast(Any, pc.match_substring)(array, "\0")
+    return cast("npt.NDArray[np.bool_]", found.to_numpy(zero_copy_only=False))
 
 
 def replace_zeros(array: Array, zero: bytes, replacement: bytes) -> Array:

@@ -8,9 +8,10 @@ from itertools import chain, islice
 import numpy as np
 import pyarrow as pa
 
+from structable.backends.base.field_types import FIELD_TYPES
 from structable.backends.ordered.codec.key_fields import key_width, shortest_form
 from structable.backends.ordered.codec.keys import ROW_KEY_START, KeyCodec
-from structable.backends.ordered.codec.row_layout import FORMATS, RowLayout
+from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import corrupt
 from structable.backends.ordered.engine import Pair
@@ -29,20 +30,6 @@ _BATCH_BYTES = 16 * 1024 * 1024
 """About what the raw rows of a batch may take together; large rows make smaller batches."""
 _FIRST_ROWS = 64
 _SAMPLED = 16
-
-_NUMPY_CODES = {
-    FieldType.BOOLEAN: "u1",
-    FieldType.BYTE: "i1",
-    FieldType.SHORT: "i2",
-    FieldType.INT: "i4",
-    FieldType.LONG: "i8",
-    FieldType.FLOAT: "f4",
-    FieldType.DOUBLE: "f8",
-    FieldType.DECIMAL: "V16",
-    FieldType.DATE: "i4",
-    FieldType.TIMESTAMP: "i8",
-    FieldType.TIMESTAMP_NTZ: "i8",
-}
 
 
 class ArrowDecoder:
@@ -182,9 +169,9 @@ class _LayoutReader:
         formats = ["<u4" if layout.word_format == "I" else "<u8", *["<u8"] * (layout.words - 1)]
         offsets = [8 * word for word in range(layout.words)]
         for position, field, _ in self._fields:
-            if field.type in FORMATS:
+            if code := FIELD_TYPES[field.type].numpy:
                 names.append(f"v{position}")
-                formats.append(f"<{_NUMPY_CODES[field.type]}")
+                formats.append(f"<{code}")
                 offsets.append(layout.offsets[position])
         for position in layout.variable:
             names.append(f"e{position}")

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
+from structable.backends.base.field_types import FIELD_TYPES
 from structable.backends.ordered.codec.key_fields import key_width
 from structable.backends.ordered.codec.keys import KeyCodec
-from structable.backends.ordered.codec.row_layout import FORMATS, RowLayout
-from structable.backends.ordered.codec.scalars import EPOCH, EPOCH_ORDINAL
+from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.schema.schema import TableSchema
 from structable.spi import Field, FieldType, InvalidFieldError
-from structable.spi.rules.rows import check_row_size
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .buffers import (
     Array,
@@ -30,22 +28,12 @@ from .buffers import (
     parts_of,
     replace_zeros,
     to_list,
+    zero_bytes,
 )
 
 __all__ = ["ArrowEncoder"]
 
-_CHUNK_BYTES = 256 * 1024 * 1024
-_MICROSECOND = dt.timedelta(microseconds=1)
-_RANGES = {
-    FieldType.DATE: (dt.date.min.toordinal() - EPOCH_ORDINAL, dt.date.max.toordinal() - EPOCH_ORDINAL),
-    FieldType.TIMESTAMP: (
-        (dt.datetime.min.replace(tzinfo=dt.UTC) - EPOCH) // _MICROSECOND,
-        (dt.datetime.max.replace(tzinfo=dt.UTC) - EPOCH) // _MICROSECOND,
-    ),
-}
-_RANGES[FieldType.TIMESTAMP_NTZ] = _RANGES[FieldType.TIMESTAMP]
-_VIEWS = {FieldType.DATE: pa.int32(), FieldType.TIMESTAMP: pa.int64(), FieldType.TIMESTAMP_NTZ: pa.int64()}
-_ROW_CODES = {"?": "u1", "b": "i1", "h": "<i2", "i": "<i4", "q": "<i8", "f": "<f4", "d": "<f8", "16s": "V16"}
+_PORTION_BYTES = 256 << 20
 
 
 class ArrowEncoder:
@@ -77,7 +65,7 @@ class ArrowEncoder:
         self._write_spec = spec.evolve(indexes=schema.maintained)
         layout = self._layout
         codes = [("<u4" if layout.word_format == "I" else "<u8")] + ["<u8"] * (layout.words - 1)
-        codes += [_ROW_CODES[FORMATS[layout.fields[position].type]] for position in layout.fixed]
+        codes += [f"<{FIELD_TYPES[layout.fields[position].type].numpy}" for position in layout.fixed]
         codes += ["<u4"] * len(layout.variable)
         names = [f"w{word}" for word in range(layout.words)]
         names += [f"v{position}" for position in (*layout.fixed, *layout.variable)]
@@ -98,30 +86,32 @@ class ArrowEncoder:
         FieldSizeLimitError
             If a key, an indexed value or a row is over a limit.
         """
-        if batch.nbytes > _CHUNK_BYTES and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            return self.encode(batch.slice(0, half)) + self.encode(batch.slice(half))
-        if not batch.num_rows:
-            return []
-        try:
-            batch.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InvalidFieldError(self._spec.name, "batches", f"the Arrow data are not valid: {error}") from error
-        columns = {
-            name: _Column(self._spec.name, self._spec.field(name), array)
-            for name, array in zip(self._columns, batch.columns, strict=True)
-        }
-        self._check_sizes(batch, columns)
-        keys = self._encode_keys(columns, batch.num_rows)
-        return list(zip(to_list(keys), to_list(self._encode_values(columns, batch.num_rows)), strict=True))
+        pairs: list[Pair] = []
+        for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):
+            columns = {
+                name: _Column(self._spec.name, self._spec.field(name), array)
+                for name, array in zip(self._columns, portion.columns, strict=True)
+            }
+            self._check(portion, columns)
+            keys, values = self._encode_keys(columns, portion.num_rows), self._encode_values(columns, portion.num_rows)
+            pairs += zip(to_list(keys), to_list(values), strict=True)
+        return pairs
+
+    def _check(self, batch: pa.RecordBatch, columns: dict[str, _Column]) -> None:
+        bad, _ = over_limits(self._write_spec, {name: column.sizes for name, column in columns.items()})
+        for name in self._spec.primary_key:
+            if columns[name].nulls:
+                bad |= columns[name].null_mask
+        for column in columns.values():
+            if column.zeros is not None:
+                bad |= column.zeros
+        refuse_first(self._write_spec, batch, bad)
 
     def _encode_keys(self, columns: dict[str, _Column], rows: int) -> Array:
         parts: list[Array] = []
         run: list[tuple[str, Numbers | bytes]] = [(f"S{len(self._head)}", self._head)]
         for field in self._spec.key_fields:
             column = columns[field.name]
-            if column.nulls:
-                raise InvalidFieldError(self._spec.name, field.name, "is part of the primary key and must not be null")
             if width := key_width(field.type):
                 numbers = column.numbers.astype(f"u{width}")
                 if field.type is not FieldType.BOOLEAN:
@@ -148,7 +138,7 @@ class ArrowEncoder:
                 bits = header[f"w{word}"]
                 where = slice(None) if column is None else column.null_mask
                 bits[where] |= np.array(mask, bits.dtype)
-            if field.type in FORMATS:
+            if FIELD_TYPES[field.type].number:
                 if column is not None:
                     header[f"v{position}"] = column.numbers
                 continue
@@ -157,16 +147,6 @@ class ArrowEncoder:
                 parts.append(column.text)
             header[f"v{position}"] = end
         return joined([_fixed_binary(header), *parts])
-
-    def _check_sizes(self, batch: pa.RecordBatch, columns: dict[str, _Column]) -> None:
-        key: Integers = np.sum([columns[name].sizes for name in self._spec.primary_key], axis=0)
-        total: Integers = np.sum([column.sizes for column in columns.values()], axis=0)
-        bad = (key > MAX_KEY_SIZE) | (total > MAX_ROW_SIZE)
-        for name in set(self._write_spec.indexes) & columns.keys():
-            bad |= (columns[name].sizes > MAX_KEY_SIZE) | (key + columns[name].sizes > MAX_KEY_AND_INDEX_SIZE)
-        if bad.any():
-            [row] = batch.slice(int(np.argmax(bad)), 1).to_pylist()
-            check_row_size(self._write_spec, row)
 
 
 class _Column:
@@ -177,52 +157,34 @@ class _Column:
         self.null_mask: npt.NDArray[np.bool_] = (
             array.is_null().to_numpy(zero_copy_only=False) if self.nulls else np.zeros(0, np.bool_)
         )
-        if key_width(field.type) or field.type in FORMATS:
-            self.numbers = self._read_numbers(field, array)
+        self.zeros: npt.NDArray[np.bool_] | None = None
+        """Where a string holds a NUL character."""
+        if FIELD_TYPES[field.type].number:
+            self.numbers = (
+                self._read_decimals(array) if field.type is FieldType.DECIMAL else read_numbers(table, field, array)
+            )
             self.sizes: Integers = (
                 np.where(self.null_mask, 0, field.type.width) if self.nulls else np.full(len(array), field.type.width)
             )
-            if field.type in _RANGES:
-                self._check_range(table, field)
             return
         self.text = array.view(pa.binary()) if field.type is FieldType.STRING else array
         if self.nulls:
             self.text = self.text.fill_null(b"")
         self.sizes = np.diff(parts_of(self.text)[0]).astype(np.int64)
         if field.type is FieldType.STRING and has_zero_bytes(self.text):
-            for value in to_list(self.text):
-                if b"\0" in value:
-                    shown = value.decode()[:77]
-                    raise InvalidFieldError(
-                        table, field.name, f"{shown!r} holds a NUL character, which a string must not"
-                    )
+            self.zeros = zero_bytes(self.text)
 
     @property
     def escaped(self) -> Array:
         """Bytes as they are in keys, without their end."""
         return replace_zeros(self.text, b"\0", b"\0\xff")
 
-    def _read_numbers(self, field: Field, array: Array) -> Numbers:
-        if field.type is FieldType.DECIMAL:
-            data = np.frombuffer(cast(Any, array.buffers()[1]), "V16")[array.offset : array.offset + len(array)]
-            if self.nulls:
-                data = data.copy()
-                data[self.null_mask] = bytes(16)
-            return data
-        if field.type in _VIEWS:
-            array = array.view(_VIEWS[field.type])
+    def _read_decimals(self, array: Array) -> Numbers:
+        data = np.frombuffer(cast(Any, array.buffers()[1]), "V16")[array.offset : array.offset + len(array)]
         if self.nulls:
-            array = array.fill_null(False if field.type is FieldType.BOOLEAN else 0)
-        numbers: Numbers = array.to_numpy(zero_copy_only=False)
-        return numbers
-
-    def _check_range(self, table: str, field: Field) -> None:
-        low, high = _RANGES[field.type]
-        bad = (self.numbers < low) | (self.numbers > high)
-        if bad.any():
-            unit = "days" if field.type is FieldType.DATE else "microseconds"
-            value = int(self.numbers[np.argmax(bad)])
-            raise InvalidFieldError(table, field.name, f"{value} {unit} since 1970 are outside of the years 1 to 9999")
+            data = data.copy()
+            data[self.null_mask] = bytes(16)
+        return data
 
 
 def _records(run: list[tuple[str, Numbers | bytes]], rows: int) -> Array:

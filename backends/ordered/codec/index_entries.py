@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from structable.spi import Field, FieldType
 
 from .key_fields import key_expression
 from .keys import ROW_KEY_START
-from .row_layout import FORMATS, RowLayout
+from .row_layout import RowLayout
 from .source import Source
 
 __all__ = ["EntryEncoder", "generate_entry_encoder"]
@@ -41,56 +40,24 @@ def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwi
     unset, set_ = head + b"\x00", head + b"\x01"
     source.add(0, "def entry_of(key, value):")
     source.add(1, "try:")
-    begin = _add_unpack(source, layout, position)
-    source.add(2, f"if w0 & 65535 == {layout.version}{_whole(layout)}:")
+    begins, ends = layout.edges((position,))
+    last = layout.variable[-1:]
+    ends.update(last)
+    slots = layout.words_slots() + layout.fixed_slots((position,)) + layout.end_slots(ends)
+    source.add_unpack(2, "<", slots, "value", exact=not last)
+    whole = f" and e{last[0]} == len(value)" if last else ""
+    source.add(2, f"if w0 & 65535 == {layout.version}{whole}:")
     source.add(3, f"if w{word} & {mask}: return {source.constant('null', unset)} + {rest}")
+    piece = f"value[{begins.get(position)}:e{position}]"
     if field.type is FieldType.STRING:
-        source.add(3, f"return {source.constant('head', set_)} + value[{begin}:end] + b'\\0' + {rest}")
+        source.add(3, f"return {source.constant('head', set_)} + {piece} + b'\\0' + {rest}")
     else:
         if field.type is FieldType.BYTES:
-            source.add(3, f"stored = value[{begin}:end]")
+            source.add(3, f"v{position} = {piece}")
         kept = Field.long(field.name) if field.type.integer_bits else field
         kept = _AS_INTEGER[field.type](field.name) if field.type in _AS_INTEGER else kept
-        source.add(3, f"return {key_expression(source, set_, (kept,), ['stored'])} + {rest}")
+        source.add(3, f"return {key_expression(source, set_, (kept,), [f'v{position}'])} + {rest}")
     source.add(1, "except FAILURES:")
     source.add(2, "pass")
     source.add(1, f"return {source.constant('otherwise', otherwise)}(key, value)")
     return source.function("entry_of")
-
-
-def _whole(layout: RowLayout) -> str:
-    return " and last == len(value)" if layout.variable else ""
-
-
-def _add_unpack(source: Source, layout: RowLayout, position: int) -> str:
-    """Add the line that unpacks what is needed: null bits, the field or its end, and the last end.
-
-    Returns
-    -------
-    str
-        The source of where a field of variable width begins.
-    """
-    text = "<" + layout.word_format + "Q" * (layout.words - 1)
-    targets = [f"w{word}" for word in range(layout.words)]
-    for fixed in layout.fixed:
-        code = FORMATS[layout.fields[fixed].type]
-        text += code if fixed == position else f"{struct.calcsize(f'<{code}')}x"
-        targets += ["stored"] if fixed == position else []
-    begin, after = str(layout.size), ""
-    for variable in layout.variable:
-        name = "end" if variable == position else "last" if variable == layout.variable[-1] else ""
-        if variable != position and position in layout.variable and _next(layout, variable) == position:
-            name = begin = "begin"
-        text += "I" if name else "4x"
-        targets += [name] if name else []
-        after = name
-    method = struct.Struct(text).unpack_from if layout.variable else struct.Struct(text).unpack
-    source.add(2, f"{', '.join(targets)}, = {source.constant('unpack', method)}(value)")
-    if after == "end":
-        source.add(2, "last = end")
-    return begin
-
-
-def _next(layout: RowLayout, variable: int) -> int | None:
-    place = layout.variable.index(variable) + 1
-    return layout.variable[place] if place < len(layout.variable) else None

@@ -15,29 +15,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Container, Sequence
 
+from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 
 from .scalars import from_number, to_number, wrong_class
-from .source import Source
+from .source import Slot, Source
 
 __all__ = ["add_key_checks", "add_key_decoder", "key_expression", "key_width", "shortest_form"]
 
-_FORMATS = {
-    FieldType.BOOLEAN: "?",
-    FieldType.BYTE: "B",
-    FieldType.SHORT: "H",
-    FieldType.INT: "I",
-    FieldType.LONG: "Q",
-    FieldType.DATE: "I",
-    FieldType.TIMESTAMP: "Q",
-    FieldType.TIMESTAMP_NTZ: "Q",
-}
 _TERMINATORS = {FieldType.STRING: 1, FieldType.BYTES: 2}
 
 
 def key_width(kind: FieldType) -> int:
     """Return the bytes of a type's form; 0 if it depends on the value."""
-    return struct.calcsize(f">{_FORMATS[kind]}") if kind in _FORMATS else 0
+    form = FIELD_TYPES[kind]
+    return form.width if form.key else 0
 
 
 def shortest_form(kind: FieldType) -> int:
@@ -82,8 +74,8 @@ def key_expression(source: Source, head: bytes, fields: Sequence[Field], names: 
             parts.append(repr(bytes(len(run))))
 
     for field, name in zip(fields, names, strict=True):
-        if field.type in _FORMATS:
-            run += _FORMATS[field.type]
+        if code := FIELD_TYPES[field.type].key:
+            run += code
             number, bias = to_number(field.type, name), _bias(field.type)
             arguments.append(f"{number} + {bias}" if bias else number)
             continue
@@ -107,9 +99,9 @@ def add_key_decoder(
 
     The last field of variable length is found from the end of the key, so that the usual key is not searched at all.
     """
-    variable = [position for position, field in enumerate(fields) if field.type not in _FORMATS]
+    variable = [position for position, field in enumerate(fields) if not key_width(field.type)]
     if not variable:
-        _add_unpack(source, indent, f"({raw})", start, fields, names, wanted, "unpack")
+        _add_numbers(source, indent, raw, start, fields, names, wanted, exact=True)
         return
     last = variable[-1]
     at = ""
@@ -120,8 +112,8 @@ def add_key_decoder(
         run = slice(begin, position)
         width = sum(key_width(field.type) for field in fields[run])
         if any(name in wanted for name in names[run]):
-            place, skip = (f"({raw}, {at})", 0) if at else (f"({raw})", start)
-            _add_unpack(source, indent, place, skip, fields[run], names[run], wanted, "unpack_from")
+            where, skip = (f"{raw}, {at}", 0) if at else (raw, start)
+            _add_numbers(source, indent, where, skip, fields[run], names[run], wanted, exact=False)
         first = f"{at} + {width}" if at and width else at or str(start + width)
         terminator = _TERMINATORS[fields[position].type]
         if position == last:
@@ -129,7 +121,7 @@ def add_key_decoder(
             _add_text(source, indent, f"{raw}[{first}:-{tail + terminator}]", fields[position], names[position], wanted)
             if tail and any(name in wanted for name in names[position + 1 :]):
                 rest = slice(position + 1, len(fields))
-                _add_unpack(source, indent, f"({raw}[-{tail}:])", 0, fields[rest], names[rest], wanted, "unpack")
+                _add_numbers(source, indent, f"{raw}[-{tail}:]", 0, fields[rest], names[rest], wanted, exact=True)
             continue
         if width or not at:
             source.add(indent, f"begin = {first}")
@@ -150,28 +142,26 @@ def _add_text(source: Source, indent: int, piece: str, field: Field, name: str, 
         source.add(indent, rf'{name} = {piece}.replace(b"\0\xff", b"\0")')
 
 
-def _add_unpack(
+def _add_numbers(
     source: Source,
     indent: int,
-    call: str,
+    raw: str,
     skip: int,
     fields: Sequence[Field],
     names: Sequence[str],
     wanted: Container[str],
-    method: str,
+    *,
+    exact: bool,
 ) -> None:
-    text = ">" + (f"{skip}x" if skip else "")
-    targets = []
-    for field, name in zip(fields, names, strict=True):
-        if name in wanted:
-            text += _FORMATS[field.type]
-            targets.append((field, name))
-        else:
-            text += f"{key_width(field.type)}x"
+    targets = [(field, name) for field, name in zip(fields, names, strict=True) if name in wanted]
     if not targets:
         return
-    unpack = source.constant("unpack", getattr(struct.Struct(text), method))
-    source.add(indent, f"{', '.join(name for _, name in targets)}, = {unpack}{call}")
+    slots: list[Slot] = [(f"{skip}s", None)] if skip else []
+    slots += [
+        (FIELD_TYPES[field.type].key, name if name in wanted else None)
+        for field, name in zip(fields, names, strict=True)
+    ]
+    source.add_unpack(indent, ">", slots, raw, exact=exact)
     for field, name in targets:
         if bias := _bias(field.type):
             source.add(indent, f"{name} = {from_number(field.type, f'({name} - {bias})')}")

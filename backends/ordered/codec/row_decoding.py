@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from structable.spi import Field, FieldType
 
-from .row_layout import FORMATS, RowLayout
+from .row_layout import RowLayout
 from .scalars import decimal_decoder, from_number
 from .source import Source
 
@@ -33,25 +32,10 @@ def add_row_decoder(
         What is returned: source as it is, the field at a position of the layout, or None.
     """
     wanted = {output for output in outputs if isinstance(output, int)}
-    targets = [f"w{word}" for word in range(layout.words)]
-    text = "<" + layout.word_format + "Q" * (layout.words - 1)
-    for position in layout.fixed:
-        code = FORMATS[layout.fields[position].type]
-        if position in wanted:
-            text += code
-            targets.append(f"v{position}")
-        else:
-            text += f"{struct.calcsize('<' + code)}x"
-    begins, ends = _ends(layout, wanted)
-    for position in layout.variable:
-        if position in ends:
-            text += "I"
-            targets.append(f"e{position}")
-        else:
-            text += "4x"
+    begins, ends = layout.edges(wanted)
     # A value without variable fields has a constant length, which `unpack` verifies.
-    method = struct.Struct(text).unpack_from if layout.variable else struct.Struct(text).unpack
-    source.add(indent, f"{', '.join(targets)}, = {source.constant('unpack', method)}({raw})")
+    slots = layout.words_slots() + layout.fixed_slots(wanted) + layout.end_slots(ends)
+    source.add_unpack(indent, "<", slots, raw, exact=not layout.variable)
     plain = " and ".join([f"w0 == {layout.version}", *(f"not w{word}" for word in range(1, layout.words))])
     for test, nulls in ((plain, False), (f"w0 & 65535 == {layout.version}", True)):
         source.add(indent, f"if {test}:")
@@ -62,19 +46,6 @@ def add_row_decoder(
             for output in outputs
         ]
         source.add_values(indent + 1, values)
-
-
-def _ends(layout: RowLayout, wanted: set[int]) -> tuple[dict[int, str], set[int]]:
-    """Return what each wanted variable field begins at, and the fields whose ends have to be read for that."""
-    begins: dict[int, str] = {}
-    ends: set[int] = set()
-    begin = str(layout.size)
-    for before, position in zip([None, *layout.variable], layout.variable, strict=False):
-        if position in wanted:
-            begins[position] = begin
-            ends |= {position, layout.variable[-1]} | (set() if before is None else {before})
-        begin = f"e{position}"
-    return begins, ends
 
 
 def _field(source: Source, raw: str, layout: RowLayout, position: int, begins: dict[int, str], *, nulls: bool) -> str:

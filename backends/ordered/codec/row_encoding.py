@@ -5,22 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 
-from .row_layout import FORMATS, RowLayout
+from .row_layout import RowLayout
 from .scalars import decimal_checker, decimal_encoder, to_number, wrong_class
 from .source import Source
 
 __all__ = ["add_field_encoder", "add_row_encoder"]
 
-_ZEROS = {
-    FieldType.BOOLEAN: "False",
-    FieldType.FLOAT: "0.0",
-    FieldType.DOUBLE: "0.0",
-    FieldType.DECIMAL: repr(bytes(16)),
-    FieldType.STRING: 'b""',
-    FieldType.BYTES: 'b""',
-}
 _SINGLE = struct.Struct("<f")
 _JOINED = 4
 
@@ -58,11 +51,11 @@ def add_row_encoder(
     for position in layout.variable:
         source.add(indent, f"e{position} = {end} + len({names[position]})")
         end = f"e{position}"
-    text = layout.word_format + "Q" * (layout.words - 1)
-    text += "".join(FORMATS[layout.fields[position].type] for position in layout.fixed) + "I" * len(layout.variable)
-    arguments = [f"w{word}" for word in range(layout.words)]
-    arguments += [names[position] for position in layout.fixed] + [f"e{position}" for position in layout.variable]
-    header = f"{source.constant('pack', struct.Struct('<' + text).pack)}({', '.join(arguments)})"
+    slots = layout.words_slots() + [
+        (code, names[position])
+        for position, (code, _) in zip(layout.fixed, layout.fixed_slots(layout.fixed), strict=True)
+    ]
+    header = source.packed("<", slots + layout.end_slots(layout.variable))
     parts = [header, *(names[position] for position in layout.variable)]
     value = " + ".join(parts) if len(parts) <= _JOINED else f'b"".join(({", ".join(parts)}))'
     return value, end if layout.variable else None
@@ -71,7 +64,7 @@ def add_row_encoder(
 def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_null: str, *, checks: bool) -> None:
     """Add lines that turn one variable into what is packed; `set_null` is run for a None. See `add_row_encoder`."""
     lines = _conversion(source, field, name, checks=checks)
-    null = f"{name} = {_ZEROS.get(field.type, '0')}; {set_null}"
+    null = f"{name} = {_nothing(field.type)}; {set_null}"
     if not checks:
         source.add(indent, f"if {name} is None: {null}")
         if lines:
@@ -84,6 +77,12 @@ def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_
             source.add(indent, "else:")
     for line in lines:
         source.add(indent + 1, line)
+
+
+def _nothing(kind: FieldType) -> str:
+    """Return the source of what is stored in the place of a null."""
+    form = FIELD_TYPES[kind]
+    return repr(struct.unpack(f"<{form.number}", bytes(form.width))[0]) if form.number else 'b""'
 
 
 def _conversion(source: Source, field: Field, name: str, *, checks: bool) -> list[str]:

@@ -13,25 +13,14 @@ All numbers are little-endian. Constant offsets are what lets Arrow batches be c
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
 
-from structable.spi import Field, FieldType
+from structable.backends.base.field_types import FIELD_TYPES
+from structable.spi import Field
 
-__all__ = ["FORMATS", "RowLayout"]
+from .source import Slot
 
-FORMATS = {
-    FieldType.BOOLEAN: "?",
-    FieldType.BYTE: "b",
-    FieldType.SHORT: "h",
-    FieldType.INT: "i",
-    FieldType.LONG: "q",
-    FieldType.FLOAT: "f",
-    FieldType.DOUBLE: "d",
-    FieldType.DECIMAL: "16s",
-    FieldType.DATE: "i",
-    FieldType.TIMESTAMP: "q",
-    FieldType.TIMESTAMP_NTZ: "q",
-}
-"""The `struct` formats of the fixed-width types."""
+__all__ = ["RowLayout"]
 
 _VERSION_BITS = 16
 
@@ -64,13 +53,13 @@ class RowLayout:
         bits = _VERSION_BITS + len(fields)
         self.word_format = "I" if bits <= 32 else "Q"
         self.words = -(-bits // 64)
-        self.fixed = [position for position, field in enumerate(fields) if field.type in FORMATS]
-        self.variable = [position for position, field in enumerate(fields) if field.type not in FORMATS]
+        self.fixed = [position for position, field in enumerate(fields) if FIELD_TYPES[field.type].number]
+        self.variable = [position for position, field in enumerate(fields) if not FIELD_TYPES[field.type].number]
         self.offsets: dict[int, int] = {}
         self.size = struct.calcsize(f"<{self.word_format}") + 8 * (self.words - 1)
         for position in self.fixed:
             self.offsets[position] = self.size
-            self.size += struct.calcsize(f"<{FORMATS[fields[position].type]}")
+            self.size += FIELD_TYPES[fields[position].type].width
         for position in self.variable:
             self.offsets[position] = self.size
             self.size += 4
@@ -79,3 +68,33 @@ class RowLayout:
         """Return the word that holds the null bit of a field, and the bit's mask."""
         word, bit = divmod(_VERSION_BITS + position, 64)
         return word, 1 << bit
+
+    def words_slots(self) -> list[Slot]:
+        """Return the slots of version and null bits: the variables w0, w1 ..."""
+        return [(self.word_format if word == 0 else "Q", f"w{word}") for word in range(self.words)]
+
+    def fixed_slots(self, wanted: Container[int]) -> list[Slot]:
+        """Return the slots of the fields of fixed width: the variables v0, v1 ... of the wanted positions."""
+        return [
+            (FIELD_TYPES[self.fields[position].type].number, f"v{position}" if position in wanted else None)
+            for position in self.fixed
+        ]
+
+    def end_slots(self, wanted: Container[int]) -> list[Slot]:
+        """Return the slots of the ends of the other fields: the variables e0, e1 ... of the wanted positions."""
+        return [("I", f"e{position}" if position in wanted else None) for position in self.variable]
+
+    def edges(self, wanted: Container[int]) -> tuple[dict[int, str], set[int]]:
+        """Return what each wanted variable field begins at, as source, and the fields whose ends must be read for that.
+
+        The last end is among them, for it has to be the end of the value.
+        """
+        begins: dict[int, str] = {}
+        ends: set[int] = set()
+        begin = str(self.size)
+        for before, position in zip([None, *self.variable], self.variable, strict=False):
+            if position in wanted:
+                begins[position] = begin
+                ends |= {position, self.variable[-1]} | (set() if before is None else {before})
+            begin = f"e{position}"
+        return begins, ends

@@ -7,7 +7,7 @@ are, in bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 from structable.backends.ordered.schema.schema import TableSchema
@@ -15,8 +15,8 @@ from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
 
 from .key_fields import add_key_checks, key_expression, key_width
 from .row_encoding import add_field_encoder
-from .row_layout import FORMATS, RowLayout
-from .source import Source
+from .row_layout import RowLayout
+from .source import Slot, Source
 
 __all__ = ["RowPatch", "RowPatches"]
 
@@ -93,7 +93,7 @@ class RowPatches:
         named = [position for position, field in enumerate(layout.fields) if field.name in changed]
         source.add(0, "def change(row, key, old):")
         source.add(1, "try:")
-        _add_unpack(source, layout, named)
+        source.add_unpack(2, "<", _slots(layout, named, decoded=False), "old", exact=not layout.variable)
         source.add(2, f"if w0 & 65535 != {layout.version}: return None")
         if layout.variable:
             source.add(2, f"if e{layout.variable[-1]} != len(old): return None")
@@ -117,50 +117,26 @@ class RowPatches:
                 source.add(2, f"if len(key) + len(v{position}) > {MAX_KEY_SIZE}: return None")
         if layout.variable:
             source.add(2, f"if {end} > {MAX_ROW_SIZE - MAX_KEY_SIZE}: return None")
-        pieces = [_packed(source, layout, named), *(names[position] for position in layout.variable)]
+        header = source.packed("<", _slots(layout, named, decoded=True))
+        pieces = [header, *(names[position] for position in layout.variable)]
         source.add(2, f"return {' + '.join(pieces)}" if len(pieces) <= 4 else f'return b"".join(({", ".join(pieces)}))')
         source.add(1, "except FAILURES:")
         source.add(2, "return None")
         return source.function("change")
 
 
-def _runs(layout: RowLayout, named: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the fixed-width fields in order: position and 0 of a named one, first position and bytes of a run."""
-    runs: list[tuple[int, int]] = []
-    for position in layout.fixed:
+def _slots(layout: RowLayout, named: Container[int], *, decoded: bool) -> list[Slot]:
+    """Return the slots of a value: what is not named keeps its bytes, in runs; the named are skipped or `decoded`."""
+    fixed: list[Slot] = []
+    run = 0
+    for position, (code, name) in zip(layout.fixed, layout.fixed_slots(layout.fixed), strict=True):
         if position in named:
-            runs.append((position, 0))
+            fixed.append((code, name if decoded else None))
+            run = 0
             continue
-        width = struct.calcsize(f"<{FORMATS[layout.fields[position].type]}")
-        if runs and runs[-1][1]:
-            first, before = runs[-1]
-            runs[-1] = (first, before + width)
-        else:
-            runs.append((position, width))
-    return runs
-
-
-def _add_unpack(source: Source, layout: RowLayout, named: Sequence[int]) -> None:
-    text = "<" + layout.word_format + "Q" * (layout.words - 1)
-    targets = [f"w{word}" for word in range(layout.words)]
-    for position, width in _runs(layout, named):
-        if width:
-            text += f"{width}s"
-            targets.append(f"v{position}")
-        else:
-            text += f"{struct.calcsize('<' + FORMATS[layout.fields[position].type])}x"
-    text += "I" * len(layout.variable)
-    targets += [f"e{position}" for position in layout.variable]
-    method = struct.Struct(text).unpack_from if layout.variable else struct.Struct(text).unpack
-    source.add(2, f"{', '.join(targets)}, = {source.constant('unpack', method)}(old)")
-
-
-def _packed(source: Source, layout: RowLayout, named: Sequence[int]) -> str:
-    text = "<" + layout.word_format + "Q" * (layout.words - 1)
-    arguments = [f"w{word}" for word in range(layout.words)]
-    for position, width in _runs(layout, named):
-        text += f"{width}s" if width else FORMATS[layout.fields[position].type]
-        arguments.append(f"v{position}")
-    text += "I" * len(layout.variable)
-    arguments += [f"e{position}" for position in layout.variable]
-    return f"{source.constant('pack', struct.Struct(text).pack)}({', '.join(arguments)})"
+        width = struct.calcsize(f"<{code}")
+        if run:
+            _, name = fixed.pop()
+        run += width
+        fixed.append((f"{run}s", name))
+    return layout.words_slots() + fixed + layout.end_slots(layout.variable)

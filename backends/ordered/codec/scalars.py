@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 from collections.abc import Callable
 
+from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 
 __all__ = [
@@ -24,26 +25,10 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 EPOCH_NTZ = dt.datetime(1970, 1, 1)
 EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()
 
-_CLASSES = {
-    FieldType.BOOLEAN: "bool",
-    FieldType.BYTE: "int",
-    FieldType.SHORT: "int",
-    FieldType.INT: "int",
-    FieldType.LONG: "int",
-    FieldType.FLOAT: "float",
-    FieldType.DOUBLE: "float",
-    FieldType.DECIMAL: "Decimal",
-    FieldType.STRING: "str",
-    FieldType.BYTES: "bytes",
-    FieldType.DATE: "date",
-    FieldType.TIMESTAMP: "datetime",
-    FieldType.TIMESTAMP_NTZ: "datetime",
-}
-
 
 def wrong_class(field: Field, name: str) -> str:
     """Return the source of the test that a variable is not of the very class in which the field's values are kept."""
-    return f"{name}.__class__ is not {_CLASSES[field.type]}"
+    return f"{name}.__class__ is not {FIELD_TYPES[field.type].python.__name__}"
 
 
 def to_number(kind: FieldType, name: str) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from structable.spi import DataCorruptionError, Row
 
 from .scalars import EPOCH, EPOCH_NTZ
 
-__all__ = ["DECODE_FAILURES", "NewerLayoutError", "Source", "corrupt"]
+__all__ = ["DECODE_FAILURES", "NewerLayoutError", "Slot", "Source", "corrupt"]
+
+Slot: TypeAlias = tuple[str, str | None]
+"""A `struct` format and the variable of its value; None for bytes that are skipped."""
 
 DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, LookupError)
 """What decoding of bytes that no encoder made may raise; it always comes out as `DataCorruptionError`."""
@@ -71,6 +74,39 @@ class Source:
         self.add(indent, f"row = {self.constant('new', object.__new__)}({self.constant('Row', self._row_type)})")
         self.add(indent, f"row._values = {result}")
         self.add(indent, "return row")
+
+    def add_unpack(self, indent: int, order: str, slots: Iterable[Slot], raw: str, *, exact: bool) -> None:
+        """Append the line that unpacks slots into their variables, if they have any.
+
+        Parameters
+        ----------
+        indent : int
+            Of the line.
+        order : str
+            "<" or ">".
+        slots : iterable of Slot
+            What lies one after the other.
+        raw : str
+            The bytes; without `exact` perhaps with the offset at which the slots begin, after a comma.
+        exact : bool
+            Whether the bytes must end with the slots, else struct.error is raised.
+        """
+        text, targets = order, []
+        for code, name in slots:
+            if name is None:
+                text += f"{struct.calcsize(order + code)}x"
+            else:
+                text += code
+                targets.append(name)
+        if targets:
+            layout = struct.Struct(text)
+            unpack = self.constant("unpack", layout.unpack if exact else layout.unpack_from)
+            self.add(indent, f"{', '.join(targets)}, = {unpack}({raw})")
+
+    def packed(self, order: str, slots: Sequence[Slot]) -> str:
+        """Return the source of the bytes of slots that all have variables."""
+        pack = self.constant("pack", struct.Struct(order + "".join(code for code, _ in slots)).pack)
+        return f"{pack}({', '.join(str(name) for _, name in slots)})"
 
     def constant(self, stem: str, value: object) -> str:
         """Keep a value, and return the name by which the source may use it."""

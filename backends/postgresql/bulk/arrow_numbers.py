@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from structable.backends.postgresql.sql.types import DATE_ORIGIN, NUMPY_CODES, SHIFTS
+from structable.backends.base.field_types import FIELD_TYPES
+from structable.backends.postgresql.sql.types import NUMPY_CODES, SHIFTS
 from structable.spi import DataCorruptionError, Field, FieldType
 
 __all__ = ["arrow_numbers", "sent_type"]
 
-_MICROSECONDS_A_DAY = 86_400_000_000
-_FIRST_DAY, _LAST_DAY = (day.toordinal() - DATE_ORIGIN for day in (dt.date.min, dt.date.max))
-_INSTANTS = (_FIRST_DAY * _MICROSECONDS_A_DAY, (_LAST_DAY + 1) * _MICROSECONDS_A_DAY - 1)
 _BOUNDS = {
-    FieldType.BYTE: (-128, 127),
-    FieldType.DATE: (_FIRST_DAY, _LAST_DAY),
-    FieldType.TIMESTAMP: _INSTANTS,
-    FieldType.TIMESTAMP_NTZ: _INSTANTS,
+    kind: (FIELD_TYPES[kind].least - shift, FIELD_TYPES[kind].greatest - shift) for kind, shift in SHIFTS.items()
 }
+_BOUNDS[FieldType.BYTE] = (-128, 127)
 """Of values, where the server's type holds others as well: SQL beside structable may have written those."""
 
 Numbers = npt.NDArray[Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -11,19 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
 from structable.backends.postgresql.sql.types import NUMPY_CODES, SHIFTS, numeric
-from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
-from structable.spi.rules.rows import check_row
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi import Field, FieldType, TableSpecification
 
 __all__ = ["CopyEncoder"]
 
-_CHUNK_BYTES = 64 << 20
-_EPOCH = dt.date(1970, 1, 1).toordinal()
-_MICROSECONDS_A_DAY = 86_400_000_000
-_DAYS = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
-_MICROSECONDS = (_DAYS[0] * _MICROSECONDS_A_DAY, (_DAYS[1] + 1) * _MICROSECONDS_A_DAY - 1)
-_VIEWS = {FieldType.DATE: pa.int32(), FieldType.TIMESTAMP: pa.int64(), FieldType.TIMESTAMP_NTZ: pa.int64()}
+_PORTION_BYTES = 64 << 20
 
 Array = Any
 """A pyarrow.Array."""
@@ -66,19 +59,11 @@ class CopyEncoder:
         FieldSizeLimitError
             If a key, an indexed value or a row is over a limit.
         """
-        if batch.nbytes > _CHUNK_BYTES and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            yield from self.encode(batch.slice(0, half))
-            yield from self.encode(batch.slice(half))
-        elif batch.num_rows:
-            yield self._encoded(batch)
+        for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):
+            yield self._encoded(portion)
 
     def _encoded(self, batch: pa.RecordBatch) -> bytes:
         table = self._spec.name
-        try:
-            batch.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InvalidFieldError(table, "batches", f"the Arrow data are not valid: {error}") from error
         columns = [_Column(table, field, array) for field, array in zip(self._fields, batch.columns, strict=True)]
         self._check(batch, columns)
         rows = batch.num_rows
@@ -101,22 +86,15 @@ class CopyEncoder:
     def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
         """Refuse rows as the table would; the row itself is told by what checks rows."""
         by_name = {field.name: column for field, column in zip(self._fields, columns, strict=True)}
-        key = np.sum([by_name[name].sizes for name in self._spec.primary_key], axis=0)
-        total = np.sum([column.sizes for column in columns], axis=0)
-        self.largest = max(self.largest, int(total.max()))
-        bad = (key > MAX_KEY_SIZE) | (total > MAX_ROW_SIZE)
-        for name in set(self._spec.indexes) & by_name.keys():
-            sizes = by_name[name].sizes
-            bad |= (sizes > MAX_KEY_SIZE) | (key + sizes > MAX_KEY_AND_INDEX_SIZE)
+        bad, totals = over_limits(self._spec, {name: column.sizes for name, column in by_name.items()})
+        self.largest = max(self.largest, int(totals.max()))
         for name in self._spec.primary_key:
             if by_name[name].nulls:
                 bad |= by_name[name].lengths < 0
         for column in columns:
             if column.zeros is not None:
                 bad |= column.zeros
-        if bad.any():
-            [row] = batch.slice(int(np.argmax(bad)), 1).to_pylist()
-            check_row(self._spec, row)
+        refuse_first(self._spec, batch, bad)
 
 
 class _Column:
@@ -150,19 +128,8 @@ class _Column:
 
     def _read_numbers(self, table: str, field: Field, array: Array, valid: npt.NDArray[np.bool_]) -> None:
         self.code = "u1" if field.type is FieldType.BOOLEAN else NUMPY_CODES[field.type]
-        if field.type in _VIEWS:
-            array = array.view(_VIEWS[field.type])
-        if self.nulls:
-            array = array.fill_null(False if field.type is FieldType.BOOLEAN else 0)
-        numbers: Numbers = array.to_numpy(zero_copy_only=False)
-        if field.type in _VIEWS:
-            low, high = _DAYS if field.type is FieldType.DATE else _MICROSECONDS
-            bad = (numbers < low) | (numbers > high)
-            if bad.any():
-                unit = "days" if field.type is FieldType.DATE else "microseconds"
-                value = int(numbers[np.argmax(bad)])
-                reason = f"{value} {unit} since 1970 are outside of the years 1 to 9999"
-                raise InvalidFieldError(table, field.name, reason)
+        numbers = read_numbers(table, field, array)
+        if field.type in SHIFTS:
             numbers = numbers - numbers.dtype.type(SHIFTS[field.type])
         self.numbers = numbers
         width = np.dtype(self.code).itemsize

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType, TableSpecification, Value
 from structable.spi.rules.rows import check_row
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
@@ -24,20 +25,6 @@ Pieces = tuple[bytes | None, ...]
 """The binary forms of some fields' values."""
 
 _FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
-_CLASSES = {
-    FieldType.BOOLEAN: "bool",
-    FieldType.BYTE: "int",
-    FieldType.SHORT: "int",
-    FieldType.INT: "int",
-    FieldType.LONG: "int",
-    FieldType.FLOAT: "float",
-    FieldType.DOUBLE: "float",
-    FieldType.STRING: "str",
-    FieldType.BYTES: "bytes",
-    FieldType.DATE: "date",
-    FieldType.TIMESTAMP: "datetime",
-    FieldType.TIMESTAMP_NTZ: "datetime",
-}
 
 SLACK = 64
 """By how much the binary form of a value is shorter than what the value counts, at most."""
@@ -114,7 +101,7 @@ def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces |
     for position, field in enumerate(fields):
         name = f"v{position}"
         sizes[field.name] = f"s{position}" if not field.type.width else ""
-        lines.append(f"        if {name}.__class__ is not {_CLASSES[field.type]}: return None")
+        lines.append(f"        if {name}.__class__ is not {FIELD_TYPES[field.type].python.__name__}: return None")
         if field.type in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
             lines.append(f"        if {name}.fold: return None")  # the key becomes a row's, which has none
         lines += [f"        {line}" for line in _encoded(field, name, position, constants, copied=False)]
@@ -157,7 +144,7 @@ def _generate(
             continue
         sizes[field.name] = f"s{position}" if field.type in (FieldType.STRING, FieldType.BYTES) else ""
         indent = "        "
-        lines.append(f"{indent}if {name}.__class__ is {_CLASSES[field.type]}:")
+        lines.append(f"{indent}if {name}.__class__ is {FIELD_TYPES[field.type].python.__name__}:")
         lines += [f"{indent}    {line}" for line in _encoded(field, name, position, constants, copied=copied)]
         lines.append(f"{indent}elif {name} is None and {not key}:")
         lines.append(f"{indent}    {name} = NULL" + (f"; s{position} = 0" if sizes[field.name] else ""))
@@ -233,7 +220,7 @@ def _generate_full(
 
     tests: list[str] = []
     for name, field in zip(values, fields, strict=True):
-        tests.append(f"{name}.__class__ is not {_CLASSES[field.type]}")
+        tests.append(f"{name}.__class__ is not {FIELD_TYPES[field.type].python.__name__}")
         sizes[field.name] = ""
         if field.type in (FieldType.STRING, FieldType.BYTES):
             size = sizes[field.name] = f"s{name[1:]}"

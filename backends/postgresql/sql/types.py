@@ -13,6 +13,7 @@ from psycopg.types.numeric import DecimalBinaryDumper
 from sqlalchemy import types as sql
 from sqlalchemy.dialects import postgresql
 
+from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 
 __all__ = [
@@ -80,20 +81,14 @@ def stored_type(field: Field) -> StoredType:
     return _TYPES[field.type]
 
 
-PACKED = {
-    FieldType.BYTE: "h",
-    FieldType.SHORT: "h",
-    FieldType.INT: "i",
-    FieldType.LONG: "q",
-    FieldType.FLOAT: "f",
-    FieldType.DOUBLE: "d",
-    FieldType.DATE: "i",
-    FieldType.TIMESTAMP: "q",
-    FieldType.TIMESTAMP_NTZ: "q",
+PACKED: dict[FieldType, str] = {
+    kind: "h" if kind is FieldType.BYTE else form.number
+    for kind, form in FIELD_TYPES.items()
+    if form.number and kind not in (FieldType.BOOLEAN, FieldType.DECIMAL)
 }
 """The `struct` formats of the numbers that values of fixed width become; big-endian."""
-NUMPY_CODES = {
-    kind: {"h": ">i2", "i": ">i4", "q": ">i8", "f": ">f4", "d": ">f8"}[code] for kind, code in PACKED.items()
+NUMPY_CODES: dict[FieldType, str] = {
+    kind: f">{'i2' if kind is FieldType.BYTE else FIELD_TYPES[kind].numpy}" for kind in PACKED
 }
 """The same, as NumPy has them."""
 _DAYS = DATE_ORIGIN - dt.date(1970, 1, 1).toordinal()

@@ -1,0 +1,88 @@
+"""Checks of Arrow batches that were staged for a write job, a column at a time; every store refuses the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
+from structable.spi.rules.rows import check_row
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+
+from .field_types import FIELD_TYPES
+
+__all__ = ["over_limits", "read_numbers", "refuse_first", "valid_portions"]
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def valid_portions(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of at most so many bytes, or one row.
+
+    Raises
+    ------
+    InvalidFieldError
+        If the batch is not valid Arrow data.
+    """
+    if batch.nbytes > most_bytes and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from valid_portions(table, batch.slice(0, half), most_bytes)
+        yield from valid_portions(table, batch.slice(half), most_bytes)
+    elif batch.num_rows:
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidFieldError(table, "batches", f"the Arrow data are not valid: {error}") from error
+        yield batch
+
+
+def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[Any]:
+    """Return the numbers of a column of fixed width that is no DECIMAL, see `FIELD_TYPES`; a null is 0.
+
+    Raises
+    ------
+    InvalidFieldError
+        For a date or time outside of the years 1 to 9999.
+    """
+    form = FIELD_TYPES[field.type]
+    if form.unit:
+        array = array.view(pa.from_numpy_dtype(np.dtype(form.numpy)))
+    if array.null_count:
+        array = array.fill_null(False if field.type is FieldType.BOOLEAN else 0)
+    numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    if form.unit:
+        bad = (numbers < form.least) | (numbers > form.greatest)
+        if bad.any():
+            reason = f"{int(numbers[np.argmax(bad)])} {form.unit} since 1970 are outside of the years 1 to 9999"
+            raise InvalidFieldError(table, field.name, reason)
+    return numbers
+
+
+def over_limits(spec: TableSpecification, sizes: Mapping[str, Integers]) -> tuple[Flags, Integers]:
+    """Return which rows have a key, an indexed value or a size over the limits, and the sizes of the rows.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table, with the indexes that writes have to fit.
+    sizes : mapping of str to array
+        What each value of a column counts; all columns of the key among them.
+    """
+    key: Integers = np.sum([sizes[name] for name in spec.primary_key], axis=0)
+    total: Integers = np.sum(list(sizes.values()), axis=0)
+    bad: Flags = (key > MAX_KEY_SIZE) | (total > MAX_ROW_SIZE)
+    for name in set(spec.indexes) & sizes.keys():
+        bad |= (sizes[name] > MAX_KEY_SIZE) | (key + sizes[name] > MAX_KEY_AND_INDEX_SIZE)
+    return bad, total
+
+
+def refuse_first(spec: TableSpecification, batch: pa.RecordBatch, bad: Flags) -> None:
+    """Raise as `check_row` does for the first bad row, if there is one."""
+    if bad.any():
+        [row] = batch.slice(int(np.argmax(bad)), 1).to_pylist()
+        check_row(spec, row)

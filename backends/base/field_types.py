@@ -1,0 +1,70 @@
+"""The forms of field types below the contract: classes, numbers and their bounds, in one table for all stores."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from dataclasses import dataclass
+from decimal import Decimal
+
+from structable.spi import FieldType
+
+__all__ = ["FIELD_TYPES", "TypeForm"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeForm:
+    """One line of the table.
+
+    Parameters
+    ----------
+    python : type
+        The very class of values as they are kept.
+    number : str
+        The `struct` format of the number that stands for a value; empty for STRING and BYTES. Dates and times are days
+        or microseconds since 1970, a decimal its digits as 16 bytes.
+    key : str
+        The format of the same number without a sign, as keys have it; empty if it is not of fixed width or not keyable.
+    numpy : str
+        The number as NumPy has it, without its byte order.
+    unit : str
+        What the number counts, of dates and times.
+    least, greatest : int
+        The bounds of the contract where the number could go beyond: the years 1 to 9999.
+    """
+
+    python: type
+    number: str = ""
+    key: str = ""
+    numpy: str = ""
+    unit: str = ""
+    least: int = 0
+    greatest: int = 0
+
+    @property
+    def width(self) -> int:
+        """Bytes of the number; 0 if there is none."""
+        return struct.calcsize(f"<{self.number}")
+
+
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
+_DAY = 86_400_000_000
+_DAYS = ("days", _FIRST_DAY, _LAST_DAY)
+_MICROSECONDS = ("microseconds", _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
+
+FIELD_TYPES = {
+    FieldType.BOOLEAN: TypeForm(bool, "?", "?", "u1"),
+    FieldType.BYTE: TypeForm(int, "b", "B", "i1"),
+    FieldType.SHORT: TypeForm(int, "h", "H", "i2"),
+    FieldType.INT: TypeForm(int, "i", "I", "i4"),
+    FieldType.LONG: TypeForm(int, "q", "Q", "i8"),
+    FieldType.FLOAT: TypeForm(float, "f", "", "f4"),
+    FieldType.DOUBLE: TypeForm(float, "d", "", "f8"),
+    FieldType.DECIMAL: TypeForm(Decimal, "16s", "", "V16"),
+    FieldType.STRING: TypeForm(str),
+    FieldType.BYTES: TypeForm(bytes),
+    FieldType.DATE: TypeForm(dt.date, "i", "I", "i4", *_DAYS),
+    FieldType.TIMESTAMP: TypeForm(dt.datetime, "q", "Q", "i8", *_MICROSECONDS),
+    FieldType.TIMESTAMP_NTZ: TypeForm(dt.datetime, "q", "Q", "i8", *_MICROSECONDS),
+}
