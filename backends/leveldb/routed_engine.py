@@ -66,8 +66,6 @@ class RoutedEngine(Engine):
         """Use a route from now on."""
         self._shared = shared
         self._route = route
-        # Instance attributes in place of methods: a call less for each read and transaction.
-        vars(self).update(get=route.get, begin=route.begin)
 
     @property
     def epoch(self) -> int:

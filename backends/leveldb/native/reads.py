@@ -25,43 +25,36 @@ class ReadSwitch:
     """
 
     def __init__(self, wait: Callable[[], Database]) -> None:
-        # A reader that waits is not inside a native call: the database may be frozen, or closed, before it goes on.
-
-        def get_when_open(key: bytes) -> bytes | None:
-            database, target = wait(), read
-            return database.get(key) if target is get_when_open else target(key)
-
-        def take_when_open() -> RawSnapshot:
-            database, target = wait(), self.take
-            if target is not take_when_open:
-                return target()
-            if database.gate.shut:
-                raise StorageUnavailableError(CLOSED)
-            return database.take()
-
-        read: Callable[[bytes], bytes | None] = get_when_open
-
-        @native_call
-        def get(key: bytes) -> bytes | None:
-            try:
-                return read(key)
-            except PLYVEL_ERRORS as error:
-                raise translated(error) from error
-
-        def turn(target: Callable[[bytes], bytes | None]) -> None:
-            nonlocal read
-            read = target
-
-        self.get: Callable[[bytes], bytes | None] = get
-        """Returns the newest value of a key. It stays the same function, so callers may keep it."""
-        self.take: Callable[[], RawSnapshot] = take_when_open
+        self._wait = wait
+        self._read: Callable[[bytes], bytes | None] = self._get_when_open
+        self.take: Callable[[], RawSnapshot] = self._take_when_open
         """Returns a snapshot of the newest state; to be called by guarded functions, and not to be kept."""
-        self._turn = turn
-        self._when_open = get_when_open, take_when_open
+
+    @native_call
+    def get(self, key: bytes) -> bytes | None:
+        """Return the newest value of a key."""
+        try:
+            return self._read(key)
+        except PLYVEL_ERRORS as error:
+            raise translated(error) from error
+
+    # A reader that waits is not inside a native call: the database may be frozen, or closed, before it goes on.
+
+    def _get_when_open(self, key: bytes) -> bytes | None:
+        database, read = self._wait(), self._read
+        return database.get(key) if read == self._get_when_open else read(key)
+
+    def _take_when_open(self) -> RawSnapshot:
+        database, take = self._wait(), self.take
+        if take != self._take_when_open:
+            return take()
+        if database.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        return database.take()
 
     def serve(self, database: Database) -> None:
         """Send reads to the newest state."""
-        self._turn(database.read)
+        self._read = database.read
         self.take = database.take
 
     def freeze(self, raw: RawSnapshot) -> None:
@@ -72,12 +65,11 @@ class ReadSwitch:
         StorageUnavailableError
             If a reader does not return in time.
         """
-        self._turn(raw.get)
+        self._read = raw.get
         self.take = lambda: raw
         if not wait_for_native_calls(READERS_LEAVE, generators=False):
             raise StorageUnavailableError("a reader did not return from LevelDB")
 
     def withhold(self) -> None:
         """Make reads wait."""
-        get, self.take = self._when_open
-        self._turn(get)
+        self._read, self.take = self._get_when_open, self._take_when_open
