@@ -16,6 +16,7 @@ from structable.spi.urls import StorageUrl
 from .engine import LevelDBEngine
 from .native.database import DatabaseOptions
 from .observer import ObservingEngine
+from .routed_engine import RoutedEngine
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class LevelDBBackend(Backend):
         Option(
             "request_timeout",
             30.0,
-            "seconds to wait for the process that owns the database, or the next one",
+            "seconds to wait for the process that owns the database, or for the next owner",
             minimum=0.1,
         ),
         Option(
@@ -59,13 +60,8 @@ class LevelDBBackend(Backend):
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        if url.hosts or url.user is not None or not url.path.startswith("/") or not url.path.strip("/"):
-            raise ValueError(f"{url} names no folder; write leveldb:///absolute/folder, with three slashes")
-        if "\x00" in url.path:
-            raise ValueError(f"{str(url)!r} has a NUL in its path")
-        engine = ObservingEngine if options["read_only"] else LevelDBEngine
         return OrderedStorage(
-            engine(Path(url.path), _settings(options)),
+            _engine(url, options),
             str(url),
             ddl_timeout=float(options["ddl_timeout"]),
             read_only=bool(options["read_only"]),
@@ -74,9 +70,16 @@ class LevelDBBackend(Backend):
     def read_split(
         self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
     ) -> Iterator[RecordBatch]:
-        if options["read_only"]:  # only a plan needs a copy of the whole database
-            return read_table_split(ObservingEngine(Path(url.path), _settings(options)), split)
-        return super().read_split(url, options, split)
+        return read_table_split(_engine(url, options), split)  # not started: a split lies in files of its own
+
+
+def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> RoutedEngine:
+    if url.hosts or url.user is not None or not url.path.startswith("/") or not url.path.strip("/"):
+        raise ValueError(f"{url} names no folder; write leveldb:///absolute/folder, with three slashes")
+    if "\x00" in url.path:
+        raise ValueError(f"{str(url)!r} has a NUL in its path")
+    engine = ObservingEngine if options["read_only"] else LevelDBEngine
+    return engine(Path(url.path), _settings(options))
 
 
 def _settings(options: Mapping[str, OptionValue]) -> Settings:

@@ -36,7 +36,7 @@ INHERITED = "this storage was inherited by a fork; connect anew in the child pro
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.02
 _LOCK_LINGERS = 3.0
-_LOG = logging.getLogger("structable.leveldb")
+_log = logging.getLogger("structable.leveldb")
 
 
 class Membership:
@@ -131,10 +131,10 @@ class Membership:
                 if store.close():
                     self.folder.record_clean()
                 else:
-                    _LOG.warning("the database in %s was not closed in good order", self.folder.path)
+                    _log.warning("the database in %s was not closed in good order", self.folder.path)
             finally:
                 self.folder.disown()
-                _LOG.info("process %d gave up the database in %s", os.getpid(), self.folder.path)
+                _log.info("process %d gave up the database in %s", os.getpid(), self.folder.path)
 
     def abandon(self) -> None:
         """Release everything in a forked process, and leave what is the parent's."""
@@ -167,7 +167,7 @@ class Membership:
         with self._lock:
             if self._route is lost:
                 if isinstance(lost, Client):
-                    _LOG.warning("lost process %d, the owner of the database in %s", lost.process, self.folder.path)
+                    _log.warning("lost process %d, the owner of the database in %s", lost.process, self.folder.path)
                     lost.drop()
                 self._elect()
             return self._route
@@ -248,7 +248,7 @@ class Membership:
             sweep_plans(folder)
             self._server = Server(folder, store, self.run, settings.request_timeout)
             self._server.start()
-            _LOG.info("process %d owns the database in %s and serves it", os.getpid(), folder.path)
+            _log.info("process %d owns the database in %s and serves it", os.getpid(), folder.path)
         except BaseException:
             self._go(before, self.shared)
             server, self._server = self._server, None
@@ -265,7 +265,7 @@ class Membership:
         except (OSError, ValueError) as error:
             raise PeerLostError(str(error)) from error
         self._go(Client(self.folder, self.failover, shared, socket, process, self.settings.request_timeout), shared)
-        _LOG.info(
+        _log.info(
             "process %d is a client of process %d, the owner of the database in %s",
             os.getpid(),
             process,

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from structable.backends.leveldb.engine import LevelDBEngine
+from structable.backends.leveldb.folder import Folder
 from structable.backends.leveldb.splits import _READERS
 from structable.backends.ordered.engine import WriteSet
-from structable.spi import col, connect
+from structable.spi import Field, TableSpecification, col, connect, read_split
 from structable.spi.errors import TransactionClosedError
 from tests.waiting import until
 
@@ -183,6 +184,25 @@ def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.Monk
     until(lambda: not _READERS._open)
     assert len(list(engine.read_split(plan.states[0]))) == 1_000
     plan.release()
+
+
+@pytest.mark.parametrize("fate", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_split_is_read_by_url_without_the_owner(folder: Path, run: Callable[[str], Process], fate: int) -> None:
+    """The process that reads it neither asks the owner nor becomes the owner."""
+    owner = run(SERVE)
+    assert owner.hear() == "ready"
+    url = f"leveldb://{folder}"
+    with connect(url, request_timeout=0.5) as storage:
+        storage.admin.create(TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"], indexes=["n"]))
+        storage.table("t").upsert_many({"k": number, "n": number % 10} for number in range(1_000))
+        with storage.plan_scan("t", where=col("n") == 3, splits=2) as plan:
+            owner.signal(fate)
+            batches = [batch for split in plan.splits for batch in read_split(url, split, request_timeout=0.5)]
+            assert sum(batch.num_rows for batch in batches) == 100
+            if fate == signal.SIGKILL:
+                owner.process.wait()
+                assert not Folder(folder).is_owned()
+            owner.signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
