@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import NoReturn
 
+from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import (
     Isolation,
     StorageUnavailableError,
     StructableError,
     Transaction,
-    TransactionClosedError,
     TransactionConflictError,
     UnsupportedOperationError,
 )
@@ -26,7 +25,7 @@ __all__ = ["OrderedTransaction"]
 _SERIALIZABLE = Isolation.SERIALIZABLE
 
 
-class OrderedTransaction(Transaction):
+class OrderedTransaction(TransactionLifecycle, Transaction):
     """A transaction of an ordered store: its writes are kept here until the commit.
 
     Parameters
@@ -41,11 +40,7 @@ class OrderedTransaction(Transaction):
         Refuse writes.
     """
 
-    # Of the class until they differ: a transaction is made for each point operation, and every assignment shows.
-    usable = True
-    """Whether operations may go on; with `writable` what each of them asks first."""
-    _failure: StructableError | None = None
-    """Of a transaction that is not usable and has not ended either: what it is yet to be left with."""
+    # Of the class until they differ, as `usable`.
     _snapshot: EngineSnapshot | None = None
     reads: ReadSet | None = None
 
@@ -92,39 +87,16 @@ class OrderedTransaction(Transaction):
             snapshot = self._snapshot = self._engine.begin(not self.writable)
         return snapshot
 
-    @property
-    def closed(self) -> bool:
-        """Whether the transaction has ended."""
-        return not self.usable and self._failure is None
-
-    def refuse(self) -> NoReturn:
-        """Raise why the transaction cannot be used any more."""
-        if self._failure is not None:
-            raise self._failure
-        raise TransactionClosedError("the transaction has ended; begin a new one")
-
-    def refuse_write(self) -> NoReturn:
-        """Raise why the transaction cannot be written."""
-        if not self.usable:
-            self.refuse()
-        raise UnsupportedOperationError("the transaction is read-only; begin one with read_only=False to write")
-
     def fail(self, error: Exception) -> NoReturn:
         """Raise an error after which the transaction can only be left."""
         if isinstance(error, SchemaChangedError):
             error = TransactionConflictError("a table's schema changed as the transaction began; run it again")
-        if self.usable and isinstance(error, StructableError):
-            self._end()
-            self._failure = error
-        raise error
+        super().fail(error)
 
     def commit(self) -> None:
         """Hand all writes to the engine; see `Transaction.commit`."""
         if not self.usable:
-            failure, self._failure = self._failure, None
-            if failure is not None:
-                raise failure
-            self.refuse()
+            self.refuse_commit()
         has_writes = False
         for table in self._tables.values():
             if table.writes or table.increments:
@@ -157,24 +129,6 @@ class OrderedTransaction(Transaction):
             self.fail(error)
         return None
 
-    def rollback(self) -> None:
-        """Drop all writes; see `Transaction.rollback`."""
-        self._failure = None
-        if self.usable:
-            self._end()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.rollback()
-        elif self.usable or self._failure is not None:
-            try:
-                self.commit()
-            except UnsupportedOperationError:
-                self.rollback()  # it is too large, and cannot become smaller any more
-                raise
-
     def _end(self) -> None:
         self.usable = self.writable = False
         self._tables = {}
@@ -187,7 +141,3 @@ class OrderedTransaction(Transaction):
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
             snapshot.close()
-
-    def __del__(self) -> None:
-        if self.usable:
-            self._end()

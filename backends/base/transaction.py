@@ -1,0 +1,86 @@
+"""`TransactionLifecycle`: how a transaction ends, the same in every store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import NoReturn
+
+from structable.spi import StructableError, TransactionClosedError, UnsupportedOperationError
+
+__all__ = ["TransactionLifecycle"]
+
+
+class TransactionLifecycle(ABC):
+    """A transaction is usable, or has failed and has to be left, or has ended.
+
+    A failure that ends a transaction, as a conflict does, is raised again by every later operation, until the caller
+    leaves the transaction by `rollback`, or by `commit` or the end of the `with` block, which raise it once more.
+    """
+
+    # Of the class until they differ: a transaction is made for each point operation, and every assignment shows.
+    usable = True
+    """Whether operations may go on; each of them asks this first."""
+    _failure: StructableError | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the transaction has ended, and was left if it failed."""
+        return not self.usable and self._failure is None
+
+    def refuse(self) -> NoReturn:
+        """Raise why the transaction is not usable."""
+        if self._failure is not None:
+            raise self._failure
+        raise TransactionClosedError("the transaction has ended; begin a new one")
+
+    def refuse_write(self) -> NoReturn:
+        """Raise why the transaction is not usable for writes."""
+        if not self.usable:
+            self.refuse()
+        raise UnsupportedOperationError("the transaction is read-only; begin one with read_only=False to write")
+
+    def refuse_commit(self) -> NoReturn:
+        """Raise why the transaction is not usable; if it failed, it is left by this."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        self.refuse()
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise an error; one of the contract's ends the transaction, which can only be left then."""
+        if self.usable and isinstance(error, StructableError):
+            self._end()
+            self._failure = error
+        raise error
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make all writes visible; `refuse_commit` unless usable. See `Transaction.commit`."""
+
+    def rollback(self) -> None:
+        """Drop all writes; see `Transaction.rollback`."""
+        self._failure = None
+        if self.usable:
+            self._end()
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Make the transaction unusable, drop its writes and free what it holds; idempotent."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.rollback()
+        elif self.usable or self._failure is not None:
+            try:
+                self.commit()
+            except BaseException:
+                # A transaction that is too large cannot become smaller any more; an interruption leaves nothing open.
+                self._end()
+                raise
+
+    def __del__(self) -> None:
+        if self.usable:
+            self._end()
