@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .admin import TableAdmin
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
@@ -51,8 +52,9 @@ from .rules.values import check_value
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
-from .storage import Isolation, Storage, TableAdmin, Transaction, Transactional
+from .storage import Storage
 from .table import StructuredTable
+from .transactions import Isolation, Transaction, Transactional
 from .urls import StorageUrl, mask_url
 from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value, value_size
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
-from .filters import Filter
-from .ranges import Range
+from .delegation import DelegatingTable
 from .rows import Row
 from .runner import retry
-from .scans import RowIterator, ScanExplanation
-from .specification import TableSpecification
-from .storage import Isolation, Transaction, Transactional
+from .scans import RowIterator
 from .table import StructuredTable
-from .values import Key, Value
+from .transactions import Isolation, Transaction, Transactional
 
-__all__ = ["AutoCommitTable", "OwningRowIterator", "consumed"]
+__all__ = ["AutoCommitTable", "OwningRowIterator"]
 
 Result = TypeVar("Result")
-Many = TypeVar("Many")
-_ALL = Range()
 
 
 class OwningRowIterator(RowIterator):
@@ -55,7 +50,7 @@ class OwningRowIterator(RowIterator):
         self._transaction.rollback()
 
 
-class AutoCommitTable(StructuredTable):
+class AutoCommitTable(DelegatingTable):
     """The view `storage.table(name)`. A backend with a shorter way for a single operation overrides that method.
 
     Parameters
@@ -70,11 +65,17 @@ class AutoCommitTable(StructuredTable):
         self._storage = storage
         self._name = name
 
-    def _run(self, body: Callable[[StructuredTable], Result], *, read_only: bool = False) -> Result:
+    def _run(self, body: Callable[[StructuredTable], Result], *, read_only: bool) -> Result:
         def in_transaction(transaction: Transaction) -> Result:
             return body(transaction.table(self._name))
 
         return self._storage.run(in_transaction, read_only=read_only)
+
+    def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
+        return self._run(body, read_only=True)
+
+    def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
+        return self._run(body, read_only=False)
 
     def _scan(self, body: Callable[[StructuredTable], RowIterator]) -> RowIterator:
         def open_scan() -> RowIterator:
@@ -89,128 +90,3 @@ class AutoCommitTable(StructuredTable):
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         return OwningRowIterator(transaction, rows)
-
-    @property
-    def specification(self) -> TableSpecification:
-        """The table's schema as of now."""
-        return self._run(lambda table: table.specification, read_only=True)
-
-    def upsert(self, row: Mapping[str, Value]) -> None:
-        self._run(lambda table: table.upsert(row))
-
-    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        given = consumed(rows)
-        self._run(lambda table: table.upsert_many(given))
-
-    def replace(self, row: Mapping[str, Value]) -> None:
-        self._run(lambda table: table.replace(row))
-
-    def insert(self, row: Mapping[str, Value]) -> None:
-        self._run(lambda table: table.insert(row))
-
-    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        self._run(lambda table: table.update(row, default))
-
-    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        names = consumed(columns)
-        return self._run(lambda table: table.read(key, names), read_only=True)
-
-    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        given, names = consumed(keys), consumed(columns)
-        return self._run(lambda table: table.multi_read(given, names), read_only=True)
-
-    def scan(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        names = consumed(columns)
-        return self._scan(
-            lambda table: table.scan(range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit)
-        )
-
-    def multi_scan(
-        self,
-        ranges: Iterable[Range],
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        given, names = consumed(ranges), consumed(columns)
-        return self._scan(
-            lambda table: table.multi_scan(
-                given, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
-            )
-        )
-
-    def scan_index(
-        self,
-        field: str,
-        value: Value,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        names = consumed(columns)
-        return self._scan(
-            lambda table: table.scan_index(
-                field, value, range=range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
-            )
-        )
-
-    def explain(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> ScanExplanation:
-        names = consumed(columns)
-        return self._run(
-            lambda table: table.explain(
-                range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
-            ),
-            read_only=True,
-        )
-
-    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        given = consumed(ranges)
-        return self._run(lambda table: table.count(given, where), read_only=True)
-
-    def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
-        return self._run(lambda table: table.compare_and_swap(key, field, expected, value))
-
-    def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        self._run(lambda table: table.increment(key, field, amount))
-
-    def delete(self, key: Key) -> None:
-        self._run(lambda table: table.delete(key))
-
-    def delete_all(self, range: Range, where: Filter | None = None) -> int:
-        return self._run(lambda table: table.delete_all(range, where))
-
-    def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
-        return self._run(lambda table: table.update_all(range, changes, where))
-
-
-def consumed(given: Many) -> Many:
-    """Return what can be read more than once, or what was given if it is no list: the table refuses that."""
-    # As a list, a text would be a list of letters.
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return list(given)  # type: ignore[return-value]  # an iterable of the same
-    return given

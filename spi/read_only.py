@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from .admin import TableAdmin
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .delegation import DelegatingTable
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
-from .scans import RowIterator, ScanExplanation
+from .scans import RowIterator
 from .specification import TableSpecification
-from .storage import Isolation, Storage, TableAdmin, Transaction
+from .storage import Storage
 from .table import StructuredTable
+from .transactions import Isolation, Transaction
 from .values import Key, Value
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOnlyStorage"]
 
+Result = TypeVar("Result")
 _ALL = Range()
 
 
@@ -46,7 +50,7 @@ class _Refusal:
         )
 
 
-class ReadOnlyTable(StructuredTable):
+class ReadOnlyTable(DelegatingTable):
     """A table whose reads are those of another, and whose writes are refused when they are called.
 
     Parameters
@@ -63,102 +67,20 @@ class ReadOnlyTable(StructuredTable):
         self._table = table
         self._refuse = refuse
 
-    @property
-    def specification(self) -> TableSpecification:
-        return self._table.specification
-
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         return self._table.read(key, columns)
 
-    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        return self._table.multi_read(keys, columns)
-
-    def scan(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        return self._table.scan(range, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit)
-
-    def multi_scan(
-        self,
-        ranges: Iterable[Range],
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        return self._table.multi_scan(
-            ranges, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
-        )
-
-    def scan_index(
-        self,
-        field: str,
-        value: Value,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        return self._table.scan_index(
-            field, value, range=range, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit
-        )
-
-    def explain(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> ScanExplanation:
-        return self._table.explain(range, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit)
-
-    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        return self._table.count(ranges, where)
-
-    def upsert(self, row: Mapping[str, Value]) -> None:
-        self._refuse("upsert")
-
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        self._refuse("upsert_many")
+        self._refuse("upsert_many")  # without consuming the rows
 
-    def replace(self, row: Mapping[str, Value]) -> None:
-        self._refuse("replace")
+    def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
+        return body(self._table)
 
-    def insert(self, row: Mapping[str, Value]) -> None:
-        self._refuse("insert")
+    def _scan(self, body: Callable[[StructuredTable], RowIterator]) -> RowIterator:
+        return body(self._table)
 
-    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        self._refuse("update")
-
-    def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
-        self._refuse("compare_and_swap")
-
-    def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        self._refuse("increment")
-
-    def delete(self, key: Key) -> None:
-        self._refuse("delete")
-
-    def delete_all(self, range: Range, where: Filter | None = None) -> int:
-        self._refuse("delete_all")
-
-    def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
-        self._refuse("update_all")
+    def _write(self, operation: str, body: object) -> NoReturn:
+        self._refuse(operation)
 
 
 class ReadOnlyTransaction(Transaction):

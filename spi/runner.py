@@ -8,15 +8,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import ref
 
 from .errors import StorageUnavailableError, TransactionConflictError
 
-if TYPE_CHECKING:
-    from .storage import Isolation, Transaction, Transactional
-
-__all__ = ["retry", "run_transaction"]
+__all__ = ["retry"]
 
 Result = TypeVar("Result")
 
@@ -28,52 +25,35 @@ _LOSING = 1 / 8
 _LONGEST_COURTESY = 2.0
 
 
-def run_transaction(
-    transactional: Transactional,
-    body: Callable[[Transaction], Result],
-    *,
-    isolation: Isolation,
-    read_only: bool,
-    max_attempts: int | None,
-    deadline: float,
-) -> Result:
-    """Run `body` in a transaction and retry it as `Transactional.run` promises."""
-
-    def attempt() -> Result:
-        with transactional.transaction(isolation, read_only) as transaction:
-            return body(transaction)
-
-    return _repeat(transactional, attempt, max_attempts, deadline, writes=not read_only)
-
-
 def retry(
-    transactional: Transactional,
+    transactional: object,
     attempt: Callable[[], Result],
     *,
     max_attempts: int | None = None,
     deadline: float = 30.0,
+    writes: bool = False,
 ) -> Result:
     """Call `attempt` until it succeeds, fails for good, or attempts or seconds are spent; then raise its last error.
 
     Both errors that are retried say that nothing was committed. `CommitOutcomeUnknownError` passes: the commit may
     stand, and a second attempt might do the work twice.
 
+    Parameters
+    ----------
+    transactional : Transactional
+        What the attempts run on. Once it is `closed`, no further attempt begins; its `url` names the store.
+    attempt : callable without arguments
+        The work.
+    max_attempts, deadline : int or None, float
+        As `Transactional.run` takes them.
+    writes : bool
+        Whether the attempts take part in the order of writing transactions that `Transactional.run` describes.
+
     Raises
     ------
     ValueError
         If `max_attempts` or `deadline` is not what `Transactional.run` takes.
     """
-    return _repeat(transactional, attempt, max_attempts, deadline, writes=False)
-
-
-def _repeat(
-    transactional: Transactional,
-    attempt: Callable[[], Result],
-    max_attempts: int | None,
-    deadline: float,
-    *,
-    writes: bool,
-) -> Result:
     begun = started = time.monotonic()
     if max_attempts is not None or deadline.__class__ is not float or not 0.0 <= deadline < math.inf:
         _check(max_attempts, deadline)
@@ -165,11 +145,11 @@ _FIRST: dict[object, ref[_Turn]] = {}
 os.register_at_fork(after_in_child=_FIRST.clear)
 
 
-def _store_of(transactional: Transactional) -> object:
+def _store_of(transactional: object) -> object:
     return getattr(transactional, "url", None) or id(transactional)
 
 
-def _give_way(transactional: Transactional, end: float) -> float:
+def _give_way(transactional: object, end: float) -> float:
     """Wait while another thread goes first; return the time then."""
     turn = _first(_store_of(transactional))
     now = time.monotonic()
@@ -191,7 +171,7 @@ def _first(store: object) -> _Turn | None:
 class _Losing:
     """A body that is repeated; it goes first from `goes_first` to the end of the `with` block."""
 
-    def __init__(self, transactional: Transactional) -> None:
+    def __init__(self, transactional: object) -> None:
         self._store = _store_of(transactional)
         self._turn: _Turn | None = None
 

@@ -1,221 +1,26 @@
-"""`Storage`, its administration and its transactions: what a backend implements and what a service uses."""
+"""`Storage`: what a backend implements and a service uses."""
 
 from __future__ import annotations
 
-import enum
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
+from .admin import TableAdmin
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
 from .diagnosis import Finding
 from .filters import Filter
 from .ranges import Range
-from .runner import run_transaction
-from .specification import TableSpecification
 from .table import StructuredTable
+from .transactions import Transactional
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["Isolation", "Storage", "TableAdmin", "Transaction", "Transactional"]
+__all__ = ["Storage"]
 
-Result = TypeVar("Result")
 _ALL = Range()
-
-
-class Isolation(enum.Enum):
-    """Isolation levels; every backend offers both.
-
-    SNAPSHOT: reads see one state and the transaction's own writes; of two overlapping transactions that wrote one row
-    the first to commit wins. SERIALIZABLE also refuses write skew, and keeps real-time order.
-    """
-
-    SNAPSHOT = "snapshot"
-    SERIALIZABLE = "serializable"
-
-
-class Transaction(ABC):
-    """Reads of one snapshot, and writes that become visible together at the commit.
-
-    As a context manager it commits on leaving and rolls back on an exception, which comes out unchanged. After a
-    `TransactionConflictError` or `StorageUnavailableError` it can only be left, and leaving it without an exception
-    raises the same error again. A transaction belongs to one thread at a time.
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    def table(self, name: str) -> StructuredTable:
-        """Return a table inside this transaction.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no such table in the snapshot.
-        TransactionClosedError
-            If the transaction has ended.
-        """
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Make all writes visible, atomically, and end the transaction.
-
-        Raises
-        ------
-        TransactionConflictError
-            Another transaction won; nothing was committed.
-        StorageUnavailableError
-            The store failed; nothing was committed.
-        CommitOutcomeUnknownError
-            It cannot be known whether the commit happened.
-        TransactionClosedError
-            The transaction has ended before.
-        """
-
-    @abstractmethod
-    def rollback(self) -> None:
-        """Drop all writes and end the transaction; nothing happens if it has ended."""
-
-    @property
-    @abstractmethod
-    def closed(self) -> bool:
-        """Whether the transaction has ended."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.rollback()
-        elif not self.closed:
-            self.commit()
-
-
-class Transactional(ABC):
-    """Something that transactions can be run on."""
-
-    @abstractmethod
-    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
-        """Begin a transaction. Its snapshot is taken no earlier than this call and no later than its first operation.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If the store cannot be reached, or as many transactions are open as may be for `pool_timeout` seconds.
-        """
-
-    def run(
-        self,
-        body: Callable[[Transaction], Result],
-        *,
-        isolation: Isolation = Isolation.SNAPSHOT,
-        read_only: bool = False,
-        max_attempts: int | None = None,
-        deadline: float = 30.0,
-    ) -> Result:
-        """Run `body` in a transaction, commit it, and return what it returned; retry it where that is safe.
-
-        Parameters
-        ----------
-        body : callable
-            Takes the transaction. It may run more than once, so what it does outside the transaction must bear that.
-        isolation : Isolation
-            The isolation level.
-        read_only : bool
-            Refuse writes.
-        max_attempts : int, optional
-            How often the body runs at most; at least 1. Without it the deadline alone decides.
-        deadline : float
-            Seconds after which no further attempt begins; 0 or more, and finite.
-
-        Raises
-        ------
-        TransactionConflictError, StorageUnavailableError
-            The last one, when the deadline or the attempts are spent, with a note (`__notes__`) of both. Between
-            attempts it pauses in proportion to what the last one took, with exponential back-off and full jitter. A
-            body that writes and has lost for an eighth of its deadline goes first: other writing `run`s of this process
-            on the store wait for its attempts, each for a limited time.
-        ValueError
-            If `max_attempts` or `deadline` is not such a number.
-        CommitOutcomeUnknownError
-            Never retried, for the commit may have happened.
-        """
-        return run_transaction(
-            self, body, isolation=isolation, read_only=read_only, max_attempts=max_attempts, deadline=deadline
-        )
-
-
-class TableAdmin(ABC):
-    """Creation, change and removal of tables. Each call is atomic, also between processes.
-
-    A transaction that begins after a call returned sees its effect, in every process. A call that has to wait for open
-    transactions waits at most `ddl_timeout` seconds, then raises `StorageUnavailableError` and has changed nothing.
-    """
-
-    @abstractmethod
-    def create(self, spec: TableSpecification) -> None:
-        """Create an empty table.
-
-        Raises
-        ------
-        TableAlreadyExistsError
-            If there is a table of this name.
-        InvalidSpecificationError
-            If there is one whose name differs by case alone.
-        """
-
-    @abstractmethod
-    def create_or_update(self, spec: TableSpecification) -> None:
-        """Create the table, or change it: new fields outside the key, new indexes, wider integers and floats.
-
-        Existing rows read null in new fields, and new indexes cover them. BYTE, SHORT, INT and LONG may become a later
-        one of these, FLOAT may become DOUBLE. The order of fields is ignored; an equal specification changes nothing.
-
-        Raises
-        ------
-        SchemaIncompatibleError
-            With every difference that is not allowed.
-        InvalidSpecificationError
-            If there is a table whose name differs by case alone.
-        """
-
-    @abstractmethod
-    def exists(self, table: str) -> bool:
-        """Tell whether there is a table of exactly this name."""
-
-    @abstractmethod
-    def get_specification(self, table: str) -> TableSpecification:
-        """Return the table's specification.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no such table.
-        """
-
-    @abstractmethod
-    def list(self) -> list[str]:
-        """Return the names of all tables, in code point order."""
-
-    @abstractmethod
-    def drop(self, table: str) -> None:
-        """Remove a table and its rows; an absent one is no error. One created again under the name is empty."""
-
-    @abstractmethod
-    def drop_index(self, table: str, field: str) -> None:
-        """Take the index of a field away.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no such table.
-        InvalidFieldError
-            If the field has no index.
-        """
 
 
 class Storage(Transactional):

@@ -30,7 +30,8 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.autocommit import AutoCommitTable, consumed
+from structable.spi.autocommit import AutoCommitTable
+from structable.spi.delegation import consumed
 
 from .codec.source import NewerLayoutError
 from .engine import Engine, Increment, SchemaChangedError, Spaces, Upcalls

@@ -28,7 +28,8 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.autocommit import AutoCommitTable, consumed
+from structable.spi.autocommit import AutoCommitTable
+from structable.spi.delegation import consumed
 
 from .bulk.jobs import WriteJobs
 from .bulk.split_reading import SplitReader

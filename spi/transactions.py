@@ -1,0 +1,143 @@
+"""`Transaction`, and `Transactional`: what transactions are begun and run on."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from .runner import retry
+from .table import StructuredTable
+
+__all__ = ["Isolation", "Transaction", "Transactional"]
+
+Result = TypeVar("Result")
+
+
+class Isolation(enum.Enum):
+    """Isolation levels; every backend offers both.
+
+    SNAPSHOT: reads see one state and the transaction's own writes; of two overlapping transactions that wrote one row
+    the first to commit wins. SERIALIZABLE also refuses write skew, and keeps real-time order.
+    """
+
+    SNAPSHOT = "snapshot"
+    SERIALIZABLE = "serializable"
+
+
+class Transaction(ABC):
+    """Reads of one snapshot, and writes that become visible together at the commit.
+
+    As a context manager it commits on leaving and rolls back on an exception, which comes out unchanged. After a
+    `TransactionConflictError` or `StorageUnavailableError` it can only be left, and leaving it without an exception
+    raises the same error again. A transaction belongs to one thread at a time.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def table(self, name: str) -> StructuredTable:
+        """Return a table inside this transaction.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no such table in the snapshot.
+        TransactionClosedError
+            If the transaction has ended.
+        """
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make all writes visible, atomically, and end the transaction.
+
+        Raises
+        ------
+        TransactionConflictError
+            Another transaction won; nothing was committed.
+        StorageUnavailableError
+            The store failed; nothing was committed.
+        CommitOutcomeUnknownError
+            It cannot be known whether the commit happened.
+        TransactionClosedError
+            The transaction has ended before.
+        """
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Drop all writes and end the transaction; nothing happens if it has ended."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the transaction has ended."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.rollback()
+        elif not self.closed:
+            self.commit()
+
+
+class Transactional(ABC):
+    """Something that transactions can be run on."""
+
+    @abstractmethod
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
+        """Begin a transaction. Its snapshot is taken no earlier than this call and no later than its first operation.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If the store cannot be reached, or as many transactions are open as may be for `pool_timeout` seconds.
+        """
+
+    def run(
+        self,
+        body: Callable[[Transaction], Result],
+        *,
+        isolation: Isolation = Isolation.SNAPSHOT,
+        read_only: bool = False,
+        max_attempts: int | None = None,
+        deadline: float = 30.0,
+    ) -> Result:
+        """Run `body` in a transaction, commit it, and return what it returned; retry it where that is safe.
+
+        Parameters
+        ----------
+        body : callable
+            Takes the transaction. It may run more than once, so what it does outside the transaction must bear that.
+        isolation : Isolation
+            The isolation level.
+        read_only : bool
+            Refuse writes.
+        max_attempts : int, optional
+            How often the body runs at most; at least 1. Without it the deadline alone decides.
+        deadline : float
+            Seconds after which no further attempt begins; 0 or more, and finite.
+
+        Raises
+        ------
+        TransactionConflictError, StorageUnavailableError
+            The last one, when the deadline or the attempts are spent, with a note (`__notes__`) of both. Between
+            attempts it pauses in proportion to what the last one took, with exponential back-off and full jitter. A
+            body that writes and has lost for an eighth of its deadline goes first: other writing `run`s of this process
+            on the store wait for its attempts, each for a limited time.
+        ValueError
+            If `max_attempts` or `deadline` is not such a number.
+        CommitOutcomeUnknownError
+            Never retried, for the commit may have happened.
+        """
+
+        def attempt() -> Result:
+            with self.transaction(isolation, read_only) as transaction:
+                return body(transaction)
+
+        return retry(self, attempt, max_attempts=max_attempts, deadline=deadline, writes=not read_only)
