@@ -5,13 +5,17 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format postgresql hbase venv java compiler clean
+.PHONY: help demo quick test bench lint format postgresql hbase venv java compiler clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: venv java ## the main job: flights into LevelDB or ARGS="--url URL", services and Spark on them, a chart
 	$(BIN)/python examples/demo.py $(ARGS)
+
+quick: venv ## the rules on memory and LevelDB in a minute: no Java, no server, no C compiler
+	STRUCTABLE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" \
+		tests/test_architecture.py tests/spi tests/ordered tests/conformance/test_memory.py tests/conformance/test_leveldb.py $(ARGS)
 
 test: venv java compiler ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
 	@tools/postgresql server

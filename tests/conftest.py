@@ -31,6 +31,10 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 settings.register_profile("structable", deadline=None, print_blob=True)
 if "CI" not in os.environ:
     settings.load_profile("structable")
+# A number of examples for all properties: `make quick` tries few, and a search for rare errors many.
+if examples := os.environ.get("STRUCTABLE_TEST_EXAMPLES"):
+    settings.register_profile("counted", settings(max_examples=int(examples)))
+    settings.load_profile("counted")
 
 
 def pytest_report_header() -> list[str]:

@@ -1,14 +1,69 @@
-"""The core stands on the standard library alone. The arrows between the folders are import-linter's (`make lint`)."""
+"""The core stands on the standard library alone, rooms are imported in one direction, and no import goes in a circle.
+
+The arrows between the folders at the top are import-linter's (`make lint`).
+"""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from tests.module_graph import circles, import_graph, modules
+
 SPI = Path(__file__).parent.parent / "spi"
 MODULES = [module for module in sorted(SPI.rglob("*.py")) if SPI / "conformance" not in module.parents]
+
+# What each room of a backend may import of the backend's other rooms. Modules beside the rooms join them, and belong to
+# none. docs/architecture.md has the drawing.
+ROOMS = {
+    "backends.hbase": {
+        "thrift": set(),
+        "txn": {"thrift"},
+        "upkeep": {"thrift", "txn"},
+    },
+    "backends.leveldb": {
+        "protocol": set(),
+        "native": set(),
+        "owner": {"native", "protocol"},
+        "client": {"protocol"},
+    },
+    "backends.ordered": {
+        "engine": set(),
+        "codec": {"engine"},
+        "schema": {"engine", "codec"},
+        "arrow": {"engine", "codec", "schema"},
+        "scan": {"engine", "codec", "schema", "arrow"},
+        "jobs": {"engine", "codec", "schema", "arrow"},
+    },
+    "backends.postgresql": {
+        "driver": set(),
+        "sql": {"driver"},
+        "schema": {"driver", "sql"},
+        "txn": {"driver", "sql", "schema"},
+        "bulk": {"driver", "sql", "schema"},
+    },
+}
+
+# Imports against the direction, circles and modules above the limit that are still to go.
+AGAINST_THE_DIRECTION = {
+    ("backends.ordered.codec.keys", "schema"),
+    ("backends.ordered.codec.row_patching", "schema"),
+    ("backends.ordered.codec.rows", "schema"),
+    ("backends.ordered.schema.catalog", "jobs"),
+    ("backends.ordered.schema.spaces", "jobs"),
+}
+CIRCLES = [{"backends.ordered.scan.execution", "backends.ordered.table", "backends.ordered.transaction"}]
+MOST_LINES = 400
+LONG_MODULES = {
+    "backends.hbase.upkeep.janitor",
+    "backends.ordered.table",
+    "backends.postgresql.driver.connection",
+    "backends.postgresql.driver.session",
+    "spi.conformance.interruptions",
+}
 
 
 class Imports(ast.NodeVisitor):
@@ -53,3 +108,34 @@ print(*sorted(loaded - sys.stdlib_module_names - {"structable"}))
 """
     run = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
     assert run.stdout.split() == []
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    assert [circle for circle in circles(import_graph()) if circle not in CIRCLES] == []
+
+
+@pytest.mark.parametrize("backend", ROOMS)
+def test_rooms_are_imported_in_one_direction(backend: str) -> None:
+    rooms = ROOMS[backend]
+    paths = modules()
+    wrong = set()
+    for module, imported in import_graph().items():
+        here = _room(backend, module, rooms)
+        if here is not None:
+            targets = {_room(backend, other, rooms) for other in imported} - {None, here} - rooms[here]
+            wrong |= {(module, target) for target in targets}
+    assert {
+        name for name, path in paths.items() if path.name == "__init__.py" and name.rpartition(".")[0] == backend
+    } == {f"{backend}.{room}" for room in rooms}
+    assert wrong - AGAINST_THE_DIRECTION == set()
+
+
+def _room(backend: str, module: str, rooms: Collection[str]) -> str | None:
+    inner = module.removeprefix(f"{backend}.")
+    room = inner.partition(".")[0]
+    return room if inner != module and room in rooms else None
+
+
+def test_no_module_is_long() -> None:
+    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in modules().items()}
+    assert {name for name, count in lines.items() if count > MOST_LINES} - LONG_MODULES == set()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from structable.spi.conformance import BackendConformance, Capabilities
 
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 class TestLevelDB(BackendConformance):
     capabilities = Capabilities(writes_never_wait=True)
+    max_examples = min(60, settings.default.max_examples)
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path) -> str:

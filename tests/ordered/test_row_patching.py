@@ -108,6 +108,7 @@ def test_values_of_another_layout_and_damaged_ones_make_no_patch() -> None:
     assert change(row, b"key", old[:5]) is None
 
 
+@pytest.mark.slow
 def test_a_number_of_many_sets_of_fields() -> None:
     schema = table(KEY, [Field.double(f"v{number}") for number in range(30)])
     patches, old = RowPatches(schema, KeyCodec(schema).rows_begin), RowCodec(schema).encode_values((0.5,) * 30)

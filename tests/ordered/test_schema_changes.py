@@ -93,6 +93,7 @@ def test_everything_at_once_on_rows_of_several_layouts(storage: Storage) -> None
         assert [row.id for row in table.scan_index(field, value)] == ids
 
 
+@pytest.mark.slow
 def test_indexes_stay_whole_under_writers_and_other_changes(storage: Storage) -> None:
     """Fields are added, and rows written in the new layouts, while an index is built from rows of the old ones."""
     table = storage.table("items")
@@ -129,6 +130,7 @@ def test_indexes_stay_whole_under_writers_and_other_changes(storage: Storage) ->
             assert [row.id for row in inside.scan_index("status", status)] == expected
 
 
+@pytest.mark.slow
 def test_an_index_taken_away_while_it_is_built_is_built_again(storage: Storage) -> None:
     table = storage.table("items")
     table.upsert_many([{"id": n, "status": str(n % 3)} for n in range(2_000)])

@@ -91,6 +91,7 @@ CASES: dict[str, tuple[Filter | None, Range, int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", [1, 3, 20])
 @pytest.mark.parametrize("case", list(CASES))
 def test_a_plan_reads_about_what_it_finds(storage: Storage, engine: CountingEngine, case: str, splits: int) -> None:

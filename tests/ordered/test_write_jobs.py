@@ -59,6 +59,7 @@ def test_rows_too_large_for_an_index_added_since(mode: str) -> None:
     assert storage.table("items").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(WriteMode))
 def test_two_committers_of_one_job(mode: WriteMode) -> None:
     """One of them does it; the other finds it done, or is told to try again, which then does nothing."""

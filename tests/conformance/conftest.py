@@ -1,0 +1,40 @@
+"""The rules that `make quick` leaves out.
+
+They start processes, interrupt calls or repeat races; or, on LevelDB, belong to the layer that it shares with memory.
+"""
+
+import pytest
+
+TOPICS = {"processes", "interruption_rules", "concurrency", "histories", "job_race_rules"}
+# Of the layer that LevelDB shares with the memory store, on which these are tested.
+SHARED_TOPICS = {
+    "argument_rules",
+    "filter_rules",
+    "key_order",
+    "limit_rules",
+    "range_rules",
+    "specification_rules",
+    "value_rules",
+}
+RULES = {
+    "test_id_of_a_dropped_table_is_unknown",
+    "test_ids_across_processes",
+    "test_large_job",
+    "test_large_table_is_split",
+    "test_one_of_many_commits_applies",
+    "test_other_processes_stage_and_commit",
+    "test_snapshot_holds_while_it_is_referenced",
+    "test_splits_find_what_a_scan_finds",
+    "test_staged_rows_outlive_their_process",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark them as slow, with all rules on a database that another process owns."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            topic = item.function.__module__.rpartition(".")[2]
+            name = "" if item.cls is None else item.cls.__name__
+            shared = name == "TestLevelDB" and topic in SHARED_TOPICS
+            if name == "TestLevelDBOfAnotherProcess" or shared or topic in TOPICS or item.originalname in RULES:
+                item.add_marker("slow")
