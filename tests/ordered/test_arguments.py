@@ -3,21 +3,18 @@
 import datetime as dt
 import enum
 from collections import defaultdict
-from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from structable.spi import (
     Field,
-    Filter,
     InvalidFieldError,
     Storage,
     StructuredTable,
     TableNotFoundError,
     TableSpecification,
     TransactionClosedError,
-    TransactionConflictError,
     Value,
     col,
     connect,
@@ -68,25 +65,12 @@ def test_a_mapping_with_defaults_does_not_make_up_a_key(table: StructuredTable) 
     assert dict(row) == {"kind": "a"}
 
 
-@pytest.mark.parametrize("field", ["number", "weight"])
-def test_integers_too_long_to_print_are_refused(table: StructuredTable, field: str) -> None:
-    with pytest.raises(InvalidFieldError, match="very many digits"):
-        table.upsert({"kind": "a", "number": 1, field: 10**5_000})
-
-
 def test_a_limit_beyond_what_a_machine_counts(table: StructuredTable) -> None:
     table.upsert({"kind": "a", "number": 1})
     assert len(list(table.scan(limit=2**70))) == 1
     assert len(list(table.scan(order_by="status", limit=2**70))) == 1
     with pytest.raises(InvalidFieldError):
         table.scan(limit=-(10**5_000))
-
-
-def test_trailing_zeros_of_a_decimal_cost_no_quadratic_time(table: StructuredTable) -> None:
-    table.upsert({"kind": "a", "number": 1, "price": Decimal((0, (1,) + (0,) * 300_000, -300_000))})
-    row = table.read(("a", 1))
-    assert row is not None
-    assert row.price == 1
 
 
 def test_columns_that_are_no_names(storage: Storage, table: StructuredTable) -> None:
@@ -110,26 +94,6 @@ def test_what_is_no_name_is_no_table(storage: Storage, name: object) -> None:
         transaction.table(name)  # type: ignore[arg-type]
 
 
-def nested(levels: int) -> Filter:
-    where: Filter = col("status") == "x"
-    for _ in range(levels):
-        where = (where & (col("number") > 0)) | (col("status") == "a")
-    return where
-
-
-def test_filters_nest_deeply_or_are_refused(table: StructuredTable) -> None:
-    table.upsert({"kind": "a", "number": 1, "status": "x"})
-    assert table.count(where=nested(50)) == 1
-    with pytest.raises(InvalidFieldError, match="nested"):
-        table.scan(where=nested(51))
-    with pytest.raises(InvalidFieldError, match="nested"):
-        table.scan(where=nested(10_000))
-    negated = col("status") == "x"
-    for _ in range(10_000):
-        negated = ~negated
-    assert table.count(where=negated) == 1
-
-
 def test_a_default_with_the_same_instant_in_a_repeated_hour(storage: Storage) -> None:
     """Python never takes a time of a repeated hour for equal to one of another zone; as keys they are."""
     storage.admin.create(TableSpecification("hours", [Field.timestamp("hour"), Field.int("count")], ["hour"]))
@@ -144,17 +108,3 @@ def test_the_specification_of_an_ended_transaction(storage: Storage) -> None:
         table = transaction.table("items")
     with pytest.raises(TransactionClosedError):
         _ = table.specification
-
-
-def test_more_attempts_than_a_float_has_powers_of_two(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structable.spi.runner.time.sleep", lambda seconds: None)
-    attempts = 0
-
-    def body(_: object) -> None:
-        nonlocal attempts
-        attempts += 1
-        raise TransactionConflictError("lost")
-
-    with pytest.raises(TransactionConflictError):
-        storage.run(body, max_attempts=2_000, deadline=600.0)
-    assert attempts == 2_000

@@ -1,10 +1,10 @@
-"""A lasting error is not tried again."""
+"""`run`: which errors are tried again, and how often."""
 
 import pickle
 
 import pytest
 
-from structable.spi import StorageUnavailableError, Transaction, connect
+from structable.spi import StorageUnavailableError, Transaction, TransactionConflictError, connect
 
 
 @pytest.mark.parametrize(("lasting", "attempts"), [(True, 1), (False, 3)])
@@ -28,3 +28,17 @@ def test_lasting_travels() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert again.lasting
     assert not StorageUnavailableError("away").lasting
+
+
+def test_more_attempts_than_a_float_has_powers_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structable.spi.runner.time.sleep", lambda seconds: None)
+    attempts = 0
+
+    def body(_: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        raise TransactionConflictError("lost")
+
+    with connect("memory://") as storage, pytest.raises(TransactionConflictError):
+        storage.run(body, max_attempts=2_000, deadline=600.0)
+    assert attempts == 2_000
