@@ -11,7 +11,7 @@ from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
 from .bulk.split_reading import read_one_split
-from .driver.connection_factory import Connecting
+from .driver.connection_factory import ConnectionFactory
 from .schema.catalog import is_name
 from .storage import PostgreSQLStorage
 
@@ -102,7 +102,7 @@ class PostgreSQLBackend(Backend):
         return read_one_split(_connecting(url, options), split)
 
 
-def _connecting(url: StorageUrl, options: Mapping[str, OptionValue]) -> Connecting:
+def _connecting(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionFactory:
     settings = {
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",
@@ -117,7 +117,7 @@ def _connecting(url: StorageUrl, options: Mapping[str, OptionValue]) -> Connecti
     }
     if options["durability"] == "process":
         settings["synchronous_commit"] = "off"
-    return Connecting(_parameters(url, options), settings, str(url))
+    return ConnectionFactory(_parameters(url, options), settings, str(url))
 
 
 def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str, str]:

@@ -34,10 +34,10 @@ from structable.spi.delegation import consumed
 from .bulk.jobs import WriteJobs
 from .bulk.split_reading import SplitReader
 from .bulk.splits import plan_table_scan
-from .driver.connection_factory import Connecting
-from .driver.errors import STALE, ConnectionLostError, ServerError, translated
-from .driver.pool import SessionPool
-from .driver.session import Session
+from .driver.connection import ServerConnection
+from .driver.connection_factory import ConnectionFactory
+from .driver.errors import STALE, BrokenConnectionError, PostgreSQLError, StatementRefusedError, translated
+from .driver.pool import ServerPool
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
 from .sql.binding import TableBinding
@@ -54,11 +54,11 @@ _ALL = Range()
 
 
 class PostgreSQLStorage(Storage):
-    """The tables of a schema. Connecting makes schema and catalog where they are missing and may be made.
+    """The tables of a schema. ConnectionFactory makes schema and catalog where they are missing and may be made.
 
     Parameters
     ----------
-    connecting : Connecting
+    connecting : ConnectionFactory
         The way to the database.
     schema : str
         The schema.
@@ -76,7 +76,7 @@ class PostgreSQLStorage(Storage):
 
     def __init__(
         self,
-        connecting: Connecting,
+        connecting: ConnectionFactory,
         schema: str,
         url: str,
         *,
@@ -86,16 +86,16 @@ class PostgreSQLStorage(Storage):
         create: bool,
     ) -> None:
         self._url = url
-        self._pool = SessionPool(connecting.open, pool_size, pool_timeout)
+        self._pool = ServerPool(connecting.open, pool_size, pool_timeout)
         self._catalog = Catalog(schema)
         self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
         self._jobs = WriteJobs(self._pool, self._catalog, ddl_timeout)
         self._splits = SplitReader(connecting)
-        self._plans: weakref.WeakKeyDictionary[SnapshotHold, Session] = weakref.WeakKeyDictionary()
+        self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection] = weakref.WeakKeyDictionary()
         try:
-            with self._pool.session() as session:
-                prepare(session, schema, create=create)
-        except (ServerError, ConnectionLostError) as error:
+            with self._pool.connection() as connection:
+                prepare(connection, schema, create=create)
+        except PostgreSQLError as error:
             self._pool.close()
             raise translated(error, f"preparing the schema {schema!r} of {url}") from error
         except BaseException:
@@ -146,8 +146,8 @@ class PostgreSQLStorage(Storage):
     ) -> ScanPlan:
         """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
         self._require_open()
-        plan, session = plan_table_scan(self._pool, self._catalog, table, range, where, columns, splits)
-        self._plans[plan.hold] = session
+        plan, connection = plan_table_scan(self._pool, self._catalog, table, range, where, columns, splits)
+        self._plans[plan.hold] = connection
         return plan
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
@@ -187,7 +187,7 @@ class PostgreSQLStorage(Storage):
 class _AutoCommitPostgreSQLTable(AutoCommitTable):
     """The auto-commit view, with a read that is one statement without a transaction around it."""
 
-    def __init__(self, storage: PostgreSQLStorage, pool: SessionPool, catalog: Catalog, name: str) -> None:
+    def __init__(self, storage: PostgreSQLStorage, pool: ServerPool, catalog: Catalog, name: str) -> None:
         super().__init__(storage, name)
         self._pool = pool
         self._catalog = catalog
@@ -200,10 +200,10 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         found = self._catalog.known(name)
         if found is not None:
             return found
-        with self._pool.session() as session:
+        with self._pool.connection() as connection:
             try:
-                return self._catalog.lookup(lambda call: session.rows(session.run(call)), name)
-            except (ServerError, ConnectionLostError) as error:
+                return self._catalog.lookup(connection.ask, name)
+            except PostgreSQLError as error:
                 raise translated(error, "reading the catalog") from error
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
@@ -223,21 +223,21 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         except InvalidFieldError:
             return super().read(key, names)  # the table may have changed
         pool = self._pool
-        session = pool.acquire()
+        connection = pool.acquire()
         try:
-            result = session.run(read_call(binding, pieces, shape))
+            result = connection.run(read_call(binding, pieces, shape))
             if not result.ntuples:
                 return None
-            return decode_row(session.rows(result)[0], checked, shape)
-        except ServerError as error:
+            return decode_row(connection.rows(result)[0], checked, shape)
+        except StatementRefusedError as error:
             if error.state in STALE:
                 self._catalog.forget(self._name)
             elif translated(error, "a read").__class__ not in _RETRIED:
                 raise translated(error, "a read") from error
-        except ConnectionLostError:
+        except BrokenConnectionError:
             pass
         finally:
-            pool.release(session)
+            pool.release(connection)
         # The long way looks the table up again, retries and reports.
         return super().read(key, names)
 

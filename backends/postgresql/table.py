@@ -24,10 +24,10 @@ from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.values import MAX_ROW_SIZE
 
-from .driver.session import Call
+from .driver.statement import Call
 from .sql import statements
 from .sql.binding import TableBinding
-from .sql.queries import count_statement
+from .sql.queries import count_call
 from .sql.row_codec import SLACK, Pieces, at_most
 from .sql.rows import decode_row, made_rows, multi_read_call, read_call
 from .txn.bound_table import BoundTable, on_current_schema
@@ -176,7 +176,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         """See `StructuredTable.count`."""
         wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
         request = self._request(wanted, where)
-        result = self._tx.ask(self, lambda binding: count_statement(binding, request))
+        result = self._tx.ask(self, lambda binding: count_call(binding, request))
         return int(str(self._tx.rows_of(result)[0][0]))
 
     # Writing one row: sent with the next statement that is waited for, the commit at the latest

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from structable.spi import Isolation, Transaction
 
-from .driver.pool import SessionPool
+from .driver.pool import ServerPool
 from .schema.catalog import Catalog
 from .table import PostgreSQLTable
 from .txn.server_transaction import ServerTransaction
@@ -19,7 +19,7 @@ class PostgreSQLTransaction(Transaction):
 
     Parameters
     ----------
-    pool : SessionPool
+    pool : ServerPool
         Where connections come from.
     catalog : Catalog
         The tables.
@@ -29,7 +29,7 @@ class PostgreSQLTransaction(Transaction):
         Refuse writes.
     """
 
-    def __init__(self, pool: SessionPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
+    def __init__(self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
         self._tx = ServerTransaction(pool, catalog, isolation, read_only)
         self._tables: dict[str, PostgreSQLTable] = {}
 

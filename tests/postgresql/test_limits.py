@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from structable.backends.postgresql.driver import session
+from structable.backends.postgresql.driver import statement
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -107,7 +107,7 @@ def test_more_values_than_a_statement_takes(storage: Storage) -> None:
 
 def test_more_bytes_than_a_statement_takes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call is refused before anything is sent, and the transaction goes on."""
-    monkeypatch.setattr(session, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(statement, "_MOST_BYTES", 20_000)
     large = bytes(30_000)
     with storage.transaction() as tx:
         table = tx.table("t")

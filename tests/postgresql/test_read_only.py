@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from structable.backends.postgresql.driver.session import command
+from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.storage import PostgreSQLStorage
 from structable.spi import (
     Field,
@@ -114,8 +114,8 @@ def setting(storage: Storage) -> str:
     storage = getattr(storage, "_storage", storage)
 
     assert isinstance(storage, PostgreSQLStorage)
-    with storage._pool.session() as session:
-        return str(session.rows(session.pipeline((command("show default_transaction_read_only"),))[0])[0][0])
+    with storage._pool.connection() as connection:
+        return str(connection.rows(connection.pipeline((command("show default_transaction_read_only"),))[0])[0][0])
 
 
 def with_role(url: str, role: str) -> str:

@@ -349,12 +349,12 @@ def test_killed_at_any_step(
     wanted = table(FieldType.LONG, Field.string("n"), indexes=("s",) if target == "old field" else ("n",))
     storage.admin.create(table())
     storage.table("t").upsert_many([{"k": str(number), "v": 1, "s": "a"} for number in range(20)])
-    from structable.backends.postgresql.driver.session import Session
+    from structable.backends.postgresql.driver.connection import ServerConnection
 
     count = 0
-    pipeline = Session.pipeline
+    pipeline = ServerConnection.pipeline
 
-    def dying(self: Session, calls: object) -> object:
+    def dying(self: ServerConnection, calls: object) -> object:
         nonlocal count
         count += 1
         if count == step:
@@ -362,7 +362,7 @@ def test_killed_at_any_step(
         return pipeline(self, calls)  # type: ignore[arg-type]
 
     with connect(postgresql_url) as dead:
-        monkeypatch.setattr(Session, "pipeline", dying)
+        monkeypatch.setattr(ServerConnection, "pipeline", dying)
         try:
             dead.admin.create_or_update(wanted)
         except StorageUnavailableError:

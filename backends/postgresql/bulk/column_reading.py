@@ -20,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
-from structable.backends.postgresql.driver.session import Session, command
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import PostgreSQLError
+from structable.backends.postgresql.driver.statement import command
 from structable.spi import Field, FieldType
 from structable.spi.arrow import arrow_type
 
@@ -75,12 +76,14 @@ Values = Sequence[bytes]
 """The server's answer to what one column asks, in binary; empty where no row has a value."""
 
 
-def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_pages(
+    connection: ServerConnection, state: SplitState, pages: PageRange, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows on some pages of a table, as they lie.
 
     Parameters
     ----------
-    session : Session
+    connection : ServerConnection
         In a transaction of the plan's snapshot, after `ORDERLY`.
     state : SplitState
         The split.
@@ -91,15 +94,15 @@ def read_pages(session: Session, state: SplitState, pages: PageRange, schema: pa
 
     Raises
     ------
-    ServerError, ConnectionLostError
-        As `Session.pipeline` does.
+    StatementRefusedError, BrokenConnectionError
+        As `ServerConnection.pipeline` does.
     """
     if pages.begin == pages.end:
         return
     columns = [_column(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
-    query = _Query(session, state.query, ", ".join(column.name for column in columns))
+    query = _Query(connection, state.query, ", ".join(column.name for column in columns))
     if pages.end - pages.begin > _FIRST_PAGES:
-        session.pipeline((command(_WARM_UP),))
+        connection.pipeline((command(_WARM_UP),))
     page = _MOST_ROWS * sum(_width(column.field) for column in columns)
     is_fixed = all(column.field.type in _SENDERS for column in columns)
     most = max(1, min(_MOST_PAGES if is_fixed else _FIRST_PAGES, _MOST_BYTES // page))
@@ -130,7 +133,7 @@ class _Query:
 
     Parameters
     ----------
-    session : Session
+    connection : ServerConnection
         Where it runs.
     rows : str
         The SQL of the rows, without their pages.
@@ -138,8 +141,8 @@ class _Query:
         What the columns of `rows` are called, with commas between them.
     """
 
-    def __init__(self, session: Session, rows: str, names: str) -> None:
-        self._session = session
+    def __init__(self, connection: ServerConnection, rows: str, names: str) -> None:
+        self._connection = connection
         self._rows = rows
         self._names = names
         self._is_sent = False
@@ -148,22 +151,22 @@ class _Query:
         """Ask for columns of some pages."""
         wanted = ", ".join(["count(*)", *(piece for column in columns for piece in column.asked())])
         rows = f"({self._rows}{pages.condition()}) as found ({self._names})"
-        self._session.send(command(f"select {wanted} from {rows}"))
+        self._connection.send(command(f"select {wanted} from {rows}"))
         self._is_sent = True
 
     def receive(self, columns: Iterable[_Column]) -> tuple[int, list[Values]]:
         """Return the number of rows, and the answer to each column that was asked for."""
         self._is_sent = False
-        result = self._session.receive()
+        result = self._connection.receive()
         values = (result.get_value(0, place) or b"" for place in range(result.nfields))
         count = _integer(next(values))
         return count, [tuple(islice(values, len(column.asked()))) for column in columns]
 
     def close(self) -> None:
         """Leave no answer to be received."""
-        if self._is_sent and not self._session.closed:
-            with suppress(ServerError, ConnectionLostError):
-                self._session.receive()
+        if self._is_sent and not self._connection.closed:
+            with suppress(PostgreSQLError):
+                self._connection.receive()
 
 
 class _Column(ABC):

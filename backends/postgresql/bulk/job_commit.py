@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from structable.backends.postgresql.driver.errors import STALE, ConnectionLostError, ServerError, translated
-from structable.backends.postgresql.driver.pool import SessionPool
-from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.driver.commit_outcome import termination
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import (
+    STALE,
+    BrokenConnectionError,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.spi import (
@@ -31,7 +39,7 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 
 from .job_records import JobRecords
 from .publishing import Publication
-from .staging import StagedTable, roll_back, staging_tables
+from .staging import StagedTable, staging_tables
 
 __all__ = ["JobCommit"]
 
@@ -45,10 +53,6 @@ _TWICE = "21000"
 _OUT_OF_LOCKS = "53200"
 _LOCK_NOT_AVAILABLE = "55P03"
 _SECONDS = 15.0
-# The server process may not have noticed that its client is gone. Ended, it can no longer commit.
-_TERMINATE = Statement(
-    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (23, 25)
-)
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (_TEXT,), prepare=False)
 _OURS = "committed by this call"
 # What is larger lies in a table of its own beside the rows: compressed it is at most 255 times smaller, and of a row
@@ -68,7 +72,7 @@ class JobCommit:
 
     Parameters
     ----------
-    pool : SessionPool
+    pool : ServerPool
         Where connections come from.
     catalog : Catalog
         The tables.
@@ -86,7 +90,7 @@ class JobCommit:
 
     def __init__(
         self,
-        pool: SessionPool,
+        pool: ServerPool,
         catalog: Catalog,
         records: JobRecords,
         job: WriteJob,
@@ -109,19 +113,19 @@ class JobCommit:
         """Publish the job, and tell so, unless it was committed before; see `Storage.commit_write`."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                with self._pool.session() as session:
+                with self._pool.connection() as connection:
                     try:
-                        return self._records.upgraded(session, partial(self._attempt, session))
+                        return self._records.upgraded(connection, partial(self._attempt, connection))
                     finally:
-                        roll_back(session)
-            except ConnectionLostError as error:
+                        connection.roll_back()
+            except BrokenConnectionError as error:
                 raise translated(error, self._what) from error
-            except ServerError as error:
+            except StatementRefusedError as error:
                 self._consider(error, last=attempt == _ATTEMPTS)
             time.sleep(random.uniform(0, _PAUSE * (1 << attempt)))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _consider(self, error: ServerError, *, last: bool) -> None:
+    def _consider(self, error: StatementRefusedError, *, last: bool) -> None:
         """Raise, unless the next attempt may go better."""
         if error.state == _DUPLICATE and self._job.mode is WriteMode.INSERT:
             self._refuse_existing()
@@ -143,10 +147,10 @@ class JobCommit:
             conflict = TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})")
             raise (translated(error, self._what) if error.state in STALE else conflict) from error
 
-    def _attempt(self, session: Session) -> bool:
-        ask = _asking(session)
+    def _attempt(self, connection: ServerConnection) -> bool:
+        ask = connection.ask
         job_id, table = self._job.job_id, self._job.table
-        session.pipeline((command("begin isolation level read committed read write"),))
+        connection.pipeline((command("begin isolation level read committed read write"),))
         record = self._records.locked(ask(self._records.lock(job_id)))
         try:
             binding = self._catalog.lookup(ask, table)
@@ -164,18 +168,18 @@ class JobCommit:
         if record.state == "committed":
             return False
         mode = WriteMode(record.mode)
-        publications = self._publications(session, binding, mode)
-        self._write(session, binding, mode, publications)
-        process = session.process
+        publications = self._publications(connection, binding, mode)
+        self._write(connection, binding, mode, publications)
+        process = connection.process
         try:
-            session.pipeline((self._records.done(job_id), command("commit")))
-        except ConnectionLostError as error:
+            connection.pipeline((self._records.done(job_id), command("commit")))
+        except BrokenConnectionError as error:
             return self._resolve(record.transaction, process, error)
         return True
 
-    def _publications(self, session: Session, binding: TableBinding, mode: WriteMode) -> list[Publication]:
+    def _publications(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> list[Publication]:
         """Return what is to be written, after a look whether it is there, and for this table."""
-        there = set(staging_tables(session, self._catalog.schema, self._job.job_id)) if self._staged else set()
+        there = set(staging_tables(connection, self._catalog.schema, self._job.job_id)) if self._staged else set()
         made = []
         for one in self._staged:
             if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
@@ -185,24 +189,26 @@ class JobCommit:
                 self._refuse_lost()
             made.append(Publication(binding, mode, one))
         if made:
-            results = session.pipeline(command(one.there()) for one in made)
-            if not all(session.rows(result)[0][0] for result in results):
+            results = connection.pipeline(command(one.there()) for one in made)
+            if not all(connection.rows(result)[0][0] for result in results):
                 self._refuse_lost()
         return made
 
-    def _write(self, session: Session, binding: TableBinding, mode: WriteMode, publications: list[Publication]) -> None:
-        ask = _asking(session)
+    def _write(
+        self, connection: ServerConnection, binding: TableBinding, mode: WriteMode, publications: list[Publication]
+    ) -> None:
+        ask = connection.ask
         for one in publications:
             for name, query in one.outsized():
                 for value, key in ask(command(query)):
                     self._refuse_outsized(binding, name, int(str(value)), int(str(key)))
         queue = _QUEUE_ALONE if self._alone else _QUEUE
-        session.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
-        self._lock(session, binding, mode)
+        connection.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
+        self._lock(connection, binding, mode)
         if mode is WriteMode.OVERWRITE:
             # Not TRUNCATE: older snapshots go on reading these rows.
-            session.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
-        results = session.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in publications)
+            connection.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
+        results = connection.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in publications)
         for one, staged, result in zip(publications, self._staged, results, strict=True):
             written = result.command_tuples or 0
             if written != (one.expected(each_key_once=self._each_key_once) or written):
@@ -211,22 +217,22 @@ class JobCommit:
                 for key in ask(command(one.missing())):
                     raise RecordNotFoundError(binding.spec.name, key)
         if any(one.may_outgrow() for one in publications):
-            self._check_rows(session, binding, publications)
+            self._check_rows(connection, binding, publications)
 
-    def _lock(self, session: Session, binding: TableBinding, mode: WriteMode) -> None:
+    def _lock(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> None:
         how = "row exclusive"
         if mode is WriteMode.OVERWRITE:
             how = "share row exclusive"  # readers go on
         milliseconds = max(1, round(self._lock_timeout * 1_000))
         try:
-            session.pipeline(
+            connection.pipeline(
                 (
                     command(f"set local lock_timeout = {milliseconds}"),
                     command(f"lock table {binding.qualified} in {how} mode"),
                     command("set local lock_timeout = 0"),
                 )
             )
-        except ServerError as error:
+        except StatementRefusedError as error:
             if error.state != _LOCK_NOT_AVAILABLE:
                 raise
             raise StorageUnavailableError(
@@ -234,8 +240,8 @@ class JobCommit:
                 "(ddl_timeout), and nothing was written"
             ) from error
 
-    def _check_rows(self, session: Session, binding: TableBinding, publications: list[Publication]) -> None:
-        ask = _asking(session)
+    def _check_rows(self, connection: ServerConnection, binding: TableBinding, publications: list[Publication]) -> None:
+        ask = connection.ask
         beside = Statement(
             "select coalesce(pg_relation_size(reltoastrelid::regclass), 0) from pg_class where oid = $1::regclass",
             (_TEXT,),
@@ -266,9 +272,9 @@ class JobCommit:
     def _refuse_existing(self) -> None:
         """Raise with a key that keeps an insert from being done; return if there is none any more."""
         table = self._job.table
-        with self._pool.session() as session:
+        with self._pool.connection() as connection:
             try:
-                ask = _asking(session)
+                ask = connection.ask
                 binding = self._catalog.lookup(ask, table)
                 publications = [Publication(binding, WriteMode.INSERT, one) for one in self._staged]
                 for one in publications:
@@ -278,12 +284,12 @@ class JobCommit:
                 places = ", ".join(str(place + 1) for place in range(len(binding.key_fields)))
                 for key in ask(command(f"select * from ({keys}) k group by {places} having count(*) > 1 limit 1")):
                     raise RecordExistsError(table, key)
-            except (ServerError, ConnectionLostError) as error:
-                if isinstance(error, ServerError) and error.state in STALE:
+            except PostgreSQLError as error:
+                if isinstance(error, StatementRefusedError) and error.state in STALE:
                     return  # another caller may have committed the job meanwhile
                 raise translated(error, self._what) from error
 
-    def _resolve(self, number: str, process: int, error: ConnectionLostError) -> bool:
+    def _resolve(self, number: str, process: int, error: BrokenConnectionError) -> bool:
         """Find out what became of the commit, where the connection broke, and tell whether it was done.
 
         The server tells, once the transaction has ended that holds the job's record, even after a crash of its own.
@@ -293,15 +299,15 @@ class JobCommit:
         state = None
         while state is None and time.monotonic() < deadline:
             try:
-                with self._pool.session() as session:
+                with self._pool.connection() as connection:
                     try:
-                        state = self._found(session, number, process)
+                        state = self._found(connection, number, process)
                     finally:
-                        roll_back(session)
-            except ServerError as refusal:
+                        connection.roll_back()
+            except StatementRefusedError as refusal:
                 if refusal.state != _LOCK_NOT_AVAILABLE:
                     break
-            except (ConnectionLostError, StorageUnavailableError):
+            except (BrokenConnectionError, StorageUnavailableError):
                 if self._pool.closed:
                     break
             time.sleep(pause)
@@ -317,20 +323,16 @@ class JobCommit:
             ) from error
         return state == _OURS
 
-    def _found(self, session: Session, number: str, process: int) -> str:
+    def _found(self, connection: ServerConnection, number: str, process: int) -> str:
         """Return the state of the job when the lost transaction has ended, which this sees to."""
-        short = str(int(number) & 0xFFFFFFFF).encode()
-        terminate = Call(_TERMINATE, (process.to_bytes(4, "big"), short))
         begin = (command("begin"), command("set local lock_timeout = 1000"))
-        found = session.pipeline((*begin, terminate, self._records.lock(self._job.job_id)))[-1]
-        record = self._records.locked(session.rows(found))
+        found = connection.pipeline((*begin, termination(process, int(number)), self._records.lock(self._job.job_id)))[
+            -1
+        ]
+        record = self._records.locked(connection.rows(found))
         if record is None or record.state != "committed":
             return "gone" if record is None else record.state
         # Another caller may have committed the job since, if this one did not. The number alone does not tell: after a
         # crash of the server that lost the transaction, another one has it.
-        ((status,),) = session.rows(session.run(Call(_STATUS, (number.encode(),))))
+        ((status,),) = connection.ask(Call(_STATUS, (number.encode(),)))
         return _OURS if status == "committed" else record.state
-
-
-def _asking(session: Session) -> Callable[[Call], list[tuple[Any, ...]]]:
-    return lambda call: session.rows(session.run(call))

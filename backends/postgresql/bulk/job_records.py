@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from structable.backends.postgresql.driver.errors import ServerError
-from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
 from structable.spi import TransactionConflictError, WriteMode
-
-from .staging import roll_back
 
 __all__ = ["JobRecord", "JobRecords"]
 
@@ -95,7 +94,7 @@ class JobRecords:
             f"update {records} set state = 'committed', changed = now() where job_id = $1", (_TEXT,), prepare=False
         )
 
-    def begin(self, session: Session, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
+    def begin(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
         """Record a job, unless it is there, and tell whether it is committed.
 
         Raises
@@ -106,8 +105,8 @@ class JobRecords:
         parameters = _parameters(job_id, table, table_id, mode)
         for _ in range(_ATTEMPTS):
             # Two round trips: the second has to see what another process wrote, for which the first has waited.
-            session.run(Call(self._insert, parameters))
-            rows = session.rows(session.run(Call(self._owner, parameters[:1])))
+            connection.run(Call(self._insert, parameters))
+            rows = connection.ask(Call(self._owner, parameters[:1]))
             if rows:
                 ((state, owner_mode, owner, living),) = rows
                 if living and (owner, owner_mode) == (table, str(mode)):
@@ -115,13 +114,13 @@ class JobRecords:
                 if living:
                     whose = f"a job of mode {owner_mode} on table {owner!r}"
                     raise ValueError(f"the job id {job_id!r} belongs to {whose}; take another")
-                if session.run(Call(self._take_over, parameters)).ntuples:
+                if connection.run(Call(self._take_over, parameters)).ntuples:
                     return False
         raise TransactionConflictError(f"the write job {job_id!r} was begun by others at the same time")
 
-    def abort(self, session: Session, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
+    def abort(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
         """Abort a job that is not committed, and tell whether that was so."""
-        return bool(session.run(Call(self._abort, _parameters(job_id, table, table_id, mode))).ntuples)
+        return bool(connection.run(Call(self._abort, _parameters(job_id, table, table_id, mode))).ntuples)
 
     def lock(self, job_id: str) -> Call:
         """Return the query that locks a job's record; see `locked`."""
@@ -140,19 +139,19 @@ class JobRecords:
         """Return the statement that records a job as committed."""
         return Call(self._done, (job_id.encode(),))
 
-    def upgraded(self, session: Session, work: Callable[[], Result]) -> Result:
+    def upgraded(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:
         """Return what `work` does; if the records turn out to be of an older structable, add what they lack first."""
         try:
             return work()
-        except ServerError as error:
+        except StatementRefusedError as error:
             if error.state != _NO_SUCH_COLUMN:
                 raise
-            roll_back(session)
-            if not self._upgrade(session):
+            connection.roll_back()
+            if not self._upgrade(connection):
                 raise
         return work()
 
-    def _upgrade(self, session: Session) -> bool:
+    def _upgrade(self, connection: ServerConnection) -> bool:
         there = Statement(
             "select exists (select from pg_attribute where attrelid = $1::regclass and attname = 'table_id' "
             "and not attisdropped)",
@@ -164,10 +163,10 @@ class JobRecords:
         )
         living = f"select t.id from {qualified(self._schema, CATALOG)} t where t.name = table_name"
         try:
-            session.pipeline((command("begin"), Call(lock, (self._schema.encode(),))))
-            if session.rows(session.run(Call(there, (self._name.encode(),))))[0][0]:
+            connection.pipeline((command("begin"), Call(lock, (self._schema.encode(),))))
+            if connection.ask(Call(there, (self._name.encode(),)))[0][0]:
                 return False
-            session.pipeline(
+            connection.pipeline(
                 (
                     command(f"alter table {self._name} add column table_id bigint"),
                     # Of tables that are gone: an id that no table has.
@@ -176,7 +175,7 @@ class JobRecords:
                 )
             )
         finally:
-            roll_back(session)
+            connection.roll_back()
         return True
 
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError, translated
-from structable.backends.postgresql.driver.pool import SessionPool
-from structable.backends.postgresql.driver.session import Session, command
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import PostgreSQLError, translated
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.schema.catalog import Catalog, encode_specification
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import qualified
@@ -30,7 +31,7 @@ from structable.spi.rules.jobs import check_job, check_staged_columns, last_atte
 
 from .job_commit import JobCommit
 from .job_records import JobRecords
-from .staging import StagedTable, create_staging, drop_job_staging, roll_back, staged_columns, sweep_staging
+from .staging import StagedTable, create_staging, drop_job_staging, staged_columns, sweep_staging
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -45,7 +46,7 @@ class WriteJobs:
 
     Parameters
     ----------
-    pool : SessionPool
+    pool : ServerPool
         Where connections come from.
     catalog : Catalog
         The tables.
@@ -53,7 +54,7 @@ class WriteJobs:
         Seconds that an overwrite waits for open transactions that write the table.
     """
 
-    def __init__(self, pool: SessionPool, catalog: Catalog, lock_timeout: float) -> None:
+    def __init__(self, pool: ServerPool, catalog: Catalog, lock_timeout: float) -> None:
         self._pool = pool
         self._catalog = catalog
         self._lock_timeout = lock_timeout
@@ -63,29 +64,29 @@ class WriteJobs:
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Record a job; see `Storage.begin_write`."""
         mode = check_job(mode, job_id)
-        with self._pool.session() as session:
+        with self._pool.connection() as connection:
             try:
-                binding = self._catalog.lookup(lambda call: session.rows(session.run(call)), table)
+                binding = self._catalog.lookup(connection.ask, table)
                 number = binding.version.id
                 committed = self._records.upgraded(
-                    session, lambda: self._records.begin(session, job_id, table, number, mode)
+                    connection, lambda: self._records.begin(connection, job_id, table, number, mode)
                 )
                 now = time.monotonic()
                 if now >= self._next_sweep:
                     # Not with each job: the records of a week of small ones are many.
                     self._next_sweep = now + _SWEEP_SECONDS
-                    self._sweep(session)
-            except (ServerError, ConnectionLostError) as error:
+                    self._sweep(connection)
+            except PostgreSQLError as error:
                 raise translated(error, f"beginning the write job {job_id!r}") from error
         return WriteJob(table, mode, job_id, _encode(binding.version), committed)
 
-    def _sweep(self, session: Session) -> None:
+    def _sweep(self, connection: ServerConnection) -> None:
         # The job has begun, and the next sweep finds what is left.
-        with suppress(ServerError, ConnectionLostError):
+        with suppress(PostgreSQLError):
             try:
-                sweep_staging(session, self._catalog.schema)
+                sweep_staging(connection, self._catalog.schema)
             finally:
-                roll_back(session)
+                connection.roll_back()
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Store one attempt's rows in a table of its own; see `Storage.stage`."""
@@ -104,21 +105,21 @@ class WriteJobs:
             for batch in conformed:
                 yield from encoder.encode(batch)
 
-        with self._pool.session() as session:
+        with self._pool.connection() as connection:
             try:
-                session.pipeline((_BEGIN,))
-                name = create_staging(session, binding, job.job_id, columns)
+                connection.pipeline((_BEGIN,))
+                name = create_staging(connection, binding, job.job_id, columns)
                 # Nobody else sees the table yet, so that its rows need no mark of who wrote them.
                 text = (
                     f"copy {qualified(self._catalog.schema, name)} ({', '.join(staged_columns(len(columns)))}) "
                     "from stdin (format binary, freeze)"
                 )
-                rows = session.copy_in(text, [portions()])
-                session.pipeline((command("commit"),))
-            except (ServerError, ConnectionLostError) as error:
+                rows = connection.copy_in(text, [portions()])
+                connection.pipeline((command("commit"),))
+            except PostgreSQLError as error:
                 raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
             finally:
-                roll_back(session)
+                connection.roll_back()
         staged = StagedTable(name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest)
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
@@ -134,23 +135,23 @@ class WriteJobs:
     def abort(self, job: WriteJob) -> None:
         """Abort a job; see `Storage.abort_write`."""
         number = _bound(self._catalog.schema, job.state).version.id
-        with self._pool.session() as session:
+        with self._pool.connection() as connection:
             try:
                 aborted = self._records.upgraded(
-                    session, lambda: self._records.abort(session, job.job_id, job.table, number, job.mode)
+                    connection, lambda: self._records.abort(connection, job.job_id, job.table, number, job.mode)
                 )
-            except (ServerError, ConnectionLostError) as error:
+            except PostgreSQLError as error:
                 raise translated(error, f"aborting the write job {job.job_id!r}") from error
         if aborted:
             self._drop(job)
 
     def _drop(self, job: WriteJob) -> None:
         # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
-        with suppress(ServerError, ConnectionLostError, StorageUnavailableError), self._pool.session() as session:
+        with suppress(PostgreSQLError, StorageUnavailableError), self._pool.connection() as connection:
             try:
-                drop_job_staging(session, self._catalog.schema, job.job_id)
+                drop_job_staging(connection, self._catalog.schema, job.job_id)
             finally:
-                roll_back(session)
+                connection.roll_back()
 
 
 _BEGIN = command("begin isolation level read committed read write")

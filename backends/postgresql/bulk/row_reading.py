@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from psycopg.abc import Buffer
 
-from structable.backends.postgresql.driver.session import Session
+from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.spi import Field, FieldType
 from structable.spi.arrow import arrow_type
 
@@ -40,12 +40,12 @@ Array = Any
 Numbers = npt.NDArray[Any]
 
 
-def read_rows(session: Session, state: SplitState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_rows(connection: ServerConnection, state: SplitState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split, in no order.
 
     Parameters
     ----------
-    session : Session
+    connection : ServerConnection
         In a transaction of the plan's snapshot, after `UNSYNCHRONISED`. It is closed if the rows are not read to their
         end.
     state : SplitState
@@ -55,12 +55,12 @@ def read_rows(session: Session, state: SplitState, schema: pa.Schema) -> Iterato
 
     Raises
     ------
-    ServerError, ConnectionLostError
-        As `Session.copy_out` does.
+    StatementRefusedError, BrokenConnectionError
+        As `ServerConnection.copy_out` does.
     """
     fields = [state.spec.field(name) for name in state.columns]
     size = max(_BATCH_BYTES, min(_COLUMN_BYTES * len(fields), _MOST_BYTES))
-    for rows in session.copy_out(f"copy ({_query(state, fields)}) to stdout (format binary)", size, _MOST_ROWS):
+    for rows in connection.copy_out(f"copy ({_query(state, fields)}) to stdout (format binary)", size, _MOST_ROWS):
         yield pa.RecordBatch.from_arrays(_arrays(rows, fields), schema=schema)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from structable.backends.postgresql.driver.connection_factory import Connecting
-from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
-from structable.backends.postgresql.driver.pool import SessionPool
-from structable.backends.postgresql.driver.session import Session, command
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.connection_factory import ConnectionFactory
+from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
+from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import without_limits
+from structable.backends.postgresql.driver.statement import command
 from structable.spi import DataCorruptionError, ScanSplit, StorageUnavailableError, TransactionClosedError
 
 from .split_state import PageRange, SplitState, refused
@@ -34,7 +35,7 @@ class SplitReader:
 
     Parameters
     ----------
-    connecting : Connecting
+    connecting : ConnectionFactory
         The way to the database.
     most : int
         How many splits may be read at once.
@@ -42,18 +43,20 @@ class SplitReader:
         How many connections are kept for the next splits.
     """
 
-    def __init__(self, connecting: Connecting, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
+    def __init__(
+        self, connecting: ConnectionFactory, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE
+    ) -> None:
         # Not the storage's own: a plan holds one of those, and must not wait for itself where there is but one.
-        self._pool = SessionPool(connecting.open, most, 0.0, most_idle=most_idle)
+        self._pool = ServerPool(connecting.open, most, 0.0, most_idle=most_idle)
 
-    def read(self, split: ScanSplit, holder: Session | None = None) -> Iterator[RecordBatch]:
+    def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
 
         Parameters
         ----------
         split : ScanSplit
             The split.
-        holder : Session, optional
+        holder : ServerConnection, optional
             The connection that holds the snapshot, if it is this process's: it knows why the snapshot is gone.
 
         Raises
@@ -96,46 +99,46 @@ class SplitReader:
     def _by_columns(self, state: SplitState, pages: PageRange, schema: Schema) -> Iterator[RecordBatch]:
         from .column_reading import ORDERLY, read_pages
 
-        with self._begun(state, ORDERLY) as session:
-            yield from read_pages(session, state, pages, schema)
+        with self._begun(state, ORDERLY) as connection:
+            yield from read_pages(connection, state, pages, schema)
 
     def _by_rows(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
         from .row_reading import UNSYNCHRONISED, read_rows
 
-        with self._begun(state, UNSYNCHRONISED) as session:
-            yield from read_rows(session, state, schema)
+        with self._begun(state, UNSYNCHRONISED) as connection:
+            yield from read_rows(connection, state, schema)
 
     @contextmanager
-    def _begun(self, state: SplitState, *settings: str) -> Iterator[Session]:
+    def _begun(self, state: SplitState, *settings: str) -> Iterator[ServerConnection]:
         """Lend a connection in a transaction of the plan's snapshot, with settings of its own."""
-        with self._pool.session() as session:
+        with self._pool.connection() as connection:
             begin = [command(text) for text in state.beginning]
-            begin += [*without_limits(session), *(command(text) for text in settings)]
+            begin += [*without_limits(connection), *(command(text) for text in settings)]
             try:
                 try:
-                    session.pipeline(begin)
-                except ServerError as error:
+                    connection.pipeline(begin)
+                except StatementRefusedError as error:
                     raise refused(error, state, importing=True) from error
-                yield session
-            except (ServerError, ConnectionLostError) as error:
+                yield connection
+            except PostgreSQLError as error:
                 raise refused(error, state) from error
             finally:
-                if not session.closed:
-                    with suppress(ServerError, ConnectionLostError):
-                        session.pipeline((command("rollback"),))
+                connection.roll_back()
 
     def close(self) -> None:
         """End all connections; idempotent."""
         self._pool.close()
 
 
-def _with_cause(error: TransactionClosedError, split: ScanSplit, holder: Session | None) -> TransactionClosedError:
+def _with_cause(
+    error: TransactionClosedError, split: ScanSplit, holder: ServerConnection | None
+) -> TransactionClosedError:
     """Return the error with the reason for which the plan's connection ended, where it is known."""
     if holder is None:
         return error
     try:
         holder.pipeline((command("select"),))
-    except (ServerError, ConnectionLostError) as lost:
+    except PostgreSQLError as lost:
         return TransactionClosedError(
             f"the snapshot of the plan of this split of table {split.table!r} is lost: the connection that held it "
             f"ended: {lost}; plan the scan again"
@@ -143,7 +146,7 @@ def _with_cause(error: TransactionClosedError, split: ScanSplit, holder: Session
     return error
 
 
-def read_one_split(connecting: Connecting, split: ScanSplit) -> Iterator[RecordBatch]:
+def read_one_split(connecting: ConnectionFactory, split: ScanSplit) -> Iterator[RecordBatch]:
     """Yield the rows of a split over one connection that is opened for it; see `SplitReader.read`."""
     reader = SplitReader(connecting, most=1, most_idle=0)
     try:

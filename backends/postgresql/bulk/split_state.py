@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from structable.backends.postgresql.driver.errors import STALE, ServerError, translated
+from structable.backends.postgresql.driver.errors import STALE, StatementRefusedError, translated
 from structable.spi import StructableError, TableSpecification, TransactionClosedError, TransactionConflictError
 
 __all__ = ["PageRange", "SplitState", "next_size", "refused"]
@@ -91,7 +91,7 @@ def next_size(size: int, received: int, wanted: int) -> int:
 def refused(error: Exception, state: SplitState, *, importing: bool = False) -> StructableError:
     """Return the contract's error for a failure; `importing` says that the snapshot was being imported."""
     table = state.spec.name
-    if isinstance(error, ServerError):
+    if isinstance(error, StatementRefusedError):
         if importing and error.state in _GONE:
             return TransactionClosedError(
                 f"the snapshot of this split of table {table!r} is not there: the plan was closed, the connection that "

@@ -11,10 +11,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from structable.backends.postgresql.driver.errors import STALE, ConnectionLostError, ServerError, translated
-from structable.backends.postgresql.driver.pool import SessionPool
-from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
+from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible, without_limits
+from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
@@ -44,40 +45,42 @@ Literals = dict[str, str]
 
 
 def plan_table_scan(
-    pool: SessionPool,
+    pool: ServerPool,
     catalog: Catalog,
     table: str,
     range_: Range,
     where: Filter | None,
     columns: Iterable[str] | None,
     splits: int,
-) -> tuple[ScanPlan, Session]:
+) -> tuple[ScanPlan, ServerConnection]:
     """Take a snapshot of a table and divide its scan; see `Storage.plan_scan`.
 
     Returns
     -------
-    ScanPlan, Session
+    ScanPlan, ServerConnection
         The plan, and the connection that holds its snapshot.
     """
     check_splits(splits)
     given = None if columns is None else list(columns)
     for attempt in range(1, _ATTEMPTS + 1):
-        session = pool.acquire()
+        connection = pool.acquire()
         try:
-            binding = _bound(session, catalog, table)
+            binding = _bound(connection, catalog, table)
             names = check_columns(binding.spec, given) or binding.spec.field_names
             request = ScanRequest.checked(binding.spec, (range_,), where)
-            states = _plan(session, binding, request, names, splits)
-            hold = SnapshotHold(partial(_release, pool, session))
-            return ScanPlan(binding.spec.name, names, states, hold), session
+            states = _plan(connection, binding, request, names, splits)
+            hold = SnapshotHold(partial(_release, pool, connection))
+            return ScanPlan(binding.spec.name, names, states, hold), connection
         except BaseException as error:
-            _release(pool, session)
-            if isinstance(error, _NewerTableError) or (isinstance(error, ServerError) and error.state in STALE):
+            _release(pool, connection)
+            if isinstance(error, _NewerTableError) or (
+                isinstance(error, StatementRefusedError) and error.state in STALE
+            ):
                 catalog.forget(table)
                 if attempt < _ATTEMPTS:
                     continue
                 raise TransactionConflictError(f"table {table!r} is being changed") from error
-            if isinstance(error, ServerError | ConnectionLostError):
+            if isinstance(error, PostgreSQLError):
                 raise translated(error, f"planning a scan of table {table!r}") from error
             if isinstance(error, StructableError) and catalog.known(table) is not None and attempt == 1:
                 # A field that is not known here may be a new one.
@@ -87,30 +90,27 @@ def plan_table_scan(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _bound(session: Session, catalog: Catalog, table: str) -> TableBinding:
+def _bound(connection: ServerConnection, catalog: Catalog, table: str) -> TableBinding:
     known = catalog.known(table) if isinstance(table, str) else None
-    return known or catalog.lookup(lambda call: session.rows(session.run(call)), table)
+    return known or catalog.lookup(connection.ask, table)
 
 
 class _NewerTableError(Exception):
     """The table was looked up after the snapshot was taken, and has changed in between."""
 
 
-def _release(pool: SessionPool, session: Session) -> None:
+def _release(pool: ServerPool, connection: ServerConnection) -> None:
     try:
-        if not session.closed:
-            session.pipeline((command("rollback"),))
-    except (ServerError, ConnectionLostError):
-        session.close()
+        connection.roll_back()
     finally:
-        pool.release(session)
+        pool.release(connection)
 
 
 def _plan(
-    session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...], splits: int
+    connection: ServerConnection, binding: TableBinding, request: ScanRequest, names: tuple[str, ...], splits: int
 ) -> list[bytes]:
-    limits = without_limits(session)
-    results = session.pipeline(
+    limits = without_limits(connection)
+    results = connection.pipeline(
         (
             _BEGIN,
             *limits,
@@ -120,14 +120,14 @@ def _plan(
             command(f"select {binding.token}"),
         )
     )
-    seen, snapshot, *sizes = (str(value) for value in session.rows(results[2 + len(limits)])[0])
+    seen, snapshot, *sizes = (str(value) for value in connection.rows(results[2 + len(limits)])[0])
     if not is_visible(binding.version.changed_by, seen):
         raise _NewerTableError
     size, pages, elsewhere = map(int, sizes)
-    query = rendered_query(session, binding, request, names)
+    query = rendered_query(connection, binding, request, names)
     most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
     conditional = request.where is not None or request.ranges != (Range(),)
-    if conditional and size >= 2 * _LEAST_BYTES and _is_indexed(session, binding, query, most):
+    if conditional and size >= 2 * _LEAST_BYTES and _is_indexed(connection, binding, query, most):
         parts: list[PageRange | None] = [None]
     else:
         bounds = [pages * place // most for place in range(most + 1)]
@@ -136,19 +136,21 @@ def _plan(
     return [pickle.dumps(tuple(state)) for state in states]
 
 
-def _is_indexed(session: Session, binding: TableBinding, query: str, splits: int) -> bool:
+def _is_indexed(connection: ServerConnection, binding: TableBinding, query: str, splits: int) -> bool:
     """Return whether an index finds the rows in less time than the pages of one of the splits take."""
     everything = f"select * from {binding.qualified}"
-    results = session.pipeline([command(f"explain (format json) {text}") for text in (query, everything)])
+    results = connection.pipeline([command(f"explain (format json) {text}") for text in (query, everything)])
     plans: list[dict[str, Any]] = []
     for result in results:
-        found = session.rows(result)[0][0]
+        found = connection.rows(result)[0][0]
         plans.append((json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"])
     wanted, whole = plans
     return bool(wanted["Total Cost"] <= whole["Total Cost"] / splits)
 
 
-def rendered_query(session: Session, binding: TableBinding, request: ScanRequest, names: tuple[str, ...]) -> str:
+def rendered_query(
+    connection: ServerConnection, binding: TableBinding, request: ScanRequest, names: tuple[str, ...]
+) -> str:
     """Return the SQL of a scan's rows, in no order, that ends with its conditions and has no parameters.
 
     The server turns their values into literals: what it has quoted itself it reads back as the same value.
@@ -166,8 +168,8 @@ def rendered_query(session: Session, binding: TableBinding, request: ScanRequest
                 f"quote_literal(${place}::text) || '::' || pg_typeof(${place})" for place in range(1, len(chunk) + 1)
             ]
             render = Statement(f"select {', '.join(pieces)}", [parameters.types[one] for one in chunk], prepare=False)
-            results = session.pipeline((how, Call(render, [parameters.values[one] for one in chunk])))
-            row = session.rows(results[1])[0]
+            results = connection.pipeline((how, Call(render, [parameters.values[one] for one in chunk])))
+            row = connection.rows(results[1])[0]
             literals.update(zip(chunk, map(str, row), strict=True))
     query = (
         sa.select(*(binding.core.c[name] for name in names))

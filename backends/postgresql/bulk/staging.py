@@ -9,8 +9,9 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
-from structable.backends.postgresql.driver.session import Call, Session, Statement, command
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
@@ -21,7 +22,6 @@ __all__ = [
     "StagedTable",
     "create_staging",
     "drop_job_staging",
-    "roll_back",
     "staged_columns",
     "staging_tables",
     "sweep_staging",
@@ -101,14 +101,14 @@ def staged_columns(count: int) -> list[str]:
     return [f"c{place}" for place in range(count)]
 
 
-def create_staging(session: Session, binding: TableBinding, job_id: str, columns: tuple[str, ...]) -> str:
+def create_staging(connection: ServerConnection, binding: TableBinding, job_id: str, columns: tuple[str, ...]) -> str:
     """Create a staging table, in the transaction that is open, and return its name."""
-    now = int(str(session.rows(session.pipeline((_NOW,))[0])[0][0]))
+    now = int(str(connection.ask(_NOW)[0][0]))
     name = f"{_PREFIX}{_digest(job_id)}_{now:08x}_{secrets.token_hex(10)}"
     kinds = [stored_type(binding.spec.field(column)).name for column in columns]
     # Types as COPY takes them: text needs no order here, and a decimal's precision was checked.
     definitions = ", ".join(f"{one} {kind}" for one, kind in zip(staged_columns(len(columns)), kinds, strict=True))
-    session.pipeline(
+    connection.pipeline(
         (
             command(
                 f"create unlogged table {qualified(binding.schema, name)} ({definitions}) "
@@ -119,22 +119,22 @@ def create_staging(session: Session, binding: TableBinding, job_id: str, columns
     return name
 
 
-def staging_tables(session: Session, schema: str, job_id: str | None = None) -> list[str]:
+def staging_tables(connection: ServerConnection, schema: str, job_id: str | None = None) -> list[str]:
     """Return the staging tables of a job, or of all."""
     prefix = _PREFIX if job_id is None else f"{_PREFIX}{_digest(job_id)}_"
-    found = session.run(Call(_TABLES, (quoted(schema).encode(), prefix.encode())))
-    return [str(row[0]) for row in session.rows(found) if _NAME.match(str(row[0]))]
+    found = connection.ask(Call(_TABLES, (quoted(schema).encode(), prefix.encode())))
+    return [str(row[0]) for row in found if _NAME.match(str(row[0]))]
 
 
-def drop_job_staging(session: Session, schema: str, job_id: str) -> None:
+def drop_job_staging(connection: ServerConnection, schema: str, job_id: str) -> None:
     """Drop all that was staged for a job; what is in use is left to a sweep."""
-    _drop(session, schema, staging_tables(session, schema, job_id))
+    _drop(connection, schema, staging_tables(connection, schema, job_id))
 
 
-def _drop(session: Session, schema: str, names: Iterable[str]) -> None:
+def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> None:
     for name in names:
         try:
-            session.pipeline(
+            connection.pipeline(
                 (
                     command("begin"),
                     command("set local lock_timeout = 1000"),
@@ -142,17 +142,17 @@ def _drop(session: Session, schema: str, names: Iterable[str]) -> None:
                     command("commit"),
                 )
             )
-        except ServerError as error:
-            session.pipeline((command("rollback"),))
+        except StatementRefusedError as error:
+            connection.pipeline((command("rollback"),))
             if error.state not in _LEFT_FOR_LATER:
                 raise
 
 
-def sweep_staging(session: Session, schema: str) -> None:
+def sweep_staging(connection: ServerConnection, schema: str) -> None:
     """Drop records that are too old, and the staging tables of jobs that have ended or died."""
     # The tables first: whose record is not there a moment later has no job.
-    tables = {name: _NAME.match(name) for name in staging_tables(session, schema)}
-    now = int(str(session.rows(session.pipeline((_NOW,))[0])[0][0]))
+    tables = {name: _NAME.match(name) for name in staging_tables(connection, schema)}
+    now = int(str(connection.ask(_NOW)[0][0]))
     ages = {name: now - int(found["time"], 16) for name, found in tables.items() if found is not None}
     jobs = {name: found["job"] for name, found in tables.items() if found is not None}
     recent = {jobs[name] for name, age in ages.items() if age <= JOB_RETENTION_SECONDS}
@@ -163,24 +163,14 @@ def sweep_staging(session: Session, schema: str) -> None:
         (1009,),
         prepare=False,
     )
-    session.pipeline((Call(delete, (_texts(recent),)),))
+    connection.pipeline((Call(delete, (_texts(recent),)),))
     if not tables:
         return
     opened = Statement(
         f"select distinct {_DIGEST} from {records} where state = 'open' and {_DIGEST} = any($1)", (1009,), prepare=False
     )
-    found = session.pipeline((Call(opened, (_texts(jobs.values()),)),))[0]
-    alive = {str(row[0]) for row in session.rows(found)}
-    _drop(session, schema, [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS])
-
-
-def roll_back(session: Session) -> None:
-    """End a transaction that is still open."""
-    if not session.closed and not session.usable:
-        try:
-            session.pipeline((command("rollback"),))
-        except (ServerError, ConnectionLostError):
-            session.close()
+    alive = {str(row[0]) for row in connection.ask(Call(opened, (_texts(jobs.values()),)))}
+    _drop(connection, schema, [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS])
 
 
 def _texts(values: Iterable[str]) -> bytes:

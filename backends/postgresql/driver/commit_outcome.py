@@ -6,11 +6,12 @@ import time
 
 from structable.spi import StorageUnavailableError
 
-from .errors import ConnectionLostError, ServerError
-from .pool import SessionPool
-from .session import Call, Session, Statement
+from .connection import ServerConnection
+from .errors import BrokenConnectionError, StatementRefusedError
+from .pool import ServerPool
+from .statement import Call, Statement
 
-__all__ = ["was_committed"]
+__all__ = ["termination", "was_committed"]
 
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (25,))
 _IN_THE_FUTURE = "22023"
@@ -21,7 +22,6 @@ _RECOVERY = Statement(
     "::bit(32)::integer, (split_part(next_xid, ':', 1)::numeric * 4294967296 + split_part(next_xid, ':', 2)::numeric)"
     "::text from pg_control_checkpoint()"
 )
-# The server process may not have noticed that its client is gone. Ended, it can no longer commit.
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (23, 25)
 )
@@ -32,17 +32,17 @@ _UNWATCHED = 0.5
 
 
 def was_committed(
-    pool: SessionPool, number: int, lost: Session, sent: float, *, seconds: float = _SECONDS
+    pool: ServerPool, number: int, lost: ServerConnection, sent: float, *, seconds: float = _SECONDS
 ) -> bool | None:
     """Ask the server whether a transaction was committed.
 
     Parameters
     ----------
-    pool : SessionPool
+    pool : ServerPool
         Where connections come from.
     number : int
         The transaction.
-    lost : Session
+    lost : ServerConnection
         The connection that ran it: its server process is ended if the transaction is still open.
     sent : float
         When the commit was sent, by `time.monotonic`.
@@ -57,27 +57,26 @@ def was_committed(
     deadline = time.monotonic() + seconds
     pause = 0.01
     status = Call(_STATUS, (str(number).encode(),))
-    short = str(number & 0xFFFFFFFF).encode()
-    terminate = Call(_TERMINATE, (lost.process.to_bytes(4, "big"), short))
+    terminate = termination(lost.process, number)
     down = sent
     while True:
         try:
-            with pool.session() as session:
-                same = bool(session.server & lost.server)
-                answer = session.run(status).get_value(0, 0)
+            with pool.connection() as connection:
+                same = bool(connection.server & lost.server)
+                answer = connection.run(status).get_value(0, 0)
                 if answer == b"aborted" or (answer == b"in progress" and not same):
                     return False
                 if answer == b"committed":
                     if same:
                         return True
-                    return _was_recovered(session, number) if time.monotonic() - down < _UNWATCHED else None
+                    return _was_recovered(connection, number) if time.monotonic() - down < _UNWATCHED else None
                 if answer is None:
                     return None
-                session.run(terminate)
-        except ServerError as error:
+                connection.run(terminate)
+        except StatementRefusedError as error:
             # A server that never gave the number away has not kept the transaction either.
             return False if error.state == _IN_THE_FUTURE else None
-        except (ConnectionLostError, StorageUnavailableError):
+        except (BrokenConnectionError, StorageUnavailableError):
             if pool.closed:
                 return None
             down = time.monotonic()
@@ -87,8 +86,16 @@ def was_committed(
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def _was_recovered(session: Session, number: int) -> bool | None:
+def termination(process: int, number: int) -> Call:
+    """Return the call that ends a server process if it is in a transaction, which can then no longer commit.
+
+    The process may not have noticed that its client is gone.
+    """
+    return Call(_TERMINATE, (process.to_bytes(4, "big"), str(number & 0xFFFFFFFF).encode()))
+
+
+def _was_recovered(connection: ServerConnection, number: int) -> bool | None:
     """Tell whether a number that was committed is that of a transaction from before the server was last started."""
-    at_start, first_new = session.rows(session.run(Call(_RECOVERY)))[0]
+    at_start, first_new = connection.ask(Call(_RECOVERY))[0]
     # Another checkpoint, or a server that took over from another one, hides where the count began.
     return number < int(str(first_new)) if at_start else None

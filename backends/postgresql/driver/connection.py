@@ -1,13 +1,11 @@
-"""`Session`: one connection, as the store uses it: prepared statements in binary, many in one round trip."""
+"""`ServerConnection`: one connection, as the store uses it: prepared statements in binary, many in one round trip."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import generators, pq
@@ -15,82 +13,22 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Transformer
 
 from structable.backends.base.pool import PooledConnection
-from structable.spi import DataCorruptionError, UnsupportedOperationError
+from structable.spi import DataCorruptionError
 
 from .copying import Copying
-from .errors import ConnectionLostError, ServerError, server_error
+from .errors import BrokenConnectionError, PostgreSQLError, StatementRefusedError, server_error
+from .statement import Call, Values, command, require_sendable
 
-__all__ = ["Call", "Session", "Statement", "Values", "command", "require_sendable"]
+__all__ = ["ServerConnection"]
 
 _MOST_PREPARED = 500
-_MOST_BYTES = 512 << 20
-"""Half of what the server takes in a message: an array of short texts takes it nearly twice the bytes that are sent."""
-_numbers = itertools.count(1)
 
+_ROLLBACK = command("rollback")
 _SYNC = pq.ExecStatus.PIPELINE_SYNC
 _FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
 
-class Statement:
-    """A statement in SQL, with `$1` for its parameters.
-
-    Parameters
-    ----------
-    text : str
-        The SQL.
-    types : sequence of int
-        The types of the parameters.
-    prepare : bool
-        Whether it is worth being prepared.
-    """
-
-    __slots__ = ("formats", "name", "text", "types")
-
-    def __init__(self, text: str, types: Sequence[int] = (), *, prepare: bool = True) -> None:
-        self.text = text.encode()
-        self.types = tuple(types)
-        self.formats = (1,) * len(self.types)
-        self.name = b"s%d" % next(_numbers) if prepare else b""
-
-    def __repr__(self) -> str:
-        return f"Statement({self.text.decode()!r})"
-
-
-Values = tuple[Any, ...]
-"""One row of a result: what types its values have, the statement knows."""
-
-
-class Call(NamedTuple):
-    """A statement and its parameters, in binary."""
-
-    statement: Statement
-    parameters: Sequence[bytes | None] = ()
-
-
-def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -> None:
-    """Refuse a statement that the server would end the connection for, before anything of it is sent.
-
-    Raises
-    ------
-    UnsupportedOperationError
-        With its size and the limit. Statements that are prepared hold a row, and pass.
-    """
-    if statement.name:
-        return
-    size = len(statement.text) + sum([len(one) for one in parameters if one is not None])
-    if size > _MOST_BYTES:
-        raise UnsupportedOperationError(
-            f"a statement of PostgreSQL has {_MOST_BYTES:,} bytes at most, and the ranges, keys and values given have "
-            f"{size:,}: divide them among several calls"
-        )
-
-
-def command(text: str) -> Call:
-    """Return a call of a statement that is used once, or that cannot be prepared."""
-    return Call(Statement(text, prepare=False))
-
-
-class Session(PooledConnection):
+class ServerConnection(PooledConnection):
     """One connection to the server. Used by one thread at a time; `close` may come from another.
 
     A process that was forked from the one that made it can neither use nor close it.
@@ -108,7 +46,7 @@ class Session(PooledConnection):
 
     def __init__(self, connection: psycopg.Connection, server: frozenset[int]) -> None:
         self.server = server
-        self._connection = connection
+        self._psycopg = connection
         self._pg = connection.pgconn
         self._process = self._pg.backend_pid  # which a closed connection no longer tells
         self._client = os.getpid()
@@ -118,11 +56,6 @@ class Session(PooledConnection):
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)
-
-    @property
-    def connection(self) -> psycopg.Connection:
-        """Psycopg's connection, for what it does better: COPY."""
-        return self._connection
 
     @property
     def process(self) -> int:
@@ -156,9 +89,9 @@ class Session(PooledConnection):
 
         Raises
         ------
-        ServerError
+        StatementRefusedError
             If the server refuses it.
-        ConnectionLostError
+        BrokenConnectionError
             If the connection broke.
         """
         statement, parameters = call
@@ -171,7 +104,7 @@ class Session(PooledConnection):
                 results = self._wait(generators.execute(self._pg))
             except psycopg.Error as error:
                 self._discard()
-                raise ConnectionLostError(str(error).strip()) from error
+                raise BrokenConnectionError(str(error).strip()) from error
             except BaseException:
                 self._discard()
                 raise
@@ -182,7 +115,7 @@ class Session(PooledConnection):
 
         Raises
         ------
-        ConnectionLostError
+        BrokenConnectionError
             If the connection broke.
         """
         statement, parameters = call
@@ -194,7 +127,7 @@ class Session(PooledConnection):
                 self._wait(generators.send(self._pg))
             except psycopg.Error as error:
                 self._discard()
-                raise ConnectionLostError(str(error).strip()) from error
+                raise BrokenConnectionError(str(error).strip()) from error
             except BaseException:
                 self._discard()
                 raise
@@ -204,7 +137,7 @@ class Session(PooledConnection):
 
         Raises
         ------
-        ServerError, ConnectionLostError
+        StatementRefusedError, BrokenConnectionError
             As `run` does.
         """
         self._require_own()
@@ -213,7 +146,7 @@ class Session(PooledConnection):
                 results = self._wait(generators.fetch_many(self._pg))
             except psycopg.Error as error:
                 self._discard()
-                raise ConnectionLostError(str(error).strip()) from error
+                raise BrokenConnectionError(str(error).strip()) from error
             except BaseException:
                 self._discard()
                 raise
@@ -229,9 +162,9 @@ class Session(PooledConnection):
 
         Raises
         ------
-        ServerError
+        StatementRefusedError
             Of the first that the server refused; those after it were not run.
-        ConnectionLostError
+        BrokenConnectionError
             If the connection broke.
         """
         self._require_own()
@@ -240,8 +173,8 @@ class Session(PooledConnection):
                 return self._pipelined(calls)
             except psycopg.Error as error:
                 self._discard()
-                raise ConnectionLostError(str(error).strip()) from error
-            except ServerError:
+                raise BrokenConnectionError(str(error).strip()) from error
+            except StatementRefusedError:
                 if self._pg.pipeline_status != pq.PipelineStatus.OFF:
                     self._discard()
                 raise
@@ -278,13 +211,13 @@ class Session(PooledConnection):
             result = pg.get_result() if not pg.is_busy() else wait(generators.fetch(pg))
             if result is None:
                 if pg.status != pq.ConnStatus.OK:
-                    raise ConnectionLostError("the server closed the connection")
+                    raise BrokenConnectionError("the server closed the connection")
                 continue
             if result.status == _SYNC:
                 break
             if result.status in _FAILED and failure is None:
                 failure = self._failure(result)
-                if isinstance(failure, ConnectionLostError):
+                if isinstance(failure, BrokenConnectionError):
                     raise failure
             results.append(result)
         pg.exit_pipeline_mode()
@@ -311,7 +244,7 @@ class Session(PooledConnection):
 
         Raises
         ------
-        ServerError, ConnectionLostError
+        StatementRefusedError, BrokenConnectionError
             As `run` does. What an iterable raises comes out, and its run has copied nothing.
         """
         self._require_own()
@@ -320,7 +253,7 @@ class Session(PooledConnection):
                 return self._copying().take_in(text, copies)
             except psycopg.Error as error:
                 self._discard()
-                raise ConnectionLostError(str(error).strip()) from error
+                raise BrokenConnectionError(str(error).strip()) from error
             except BaseException:
                 # A failed COPY leaves the connection as it is; one that was interrupted does not.
                 if self._pg.transaction_status == pq.TransactionStatus.ACTIVE:
@@ -343,7 +276,7 @@ class Session(PooledConnection):
 
         Raises
         ------
-        ServerError, ConnectionLostError
+        StatementRefusedError, BrokenConnectionError
             As `run` does.
         """
         self._require_own()
@@ -358,11 +291,11 @@ class Session(PooledConnection):
                     rows, is_sending = copying.next_rows(size, most)
                 if rows:
                     yield rows
-        except ServerError:
+        except StatementRefusedError:
             is_sending = False
             raise
         except psycopg.Error as error:
-            raise ConnectionLostError(str(error).strip()) from error
+            raise BrokenConnectionError(str(error).strip()) from error
         finally:
             if is_sending:
                 self._discard()
@@ -372,9 +305,21 @@ class Session(PooledConnection):
 
     def _failure(self, result: pq.abc.PGresult) -> Exception:
         failure = server_error(result)
-        if isinstance(failure, ConnectionLostError):
+        if isinstance(failure, BrokenConnectionError):
             self._discard()
         return failure
+
+    def ask(self, call: Call) -> list[Values]:
+        """Run one statement and return its rows; see `run` and `rows`."""
+        return self.rows(self.run(call))
+
+    def roll_back(self) -> None:
+        """End a transaction that is open; a connection on which that fails is closed."""
+        if not self.closed and self._pg.transaction_status != pq.TransactionStatus.IDLE:
+            try:
+                self.pipeline((_ROLLBACK,))
+            except PostgreSQLError:
+                self.close()
 
     def rows(self, result: pq.abc.PGresult) -> list[Values]:
         """Return the rows of a result as tuples of values.
@@ -396,13 +341,13 @@ class Session(PooledConnection):
     def _require_own(self) -> None:
         """Refuse a process that was forked: it shares the socket, and would talk to its parent's transaction."""
         if os.getpid() != self._client:
-            raise ConnectionLostError("it belongs to the process that forked this one; connect anew")
+            raise BrokenConnectionError("it belongs to the process that forked this one; connect anew")
 
     def _discard(self) -> None:
         if (
             os.getpid() == self._client
         ):  # what a fork inherits, a generator that it drops for one, is not its own to end
-            self._connection.close()
+            self._psycopg.close()
 
     def close(self, seconds: float = 1.0) -> None:
         """End the connection; one that is in use is left to its thread, which finds it closed."""
@@ -412,7 +357,7 @@ class Session(PooledConnection):
         try:
             # All in C: no signal's handler can come in between the lock and the note that it was taken.
             acquired.extend(map(self._lock.acquire, (True,), (seconds,)))
-            self._connection.close()
+            self._psycopg.close()
         finally:
             if acquired and acquired[0]:
                 self._lock.release()

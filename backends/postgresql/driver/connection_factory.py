@@ -14,9 +14,9 @@ from psycopg.adapt import Loader
 
 from structable.spi import StorageUnavailableError
 
-from .session import Session
+from .connection import ServerConnection
 
-__all__ = ["Connecting"]
+__all__ = ["ConnectionFactory"]
 
 _LONG = struct.Struct(">q")
 _TIMESTAMPTZ = 1184
@@ -32,7 +32,7 @@ _DURABLE = """, set_config('synchronous_commit', coalesce(
 
 
 @dataclass(frozen=True, slots=True)
-class Connecting:
+class ConnectionFactory:
     """The way to a database.
 
     Parameters
@@ -49,7 +49,7 @@ class Connecting:
     settings: Mapping[str, str]
     shown: str
 
-    def open(self) -> Session:
+    def open(self) -> ServerConnection:
         """Open a connection.
 
         Raises
@@ -72,7 +72,7 @@ class Connecting:
             connection.close()
             raise
 
-    def _set_up(self, connection: psycopg.Connection) -> Session:
+    def _set_up(self, connection: psycopg.Connection) -> ServerConnection:
         version = connection.info.server_version
         if version < _OLDEST:
             raise StorageUnavailableError(
@@ -88,7 +88,7 @@ class Connecting:
         answers = connection.execute(self._first.encode())
         answers.nextset()
         found = answers.fetchone()
-        return Session(connection, frozenset(found[0] if found else ()))
+        return ServerConnection(connection, frozenset(found[0] if found else ()))
 
     @property
     def _first(self) -> str:

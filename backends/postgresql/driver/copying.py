@@ -9,7 +9,7 @@ from psycopg import generators, pq
 from psycopg.abc import Buffer, PQGen
 from psycopg.waiting import Wait
 
-from .errors import ConnectionLostError, ServerError
+from .errors import BrokenConnectionError, StatementRefusedError
 
 __all__ = ["Copying"]
 
@@ -32,7 +32,7 @@ class Waiter(Protocol):
 
 
 class Copying:
-    """One COPY on a connection, whose session holds the lock and closes it where this fails.
+    """One COPY on a connection, whose connection holds the lock and closes it where this fails.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Copying:
         self._begun = False
 
     def take_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
-        """Run a COPY FROM STDIN; see `Session.copy_in`."""
+        """Run a COPY FROM STDIN; see `ServerConnection.copy_in`."""
         pg, wait = self._pg, self._wait
         pg.send_query("; ".join([text] * len(copies)).encode())
         wait(generators.send(pg))
@@ -87,7 +87,7 @@ class Copying:
                 break
         try:
             self._await_copy(copied)
-        except ServerError as error:
+        except StatementRefusedError as error:
             if failure is None or error.state != _CANCELED:  # the server's answer to a COPY that was given up
                 raise
         if failure is not None:
@@ -147,7 +147,7 @@ class Copying:
         if failed is not None:
             raise self._failure(failed)
         if pg.status != pq.ConnStatus.OK:
-            raise ConnectionLostError("the server closed the connection")
+            raise BrokenConnectionError("the server closed the connection")
         return False
 
 

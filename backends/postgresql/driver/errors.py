@@ -12,7 +12,7 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-__all__ = ["STALE", "ConnectionLostError", "ServerError", "server_error", "translated"]
+__all__ = ["STALE", "BrokenConnectionError", "PostgreSQLError", "StatementRefusedError", "server_error", "translated"]
 
 STALE = frozenset({"42P01", "42883", "42703", "42704", "3F000"})
 """A table, function, column or schema is not, or no longer, what the statement was made for."""
@@ -29,7 +29,11 @@ _TOO_LARGE = "54"
 _UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
 
 
-class ServerError(Exception):
+class PostgreSQLError(Exception):
+    """The server refused a statement, or the connection to it broke."""
+
+
+class StatementRefusedError(PostgreSQLError):
     """The server refused a statement.
 
     Parameters
@@ -49,7 +53,7 @@ class ServerError(Exception):
         self.detail = detail
 
 
-class ConnectionLostError(Exception):
+class BrokenConnectionError(PostgreSQLError):
     """The connection broke: the server may have done what it was asked, or not."""
 
 
@@ -57,18 +61,18 @@ def server_error(result: pq.abc.PGresult) -> Exception:
     """Return the error of a failed result."""
     state = result.error_field(pq.DiagnosticField.SQLSTATE)
     if state is None:
-        return ConnectionLostError(result.error_message.decode(errors="replace").strip())
+        return BrokenConnectionError(result.error_message.decode(errors="replace").strip())
 
     def text(field: pq.DiagnosticField) -> str:
         return (result.error_field(field) or b"").decode(errors="replace")
 
     if state in _ENDS:
-        return ConnectionLostError(text(pq.DiagnosticField.MESSAGE_PRIMARY))
+        return BrokenConnectionError(text(pq.DiagnosticField.MESSAGE_PRIMARY))
     if state == b"XX000" and text(pq.DiagnosticField.MESSAGE_PRIMARY).startswith(_GONE):
         state = b"42883"
     if state == b"0A000":
         state = _UNSUPPORTED.get(text(pq.DiagnosticField.SOURCE_FUNCTION), state)
-    return ServerError(
+    return StatementRefusedError(
         state.decode(), text(pq.DiagnosticField.MESSAGE_PRIMARY), text(pq.DiagnosticField.MESSAGE_DETAIL)
     )
 
@@ -77,7 +81,7 @@ def translated(error: Exception, what: str) -> StructableError:
     """Return structable's error, for failures after which nothing was committed; `what` says what was being done."""
     if isinstance(error, StructableError):
         return error
-    if not isinstance(error, ServerError):
+    if not isinstance(error, StatementRefusedError):
         return StorageUnavailableError(f"{what}: the connection to PostgreSQL was lost: {error}")
     said = f"{error.message} (SQLSTATE {error.state})"
     if error.state in _CONFLICTS:

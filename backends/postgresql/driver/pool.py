@@ -1,4 +1,4 @@
-"""`SessionPool`: open connections, one for each transaction, scan or plan."""
+"""`ServerPool`: open connections, one for each transaction, scan or plan."""
 
 from __future__ import annotations
 
@@ -7,34 +7,39 @@ from contextlib import contextmanager
 
 from structable.backends.base.pool import ConnectionPool
 
-from .session import Session
+from .connection import ServerConnection
 
-__all__ = ["SessionPool"]
+__all__ = ["ServerPool"]
 
 
-class SessionPool(ConnectionPool[Session]):
-    """Connections that `open_session` opens; it raises `StorageUnavailableError`."""
+class ServerPool(ConnectionPool[ServerConnection]):
+    """Connections that `open_connection` opens; it raises `StorageUnavailableError`."""
 
     holders = "transactions, scans and plans"
 
     def __init__(
-        self, open_session: Callable[[], Session], size: int, timeout: float, *, most_idle: int | None = None
+        self,
+        open_connection: Callable[[], ServerConnection],
+        size: int,
+        timeout: float,
+        *,
+        most_idle: int | None = None,
     ) -> None:
         super().__init__(size, timeout, most_idle=most_idle)
-        self._open_session = open_session
+        self._open_connection = open_connection
 
-    def _open(self) -> Session:
-        return self._open_session()
+    def _open(self) -> ServerConnection:
+        return self._open_connection()
 
-    def _serves(self, connection: Session) -> bool:
+    def _serves(self, connection: ServerConnection) -> bool:
         # The server says good-bye to a connection that it ends: an idle one has nothing else to be read.
         return not connection.closed and not connection.readable
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def connection(self) -> Iterator[ServerConnection]:
         """Lend a connection for the `with` block."""
-        session = self.acquire()
+        connection = self.acquire()
         try:
-            yield session
+            yield connection
         finally:
-            self.release(session)
+            self.release(connection)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from structable.spi import DataCorruptionError
 
-from .session import Call, Session, command
+from .connection import ServerConnection
+from .statement import Call, command
 
 __all__ = ["is_visible", "without_limits"]
 
@@ -15,9 +16,9 @@ _LIMITS = {"idle_in_transaction_session_timeout": 90_600, "transaction_timeout":
 """What ends a transaction for its age, and the versions of the server that it came with."""
 
 
-def without_limits(session: Session) -> list[Call]:
+def without_limits(connection: ServerConnection) -> list[Call]:
     """Return the calls by which a transaction that has begun outlives the limits of its role, database and server."""
-    return [command(f"set local {name} = 0") for name, version in _LIMITS.items() if session.version >= version]
+    return [command(f"set local {name} = 0") for name, version in _LIMITS.items() if connection.version >= version]
 
 
 def is_visible(transaction: int, snapshot: str) -> bool:

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from sqlalchemy.schema import CreateTable
 
-from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError, translated
-from structable.backends.postgresql.driver.pool import SessionPool
-from structable.backends.postgresql.driver.session import Call, Statement, command
+from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, column_name, qualified, quoted, token_name
 from structable.spi import (
@@ -25,7 +25,7 @@ from structable.spi import (
 from structable.spi.rules.schema_changes import plan_schema_change
 
 from .alter_table import change_table, remove_index, token_definition
-from .catalog import Ask, Catalog, encode_specification, is_name
+from .catalog import Catalog, encode_specification, is_name
 from .ddl_lock import AdminWork, TableLock, alone
 from .indexes import index_definition
 from .inspection import inspect
@@ -41,7 +41,7 @@ class PostgreSQLAdmin(TableAdmin):
 
     Parameters
     ----------
-    pool : SessionPool
+    pool : ServerPool
         Where connections come from.
     catalog : Catalog
         The tables.
@@ -49,7 +49,7 @@ class PostgreSQLAdmin(TableAdmin):
         Seconds to wait for open transactions.
     """
 
-    def __init__(self, pool: SessionPool, catalog: Catalog, ddl_timeout: float) -> None:
+    def __init__(self, pool: ServerPool, catalog: Catalog, ddl_timeout: float) -> None:
         self._pool = pool
         self._catalog = catalog
         self._ddl_timeout = ddl_timeout
@@ -74,7 +74,7 @@ class PostgreSQLAdmin(TableAdmin):
     def _create(self, work: AdminWork, spec: TableSpecification) -> None:
         try:
             work.change(lambda: self._make(work, spec))
-        except ServerError as error:
+        except StatementRefusedError as error:
             if error.state in _THERE_ALREADY:
                 raise DataCorruptionError(
                     f"the schema {self._catalog.schema!r} holds something named {spec.name!r} that is not in "
@@ -100,7 +100,7 @@ class PostgreSQLAdmin(TableAdmin):
         text = str(CreateTable(binding.core).compile(dialect=DIALECT)).strip()
         primary = f", constraint {quoted(f'_k{table.id:x}')} primary key ({key}))"
         schema = self._catalog.schema
-        work.session.pipeline(
+        work.connection.pipeline(
             [
                 command(text.removesuffix(")").rstrip() + primary),
                 command(token_definition(schema, table)),
@@ -156,7 +156,7 @@ class PostgreSQLAdmin(TableAdmin):
                 Call(delete, (table.encode(),)),
             ]
             lock = TableLock(name, "access exclusive") if there else None
-            work.change(lambda: work.session.pipeline(calls), lock=lock)
+            work.change(lambda: work.connection.pipeline(calls), lock=lock)
 
     def drop_index(self, table: str, field: str) -> None:
         """See `TableAdmin.drop_index`."""
@@ -174,10 +174,10 @@ class PostgreSQLAdmin(TableAdmin):
     # How
 
     def _read(self, body: Callable[[Ask], Result]) -> Result:
-        with self._pool.session() as session:
+        with self._pool.connection() as connection:
             try:
-                return body(lambda call: session.rows(session.run(call)))
-            except (ServerError, ConnectionLostError) as error:
+                return body(connection.ask)
+            except PostgreSQLError as error:
                 raise translated(error, "reading the catalog") from error
 
     @contextmanager

@@ -13,8 +13,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError
-from structable.backends.postgresql.driver.session import Call, Statement, command
+from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
+from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, column_name, index_name, qualified, quoted, token_name
 from structable.backends.postgresql.sql.types import stored_type
@@ -65,7 +65,7 @@ def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) 
     after = _next(table, left, set(table.building) - {field})
     binding = TableBinding(schema, table)
     calls = [command(index_removal(binding, field)), *_publication(schema, table, after)]
-    work.change(lambda: work.session.pipeline(calls), lock=TableLock(binding.qualified, "access exclusive"))
+    work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "access exclusive"))
 
 
 def change_table(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange) -> None:
@@ -90,8 +90,8 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
         prepared = _prepare(work, schema, table, change, found)
         _build(work, schema, prepared, change, found, checked=set(table.building))
         _finish(work, schema, prepared, change, require_intact(work.ask, schema, prepared))
-    except (StructableError, ServerError):
-        with suppress(ServerError, ConnectionLostError, StorageUnavailableError):
+    except (StructableError, StatementRefusedError):
+        with suppress(PostgreSQLError, StorageUnavailableError):
             # Where somebody is in the way here too, the next call takes over.
             _undo(work, schema, table, prepared, change)
         raise
@@ -112,7 +112,7 @@ def _prepare(
     if calls:
         # Transactions that have written ended; those that are to write find the table changed.
         mode = "access exclusive" if columns else "share"
-        work.change(lambda: work.session.pipeline(calls), lock=TableLock(binding.qualified, mode))
+        work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, mode))
     return after
 
 
@@ -160,16 +160,16 @@ def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaCha
     calls = [*(command(text) for text in alterations), *_publication(schema, table, after)]
     # A transaction that goes on with the old version does no harm, where the columns stay.
     lock = TableLock(binding.qualified, "access exclusive") if alterations else None
-    work.change(lambda: work.session.pipeline(calls), lock=lock)
+    work.change(lambda: work.connection.pipeline(calls), lock=lock)
 
 
 def _undo(work: AdminWork, schema: str, table: TableVersion, now: TableVersion, change: SchemaChange) -> None:
     """Take away what a failed call has left behind, and what it demands of those who write."""
-    if work.session.closed:
+    if work.connection.closed:
         return
     patience = Patience(_CLEANING)
     remove_indexes(work, TableBinding(schema, now), change.added_indexes, patience)
     building = set(table.building) - set(change.added_indexes)
     if building != set(now.building):
         calls = _publication(schema, now, _next(now, table.spec, building))
-        work.change(lambda: work.session.pipeline(calls), patience=patience)
+        work.change(lambda: work.connection.pipeline(calls), patience=patience)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TypeGuard
 
-from structable.backends.postgresql.driver.session import Call, Session, Statement, Values, command
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.statement import Ask, Call, Statement, Values, command
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
-from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, qualified, quoted
+from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, literal, qualified, quoted
 from structable.spi import DataCorruptionError, StoreNotFoundError, StructableError, TableNotFoundError
 from structable.spi.documents import specification_from_document, specification_to_document
 
@@ -21,9 +21,6 @@ _COLUMNS = (
     "id, version, specification, building, "
     "case when pg_visible_in_snapshot(changed_by, pg_current_snapshot()) then changed_by::text else '0' end"
 )
-
-Ask = Callable[[Call], list[Values]]
-"""Runs a statement and returns its rows."""
 
 
 def encode_specification(table: TableVersion) -> tuple[str, str]:
@@ -110,7 +107,7 @@ class Catalog:
             raise DataCorruptionError(f"the catalog {self.schema}.{CATALOG} holds {shown}: {error}") from error
 
 
-def prepare(session: Session, schema: str, *, create: bool) -> None:
+def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
     """Make the schema and the catalog where they are missing; two processes may do so at once.
 
     Raises
@@ -119,15 +116,13 @@ def prepare(session: Session, schema: str, *, create: bool) -> None:
         If they are missing, and must not be made.
     DataCorruptionError
         If a newer structable made them.
-    ServerError, ConnectionLostError
+    StatementRefusedError, BrokenConnectionError
         From the server.
     """
     for attempt in (1, 2):
-        there = command(f"select to_regclass({_literal(qualified(schema, FORMAT))}) is not null")
-        if session.rows(session.pipeline((there,))[0])[0][0]:
-            found = session.rows(
-                session.pipeline((command(f"select max(version) from {qualified(schema, FORMAT)}"),))[0]
-            )[0][0]
+        there = command(f"select to_regclass({literal(qualified(schema, FORMAT))}) is not null")
+        if connection.ask(there)[0][0]:
+            found = connection.ask(command(f"select max(version) from {qualified(schema, FORMAT)}"))[0][0]
             if found == FORMAT_VERSION:
                 return
             if found is not None:
@@ -141,19 +136,15 @@ def prepare(session: Session, schema: str, *, create: bool) -> None:
                 "read_only=True to make it"
             )
         if attempt == 1:
-            _create(session, schema)
+            _create(connection, schema)
     raise DataCorruptionError(f"the schema {schema!r} has a table {FORMAT} without a version")
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _create(session: Session, schema: str) -> None:
-    has_schema = command(f"select to_regnamespace({_literal(quoted(schema))}) is not null")
+def _create(connection: ServerConnection, schema: str) -> None:
+    has_schema = command(f"select to_regnamespace({literal(quoted(schema))}) is not null")
     try:
-        lock = f"select pg_advisory_xact_lock(hashtextextended({_literal('structable ' + schema)}, 0))"
-        there = session.rows(session.pipeline((command("begin"), command(lock), has_schema))[-1])[0][0]
+        lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + schema)}, 0))"
+        there = connection.rows(connection.pipeline((command("begin"), command(lock), has_schema))[-1])[0][0]
         statements = [] if there else [f"create schema if not exists {quoted(schema)}"]
         statements += [
             f"create table if not exists {qualified(schema, CATALOG)} ("
@@ -168,8 +159,6 @@ def _create(session: Session, schema: str) -> None:
             f"where not exists (select from {qualified(schema, FORMAT)})",
             "commit",
         ]
-        session.pipeline(command(statement) for statement in statements)
-    except BaseException:
-        if not session.closed:
-            session.pipeline((command("rollback"),))
-        raise
+        connection.pipeline(command(statement) for statement in statements)
+    finally:
+        connection.roll_back()

@@ -10,14 +10,20 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from structable.backends.postgresql.driver.commit_outcome import was_committed
-from structable.backends.postgresql.driver.errors import ConnectionLostError, ServerError, translated
-from structable.backends.postgresql.driver.pool import SessionPool
-from structable.backends.postgresql.driver.session import Call, Session, Statement, command
-from structable.backends.postgresql.sql.names import qualified
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import (
+    BrokenConnectionError,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 
 __all__ = ["AdminWork", "Patience", "TableLock", "alone"]
@@ -38,7 +44,6 @@ _UNLOCK = Statement("select pg_advisory_unlock($1)", (_INT8,))
 _BEGIN = (command("begin isolation level read committed read write"), command("set local statement_timeout = 0"))
 _NUMBER = Call(Statement("select pg_current_xact_id()::text"))
 _COMMIT = Call(Statement("commit"))
-_ROLLBACK = Call(Statement("rollback"))
 # Transactions of this database that have a snapshot. Processes without a role are the server's own, which ends them
 # where they are in the way; other builds of indexes do not wait for each other.
 _OPEN = Statement(
@@ -98,9 +103,9 @@ class AdminWork:
 
     Parameters
     ----------
-    pool : SessionPool
+    pool : ServerPool
         Where another connection comes from, should this one break.
-    session : Session
+    connection : ServerConnection
         The connection.
     table : str
         The table's name, for messages.
@@ -108,9 +113,9 @@ class AdminWork:
         How long it may wait.
     """
 
-    def __init__(self, pool: SessionPool, session: Session, table: str, patience: Patience) -> None:
+    def __init__(self, pool: ServerPool, connection: ServerConnection, table: str, patience: Patience) -> None:
         self._pool = pool
-        self.session = session
+        self.connection = connection
         self.table = table
         self.patience = patience
         self._altered = False
@@ -122,7 +127,7 @@ class AdminWork:
 
     def ask(self, call: Call) -> list[tuple[object, ...]]:
         """Run a statement and return its rows."""
-        return self.session.rows(self.session.run(call))
+        return self.connection.ask(call)
 
     def change(
         self, body: Callable[[], Result], *, lock: TableLock | None = None, patience: Patience | None = None
@@ -151,15 +156,15 @@ class AdminWork:
             began = time.monotonic()
             try:
                 return self._attempt(body, lock, seconds)
-            except ServerError as error:
-                self._roll_back()
+            except StatementRefusedError as error:
+                self.connection.roll_back()
                 if error.state not in _BUSY:
                     raise
                 patience.left -= time.monotonic() - began
                 if patience.left <= 0:
                     raise self.busy(patience) from error
             except BaseException:
-                self._roll_back()
+                self.connection.roll_back()
                 raise
             seconds = min(self._next_attempt(lock), patience.left)
             patience.pause()
@@ -167,13 +172,13 @@ class AdminWork:
     def _attempt(self, body: Callable[[], Result], lock: TableLock | None, seconds: float) -> Result:
         wait = command(f"set local lock_timeout = {max(1, round(seconds * 1_000))}")
         locks = [] if lock is None else [command(f"lock table {lock.table} in {lock.mode} mode")]
-        number = self.session.pipeline([*_BEGIN, wait, _NUMBER, *locks])[3]
+        number = self.connection.pipeline([*_BEGIN, wait, _NUMBER, *locks])[3]
         result = body()
         sent = time.monotonic()
         try:
-            self.session.pipeline((_COMMIT,))
-        except ConnectionLostError as error:
-            committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.session, sent)
+            self.connection.pipeline((_COMMIT,))
+        except BrokenConnectionError as error:
+            committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.connection, sent)
             if committed is None:
                 raise CommitOutcomeUnknownError(
                     f"the connection was lost while table {self.table!r} was changed, and the server could not be "
@@ -187,20 +192,15 @@ class AdminWork:
         """Return how long to try: long enough to end an autovacuum, where that is in the way."""
         if lock is None:
             return _ATTEMPT
-        table = lock.table.replace("'", "''")
+        table = literal(lock.table)
         running = command(
             "select setting::bigint from pg_settings where name = 'deadlock_timeout' and exists ("
             "select from pg_locks l join pg_stat_activity a on a.pid = l.pid where a.usesysid is null "
-            f"and l.granted and l.locktype = 'relation' and l.relation = to_regclass('{table}') "
+            f"and l.granted and l.locktype = 'relation' and l.relation = to_regclass({table}) "
             "and l.database = (select oid from pg_database where datname = current_database()))"
         )
         rows = self.ask(running)
         return int(str(rows[0][0])) / 1_000 + _AUTOVACUUM if rows else _ATTEMPT
-
-    def _roll_back(self) -> None:
-        if not self.session.closed and not self.session.usable:
-            with suppress(ServerError, ConnectionLostError):
-                self.session.pipeline((_ROLLBACK,))
 
     def await_older_transactions(self) -> None:
         """Wait until no transaction is open any more that has a snapshot now, in this database.
@@ -235,11 +235,11 @@ class AdminWork:
         """
         milliseconds = max(100, round(self.patience.left * 1_000))
         self._altered = True
-        self.session.pipeline([command("set statement_timeout = 0"), command(f"set lock_timeout = {milliseconds}")])
+        self.connection.pipeline([command("set statement_timeout = 0"), command(f"set lock_timeout = {milliseconds}")])
         began = time.monotonic()
         try:
-            self.session.run(command(text))
-        except ServerError as error:
+            self.connection.run(command(text))
+        except StatementRefusedError as error:
             if error.state not in _BUSY:
                 raise
             self.patience.left -= time.monotonic() - began
@@ -257,12 +257,12 @@ class AdminWork:
 
 
 @contextmanager
-def alone(pool: SessionPool, schema: str, table: str, seconds: float) -> Iterator[AdminWork]:
+def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator[AdminWork]:
     """Work on a table, of whatever case, while no other admin call of any process does.
 
     Parameters
     ----------
-    pool : SessionPool
+    pool : ServerPool
         Where the connection comes from.
     schema, table : str
         The table, which need not exist.
@@ -277,8 +277,8 @@ def alone(pool: SessionPool, schema: str, table: str, seconds: float) -> Iterato
     name = qualified(schema, table.lower())
     key = hashlib.blake2b(f"structable {name}".encode(), digest_size=8).digest()
     patience = Patience(seconds)
-    with pool.session() as session:
-        work = AdminWork(pool, session, table, patience)
+    with pool.connection() as connection:
+        work = AdminWork(pool, connection, table, patience)
         try:
             # Polled: a statement that waits has a snapshot, for which the build of an index would wait in turn.
             while not work.ask(Call(_TRY, (key,)))[0][0]:
@@ -292,17 +292,17 @@ def alone(pool: SessionPool, schema: str, table: str, seconds: float) -> Iterato
                 yield work
             finally:
                 _unlock(work, key)
-        except (ServerError, ConnectionLostError) as error:
+        except PostgreSQLError as error:
             raise translated(error, f"changing table {table!r}") from error
 
 
 def _unlock(work: AdminWork, key: bytes) -> None:
-    session = work.session
-    if session.closed:
+    connection = work.connection
+    if connection.closed:
         return  # the server lets go of the lock with the connection
     try:
-        session.run(Call(_UNLOCK, (key,)))
-    except (ServerError, ConnectionLostError):
-        session.close()
+        connection.run(Call(_UNLOCK, (key,)))
+    except PostgreSQLError:
+        connection.close()
     if work.altered:
-        session.close()
+        connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from structable.backends.postgresql.driver.session import command
+from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column_name, index_name, qualified, quoted
 from structable.spi import FieldType
@@ -40,7 +40,7 @@ def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str]
     there = [name for name in fields if index_name(binding.version.id, name) in found.indexes]
     if there:
         work.change(
-            lambda: work.session.pipeline([command(index_removal(binding, name)) for name in there]),
+            lambda: work.connection.pipeline([command(index_removal(binding, name)) for name in there]),
             lock=TableLock(binding.qualified, "access exclusive"),
             patience=patience,
         )

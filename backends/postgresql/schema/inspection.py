@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from structable.backends.postgresql.driver.session import Call, command
+from structable.backends.postgresql.driver.statement import Ask, command
 from structable.backends.postgresql.sql.binding import TableVersion
-from structable.backends.postgresql.sql.names import column_name, index_name, qualified, token_name
+from structable.backends.postgresql.sql.names import column_name, index_name, literal, qualified, token_name
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import DataCorruptionError, Field, FieldType
 
 __all__ = ["FoundColumn", "FoundTable", "differences", "inspect", "require_intact"]
 
-Ask = Callable[[Call], list[tuple[object, ...]]]
 _C_COLLATION = 950
 
 
@@ -62,8 +61,8 @@ class FoundTable:
 
 def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
     """Look at a table in the database."""
-    where = _literal(qualified(schema, table.spec.name)) + "::text"
-    token = _literal(f"{qualified(schema, token_name(table.id, table.version))}()")
+    where = literal(qualified(schema, table.spec.name)) + "::text"
+    token = literal(f"{qualified(schema, token_name(table.id, table.version))}()")
     there, has_token = ask(
         command(f"select exists(select from pg_class where oid = to_regclass({where}) and relkind in ('r', 'p')), "
                 f"to_regprocedure({token}) is not null")
@@ -127,7 +126,3 @@ def require_intact(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
             f"table {table.spec.name!r} in the schema {schema!r} is not as structable made it: {'; '.join(said)}"
         )
     return found
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

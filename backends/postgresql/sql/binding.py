@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.sql.elements import quoted_name
 
-from structable.backends.postgresql.driver.session import Statement
+from structable.backends.postgresql.driver.statement import Statement
 from structable.spi import Field, TableSpecification, UnsupportedOperationError, Value
 from structable.spi.rows import RowShape
 from structable.spi.rules.rows import check_key
@@ -32,7 +32,7 @@ _UNLIMITED = -1
 
 
 def compiled(
-    statement: sa.ClauseElement, types: Mapping[str, int], *, prepare: bool = True
+    statement: sa.ClauseElement, types: Mapping[str, int], *, prepare: bool = True, prefix: str = ""
 ) -> tuple[Statement, tuple[str, ...]]:
     """Return a statement of SQLAlchemy's as SQL, and the names of its parameters in their order.
 
@@ -45,6 +45,8 @@ def compiled(
     prepare : bool
         Whether the server may keep a plan. One of a join with arrays that it made when the table was small reads the
         whole table ever after.
+    prefix : str
+        What comes before the statement, such as EXPLAIN.
 
     Raises
     ------
@@ -58,7 +60,7 @@ def compiled(
             f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters given "
             f"have {len(names):,} values: divide them among several calls"
         )
-    return Statement(str(done), [types[name] for name in names], prepare=prepare), names
+    return Statement(prefix + str(done), [types[name] for name in names], prepare=prepare), names
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from structable.backends.postgresql.driver.statement import Call
 from structable.spi import Field, FieldType, Filter, Range, Value
 from structable.spi.filters import And, Comparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
 
-from .binding import TableBinding
+from .binding import TableBinding, compiled
 from .types import array, encode_value, stored_type
 
 __all__ = ["Conditions"]
@@ -48,6 +49,11 @@ class Conditions:
         self.types[name] = oid
         self.values[name] = piece
         return TableBinding.parameter(name)
+
+    def call(self, statement: sa.ClauseElement, prefix: str = "") -> Call:
+        """Return the call of a statement with these conditions, which is not prepared: the next one has others."""
+        built, names = compiled(statement, self.types, prepare=False, prefix=prefix)
+        return Call(built, [self.values[name] for name in names])
 
     # Ranges
 

@@ -5,7 +5,7 @@ A name of the contract begins with a letter, so ours cannot meet one of a user's
 
 from __future__ import annotations
 
-__all__ = ["CATALOG", "FORMAT", "JOBS", "column_name", "index_name", "qualified", "quoted", "token_name"]
+__all__ = ["CATALOG", "FORMAT", "JOBS", "column_name", "index_name", "literal", "qualified", "quoted", "token_name"]
 
 CATALOG = "_structable_tables"
 FORMAT = "_structable_format"
@@ -17,6 +17,11 @@ _SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 def quoted(name: str) -> str:
     """Return a name as SQL has it, whatever it holds."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def qualified(schema: str, name: str) -> str:

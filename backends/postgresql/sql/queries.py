@@ -7,13 +7,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from structable.backends.postgresql.driver.session import Call, Statement
+from structable.backends.postgresql.driver.statement import Call
 from structable.spi.rules.scans import ScanRequest
 
-from .binding import TableBinding, compiled
+from .binding import TableBinding
 from .conditions import Conditions
 
-__all__ = ["condition_of", "count_statement", "scan_query", "scan_statement"]
+__all__ = ["condition_of", "count_call", "scan_query", "scan_call"]
 
 
 def condition_of(binding: TableBinding, request: ScanRequest) -> tuple[Conditions, list[sa.ColumnElement[bool]]]:
@@ -47,19 +47,14 @@ def scan_query(
     return query.order_by(*first, *(column.desc() if request.reverse else column for column in order)), conditions
 
 
-def scan_statement(binding: TableBinding, request: ScanRequest) -> tuple[Statement, list[bytes | None]]:
-    """Return a scan's statement and its parameters in binary."""
+def scan_call(binding: TableBinding, request: ScanRequest, prefix: str) -> Call:
+    """Return the call of a scan after a prefix, as EXPLAIN and DECLARE are."""
     names = request.columns or binding.shape.columns
     query, conditions = scan_query(binding, request, [binding.core.c[name] for name in names])
-    statement, order = compiled(query, conditions.types)
-    return statement, [conditions.values[name] for name in order]
+    return conditions.call(query, prefix)
 
 
-def count_statement(binding: TableBinding, request: ScanRequest) -> Call:
+def count_call(binding: TableBinding, request: ScanRequest) -> Call:
     """Return the call that counts a scan's rows."""
     conditions, tests = condition_of(binding, request)
-    query = sa.select(sa.func.count()).select_from(binding.core).where(*tests)
-    statement, order = compiled(query, conditions.types)
-    return Call(
-        Statement(statement.text.decode(), statement.types, prepare=False), [conditions.values[n] for n in order]
-    )
+    return conditions.call(sa.select(sa.func.count()).select_from(binding.core).where(*tests))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.backends.postgresql.driver.session import Call, Values
+from structable.backends.postgresql.driver.statement import Call, Values
 from structable.spi import Row, Value
 from structable.spi.rows import RowShape
 

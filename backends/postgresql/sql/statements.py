@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import quoted_name
 
-from structable.backends.postgresql.driver.session import Call, Statement
+from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.spi import Field, FieldType
 
 from .binding import TableBinding, compiled

@@ -8,9 +8,9 @@ from functools import partial
 
 from psycopg import pq
 
-from structable.backends.postgresql.driver.session import Call, Statement, command
+from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.queries import scan_statement
+from structable.backends.postgresql.sql.queries import scan_call
 from structable.backends.postgresql.sql.rows import made_rows
 from structable.spi import Row, RowIterator, TransactionClosedError
 from structable.spi.rules.scans import ScanRequest
@@ -70,9 +70,7 @@ class ScanRows(RowIterator):
             self._tx.rollback()
 
     def _declaration(self, binding: TableBinding, request: ScanRequest) -> Call:
-        statement, parameters = scan_statement(binding, request)
-        text = f"declare {self._cursor} no scroll cursor for {statement.text.decode()}"
-        return Call(Statement(text, statement.types, prepare=False), parameters)
+        return scan_call(binding, request, f"declare {self._cursor} no scroll cursor for ")
 
     def _fetch(self, rows: int) -> Call:
         return command(f"fetch {rows} from {self._cursor}")

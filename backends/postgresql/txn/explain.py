@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from structable.backends.postgresql.driver.session import Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import index_name
-from structable.backends.postgresql.sql.queries import scan_statement
+from structable.backends.postgresql.sql.queries import scan_call
 from structable.spi import ScanExplanation
 from structable.spi.rules.scans import ScanRequest
 
@@ -27,12 +26,7 @@ def explain_scan(tx: ServerTransaction, table: BoundTable, request: ScanRequest)
     if request.limit == 0 or not request.ranges:
         return ScanExplanation(name, "empty")
 
-    def build(binding: TableBinding) -> Call:
-        statement, parameters = scan_statement(binding, request)
-        text = f"explain (format json) {statement.text.decode()}"
-        return Call(Statement(text, statement.types, prepare=False), parameters)
-
-    found = tx.rows_of(tx.ask(table, build))[0][0]
+    found = tx.rows_of(tx.ask(table, lambda binding: scan_call(binding, request, "explain (format json) ")))[0][0]
     plan = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
     return _explanation(table.binding, plan)
 

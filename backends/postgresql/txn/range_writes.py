@@ -7,11 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from structable.backends.postgresql.driver.session import Call, Statement
+from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql import statements
-from structable.backends.postgresql.sql.binding import TableBinding, compiled
+from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
-from structable.backends.postgresql.sql.queries import condition_of, count_statement
+from structable.backends.postgresql.sql.queries import condition_of, count_call
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
@@ -27,7 +27,7 @@ def delete_matching(tx: ServerTransaction, table: BoundTable, request: ScanReque
 
     def build(binding: TableBinding) -> Call:
         conditions, tests = condition_of(binding, request)
-        return _call(sa.delete(binding.core).where(*tests), conditions)
+        return conditions.call(sa.delete(binding.core).where(*tests))
 
     return _counted(tx, table, request, build)
 
@@ -40,7 +40,7 @@ def _counted(
     row_bytes: int = 0,
 ) -> int:
     """Count the rows of a scan, and defer what writes them: of the same snapshot it will find the same ones."""
-    count = int(str(tx.rows_of(tx.ask(table, lambda binding: count_statement(binding, request)))[0][0]))
+    count = int(str(tx.rows_of(tx.ask(table, lambda binding: count_call(binding, request)))[0][0]))
     if count:
         tx.require_room(count * row_bytes)
         tx.defer(table, build)
@@ -66,7 +66,7 @@ def update_matching(
         new = _assigned(binding, conditions, changes)
         first = binding.core.c[binding.spec.primary_key[0]]
         assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
-        return _call(sa.update(binding.core).where(*tests).values(assignments), conditions)
+        return conditions.call(sa.update(binding.core).where(*tests).values(assignments))
 
     return _counted(tx, table, request, build, sum(sizes.values()))
 
@@ -97,7 +97,7 @@ def _require_sizes(
         key = statements.size_of(binding, [(field, binding.core.c[field.name]) for field in fields])
         limits = [row > sa.literal_column(str(MAX_ROW_SIZE))]
         limits += [key > sa.literal_column(str(MAX_KEY_AND_INDEX_SIZE - size)) for size in indexed.values()]
-        return _call(sa.select(row, key).where(*tests, sa.or_(*limits)).limit(sa.literal_column("1")), conditions)
+        return conditions.call(sa.select(row, key).where(*tests, sa.or_(*limits)).limit(sa.literal_column("1")))
 
     found = tx.rows_of(tx.ask(table, build))
     if not found:
@@ -107,9 +107,3 @@ def _require_sizes(
         raise FieldSizeLimitError(spec.name, "row", row_size, MAX_ROW_SIZE)
     name, size = max(indexed.items(), key=lambda one: one[1])
     raise FieldSizeLimitError(spec.name, f"primary key with {name}", key_size + size, MAX_KEY_AND_INDEX_SIZE)
-
-
-def _call(query: Any, conditions: Conditions) -> Call:  # noqa: ANN401 - any statement of SQLAlchemy's
-    statement, order = compiled(query, conditions.types)
-    once = Statement(statement.text.decode(), statement.types, prepare=False)
-    return Call(once, [conditions.values[name] for name in order])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from structable.backends.postgresql.driver.session import Call, Values
+from structable.backends.postgresql.driver.statement import Call, Values
 from structable.backends.postgresql.sql import statements
 from structable.backends.postgresql.sql.binding import TableBinding, compiled
 from structable.backends.postgresql.sql.types import encode_value

@@ -15,10 +15,17 @@ from typing import NoReturn
 from psycopg import pq
 
 from structable.backends.postgresql.driver.commit_outcome import was_committed
-from structable.backends.postgresql.driver.errors import STALE, ConnectionLostError, ServerError, translated
-from structable.backends.postgresql.driver.pool import SessionPool
-from structable.backends.postgresql.driver.session import Call, Session, Statement, Values
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import (
+    STALE,
+    BrokenConnectionError,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
+from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible
+from structable.backends.postgresql.driver.statement import Call, Statement, Values
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.schema.inspection import require_intact
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -55,18 +62,17 @@ _SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
 # The transaction's number is what its outcome can be looked up by, should the connection break during the commit.
 _NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
 COMMIT = Call(Statement("commit"))
-ROLLBACK = Call(Statement("rollback"))
 
 
 class ServerTransaction:
     """One connection and one snapshot, from the first operation to the end."""
 
-    def __init__(self, pool: SessionPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
+    def __init__(self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
         self._pool = pool
         self._catalog = catalog
         self._begin = _BEGIN[isolation, read_only]
         self._read_only = read_only
-        self._session: Session | None = None
+        self._connection: ServerConnection | None = None
         self._begun = False
         self._answered = False
         self._number: int | None = None
@@ -105,14 +111,14 @@ class ServerTransaction:
         return self.rows_of(self._exchange(call, None))
 
     @property
-    def session(self) -> Session:
+    def connection(self) -> ServerConnection:
         """The connection, once an operation was run."""
-        assert self._session is not None
-        return self._session
+        assert self._connection is not None
+        return self._connection
 
     def rows_of(self, result: pq.abc.PGresult) -> list[Values]:
         """Return the rows of a result as tuples of values."""
-        return self.session.rows(result)
+        return self.connection.rows(result)
 
     @property
     def read_only(self) -> bool:
@@ -161,13 +167,13 @@ class ServerTransaction:
         if self._pending or not self._begun:
             self._exchange(None, None)
 
-    def run(self, body: Callable[[Session], None], what: str) -> None:
+    def run(self, body: Callable[[ServerConnection], None], what: str) -> None:
         """Let `body` use the connection inside the transaction, after what was deferred."""
         self.flush()
         self._answered = True
         try:
-            body(self.session)
-        except (ServerError, ConnectionLostError) as error:
+            body(self.connection)
+        except PostgreSQLError as error:
             self.fail(self._explained(error, what))
 
     def require_usable(self) -> None:
@@ -209,8 +215,8 @@ class ServerTransaction:
             except _NewerTableError as newer:
                 if self._answered or attempt == _ATTEMPTS:
                     self.fail(_changed(newer.name))
-            except (ServerError, ConnectionLostError) as error:
-                stale = isinstance(error, ServerError) and error.state in STALE
+            except PostgreSQLError as error:
+                stale = isinstance(error, StatementRefusedError) and error.state in STALE
                 if not stale or self._answered or attempt == _ATTEMPTS:
                     self.fail(self._explained(error, "the transaction"))
             else:
@@ -227,16 +233,16 @@ class ServerTransaction:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _attempt(self, calls: list[Call]) -> pq.abc.PGresult:
-        session = self._session
-        if session is None:
-            session = self._session = self._pool.acquire()
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._pool.acquire()
         if self._begun:
-            return session.pipeline(calls)[-1] if len(calls) > 1 else session.run(calls[0])
+            return connection.pipeline(calls)[-1] if len(calls) > 1 else connection.run(calls[0])
         identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT
         # Where nothing is asked yet, the server says whether the tables are known as they are: a write that is deferred
         # is refused by the commit otherwise, too late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
-        results = session.pipeline([self._begin, identify, *checks, *calls])
+        results = connection.pipeline([self._begin, identify, *checks, *calls])
         number, snapshot = results[1].get_value(0, 0), results[1].get_value(0, 1)
         self._number = None if number is None else int(number)
         self._snapshot = (snapshot or b"").decode()
@@ -256,7 +262,7 @@ class ServerTransaction:
                 table.binding = self._looked_up(name)
             for one in [*self._pending, *([] if work is None else [work])]:
                 one.call = one.build(one.table.binding)
-        except (ServerError, ConnectionLostError) as error:
+        except PostgreSQLError as error:
             self.fail(translated(error, "reading the catalog"))
         except StructableError as error:
             self.fail(error)
@@ -266,29 +272,27 @@ class ServerTransaction:
             self.fail(TransactionConflictError(f"{names}: a table was made anew, with other fields: {error!r}"))
 
     def _looked_up(self, name: str) -> TableBinding:
-        with self._pool.session() as session:
-            return self._catalog.lookup(lambda call: session.rows(session.run(call)), name)
+        with self._pool.connection() as connection:
+            return self._catalog.lookup(connection.ask, name)
 
     def _explained(self, error: Exception, what: str) -> StructableError:
-        if not isinstance(error, ServerError) or error.state not in STALE:
+        if not isinstance(error, StatementRefusedError) or error.state not in STALE:
             return translated(error, what)
         # The transaction has failed; what it holds may be the only connection there is to ask with.
         self._release(rollback=True)
         # Where the catalog has another version by now, that is the reason; else somebody else changed the table.
         try:
-            with self._pool.session() as session:
+            with self._pool.connection() as connection:
                 for name, table in self._tables.items():
                     known = table.binding.version
-                    if self._catalog.find(lambda call: session.rows(session.run(call)), name) != known:
+                    if self._catalog.find(connection.ask, name) != known:
                         self._catalog.forget(name)
                         return _changed(name)
                 for table in self._tables.values():
-                    require_intact(
-                        lambda call: session.rows(session.run(call)), table.binding.schema, table.binding.version
-                    )
+                    require_intact(connection.ask, table.binding.schema, table.binding.version)
         except StructableError as found:
             return found
-        except (ServerError, ConnectionLostError):
+        except PostgreSQLError:
             return translated(error, what)
         return translated(error, what)
 
@@ -312,29 +316,29 @@ class ServerTransaction:
         if not self._begun:
             self._end(rollback=False)
             return
-        session = self.session
+        connection = self.connection
         sent = time.monotonic()
         try:
-            result = session.pipeline([*(work.call for work in self._pending), COMMIT])[-1]
+            result = connection.pipeline([*(work.call for work in self._pending), COMMIT])[-1]
             if result.command_status != b"COMMIT":
-                raise ServerError("40000", "the server rolled the transaction back")
-        except ConnectionLostError as error:
-            self._resolve(session, sent, error)
-        except ServerError as error:
+                raise StatementRefusedError("40000", "the server rolled the transaction back")
+        except BrokenConnectionError as error:
+            self._resolve(connection, sent, error)
+        except StatementRefusedError as error:
             self.fail(self._explained(error, "the commit"))
         except BaseException:
             self._end(rollback=False)
             raise
         self._end(rollback=False)
 
-    def _resolve(self, session: Session, sent: float, error: ConnectionLostError) -> None:
+    def _resolve(self, connection: ServerConnection, sent: float, error: BrokenConnectionError) -> None:
         """Find out what became of the commit, where the connection broke."""
         self._release(rollback=False)
         if self._number is None:
             self.fail(
                 StorageUnavailableError(f"the connection was lost during the commit, which wrote nothing: {error}")
             )
-        committed = was_committed(self._pool, self._number, session, sent)
+        committed = was_committed(self._pool, self._number, connection, sent)
         if committed is None:
             self.fail(
                 CommitOutcomeUnknownError(
@@ -360,7 +364,7 @@ class ServerTransaction:
                 self.commit()
         except BaseException:
             # An interruption leaves nothing open, wherever it came.
-            if self._session is not None:
+            if self._connection is not None:
                 self._end(rollback=True)
             raise
 
@@ -371,16 +375,14 @@ class ServerTransaction:
         self._release(rollback=rollback)
 
     def _release(self, *, rollback: bool) -> None:
-        session, self._session = self._session, None
-        if session is None:
+        connection, self._connection = self._connection, None
+        if connection is None:
             return
         try:
-            if rollback and not session.closed and not session.usable:
-                session.pipeline((ROLLBACK,))
-        except (ServerError, ConnectionLostError):
-            session.close()
+            if rollback:
+                connection.roll_back()
         finally:
-            self._pool.release(session)
+            self._pool.release(connection)
 
     def __del__(self) -> None:
         if getattr(self, "usable", False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from structable.backends.postgresql.driver.session import Call, require_sendable
+from structable.backends.postgresql.driver.statement import Call, require_sendable
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
-from structable.backends.postgresql.driver.errors import ServerError
-from structable.backends.postgresql.driver.session import Call, Session, Statement
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql import statements
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column_name, quoted
@@ -189,19 +190,19 @@ def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Va
         copied += size
         tx.require_room(copied)
 
-    def body(session: Session) -> None:
+    def body(connection: ServerConnection) -> None:
         nonlocal done
         try:
             bounds = [0, *range(_COPIED_FIRST, len(rows), _COPIED), len(rows)]
             copies = [_encoded_rows(binding, rows[first:end], count) for first, end in pairwise(bounds)]
             for first in range(0, len(copies), _COPIES):
-                session.copy_in(text, copies[first : first + _COPIES])
+                connection.copy_in(text, copies[first : first + _COPIES])
             done = True
             tx.note_written(copied)
         except BaseException as error:
-            if not session.closed:
-                session.pipeline((_ROLLBACK, _RELEASE))
-            if not isinstance(error, ServerError) or error.state != _DUPLICATE:
+            if not connection.closed:
+                connection.pipeline((_ROLLBACK, _RELEASE))
+            if not isinstance(error, StatementRefusedError) or error.state != _DUPLICATE:
                 raise
 
     tx.run(body, "copying rows")

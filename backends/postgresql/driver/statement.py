@@ -1,0 +1,78 @@
+"""`Statement` and `Call`: what is sent to the server, with parameters in binary."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from structable.spi import UnsupportedOperationError
+
+__all__ = ["Ask", "Call", "Statement", "Values", "command", "require_sendable"]
+
+_MOST_BYTES = 512 << 20
+"""Half of what the server takes in a message: an array of short texts takes it nearly twice the bytes that are sent."""
+_numbers = itertools.count(1)
+
+
+class Statement:
+    """A statement in SQL, with `$1` for its parameters.
+
+    Parameters
+    ----------
+    text : str
+        The SQL.
+    types : sequence of int
+        The types of the parameters.
+    prepare : bool
+        Whether it is worth being prepared.
+    """
+
+    __slots__ = ("formats", "name", "text", "types")
+
+    def __init__(self, text: str, types: Sequence[int] = (), *, prepare: bool = True) -> None:
+        self.text = text.encode()
+        self.types = tuple(types)
+        self.formats = (1,) * len(self.types)
+        self.name = b"s%d" % next(_numbers) if prepare else b""
+
+    def __repr__(self) -> str:
+        return f"Statement({self.text.decode()!r})"
+
+
+Values = tuple[Any, ...]
+"""One row of a result: what types its values have, the statement knows."""
+
+
+class Call(NamedTuple):
+    """A statement and its parameters, in binary."""
+
+    statement: Statement
+    parameters: Sequence[bytes | None] = ()
+
+
+Ask = Callable[[Call], list[Values]]
+"""Runs a statement and returns its rows."""
+
+
+def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -> None:
+    """Refuse a statement that the server would end the connection for, before anything of it is sent.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        With its size and the limit. Statements that are prepared hold a row, and pass.
+    """
+    if statement.name:
+        return
+    size = len(statement.text) + sum([len(one) for one in parameters if one is not None])
+    if size > _MOST_BYTES:
+        raise UnsupportedOperationError(
+            f"a statement of PostgreSQL has {_MOST_BYTES:,} bytes at most, and the ranges, keys and values given have "
+            f"{size:,}: divide them among several calls"
+        )
+
+
+def command(text: str) -> Call:
+    """Return a call of a statement that is used once, or that cannot be prepared."""
+    return Call(Statement(text, prepare=False))
