@@ -325,10 +325,8 @@ class JobCommit:
 
     def _found(self, connection: ServerConnection, number: str, process: int) -> str:
         """Return the state of the job when the lost transaction has ended, which this sees to."""
-        begin = (command("begin"), command("set local lock_timeout = 1000"))
-        found = connection.pipeline((*begin, termination(process, int(number)), self._records.lock(self._job.job_id)))[
-            -1
-        ]
+        begin = (command("begin"), command("set local lock_timeout = 1000"), termination(process, int(number)))
+        found = connection.pipeline((*begin, self._records.lock(self._job.job_id)))[-1]
         record = self._records.locked(connection.rows(found))
         if record is None or record.state != "committed":
             return "gone" if record is None else record.state
