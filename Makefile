@@ -43,7 +43,7 @@ format: venv ## let ruff correct what it can
 
 postgresql: venv ## a PostgreSQL server to try things on, until Ctrl-C
 	@tools/postgresql server
-	@$(BIN)/python -m tests.postgresql.server
+	@$(BIN)/python -m tests.postgresql.support.server
 
 hbase: venv java ## an HBase server with its Thrift gateway to try things on, until Ctrl-C
 	@tools/hbase

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 # Several folders test on the stores that are servers, and pytest finds a fixture only in a conftest above.
 from tests.hbase.fixtures import hbase_prefix, hbase_server, hbase_sweeper, hbase_url, start_hbase  # noqa: F401
-from tests.postgresql.fixtures import (  # noqa: F401
+from tests.postgresql.support.fixtures import (  # noqa: F401
     postgresql_conninfo,
     postgresql_place,
     postgresql_schema,

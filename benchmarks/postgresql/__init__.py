@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measuring import Measurement, Scale
-from tests.postgresql.server import MINIMUM
-from tests.postgresql.shared import URL_VARIABLE
+from tests.postgresql.support.server import MINIMUM
+from tests.postgresql.support.shared import URL_VARIABLE
 
 from . import points, scans, spark, writes
 from .database import available, database

@@ -7,7 +7,7 @@ import psycopg
 
 from structable.spi import Field, TableSpecification, connect
 
-from .shared import Schema
+from .support.shared import Schema
 
 PAGE = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```sql\n(?P<sql>.*?)^```$", re.MULTILINE | re.DOTALL)

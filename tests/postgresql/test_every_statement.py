@@ -22,8 +22,8 @@ from structable.spi import (
 )
 from structable.spi.arrow import arrow_schema
 
-from .proxy import Cut, Message, Proxy
-from .shared import Schema
+from .support.proxy import Cut, Message, Proxy
+from .support.shared import Schema
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.int("n"), Field.string("s")], ["k"], ["s"])
 CHANGED = TableSpecification(

@@ -25,9 +25,9 @@ from structable.spi import (
 )
 from tests.waiting import until
 
-from .proxy import ANYTHING, COMMIT, Cut, Proxy, statement
-from .server import Server
-from .shared import Schema
+from .support.proxy import ANYTHING, COMMIT, Cut, Proxy, statement
+from .support.server import Server
+from .support.shared import Schema
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"])
 INDEXED = TableSpecification("t", [*TABLE.fields, Field.int("added")], ["k"], ["s"])

@@ -36,9 +36,9 @@ from structable.spi import (
 from structable.spi.arrow import arrow_schema
 from structable.spi.conformance.samples import Record
 
-from .hostile import plant, sprung
-from .proxy import COMMIT, Cut, Proxy
-from .shared import Schema
+from .support.hostile import plant, sprung
+from .support.proxy import COMMIT, Cut, Proxy
+from .support.shared import Schema
 
 TABLE = TableSpecification(
     "t",

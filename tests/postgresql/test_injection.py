@@ -21,7 +21,7 @@ from structable.spi import (
     connect,
 )
 
-from .shared import Schema
+from .support.shared import Schema
 
 HOSTILE = [
     "'; drop table victim; --",

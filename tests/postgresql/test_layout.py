@@ -4,7 +4,7 @@ import psycopg
 
 from structable.spi import Field, TableSpecification, connect
 
-from .shared import Schema
+from .support.shared import Schema
 
 SPEC = TableSpecification(
     "t",

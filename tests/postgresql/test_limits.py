@@ -25,7 +25,7 @@ from structable.spi import (
 )
 from structable.spi.values import MAX_ROW_SIZE
 
-from .server import Server
+from .support.server import Server
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.bytes("p"), Field.string("s")], ["k"], ["s"])
 FULL = bytes(MAX_ROW_SIZE - 4)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.postgresql.proxy import ANYTHING, COMMIT, Cut, Proxy, statement
-from tests.postgresql.shared import Schema
+from tests.postgresql.support.proxy import ANYTHING, COMMIT, Cut, Proxy, statement
+from tests.postgresql.support.shared import Schema
 
 Connection = psycopg.Connection[tuple[object, ...]]
 

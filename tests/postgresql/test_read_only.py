@@ -21,8 +21,8 @@ from structable.spi import (
     read_split,
 )
 
-from .fixtures import StartServer
-from .server import Server
+from .support.fixtures import StartServer
+from .support.server import Server
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.string("s"), Field.int("n")], ["k"], ["s"])
 

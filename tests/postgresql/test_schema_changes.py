@@ -24,7 +24,7 @@ from structable.spi import (
 )
 from tests.waiting import until
 
-from .shared import Schema
+from .support.shared import Schema
 
 TIMEOUT = 30.0
 

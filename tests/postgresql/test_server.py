@@ -12,9 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgresql.fixtures import StartServer
-from tests.postgresql.server import ROLE, Server, ServerFailedError
-from tests.postgresql.shared import (
+from tests.postgresql.support.fixtures import StartServer
+from tests.postgresql.support.server import ROLE, Server, ServerFailedError
+from tests.postgresql.support.shared import (
     URL_VARIABLE,
     LeakedTransactionError,
     Place,
@@ -26,7 +26,7 @@ from tests.servers.availability import NoServerError, unavailable
 from tests.servers.revival import ServerDiedError
 
 ROOT = Path(__file__).parent.parent.parent
-SHARED = "tests.postgresql.shared"
+SHARED = "tests.postgresql.support.shared"
 
 
 def fetch(conninfo: str, query: str) -> object:
@@ -68,7 +68,7 @@ class TestSharing:
         program = f"""
 import os, signal
 from pathlib import Path
-from tests.postgresql.server import Server
+from tests.postgresql.support.server import Server
 from tests.servers.held import joined_or_created
 server = joined_or_created(Path({str(tmp_path)!r}), "postgresql", Server, Server.create)
 print(server.pid, server.folder, flush=True)
@@ -210,7 +210,7 @@ def test_server_that_cannot_start_shows_its_log_and_leaves_nothing(
 
 
 def test_command_runs_a_server_until_it_is_interrupted(start_postgresql: StartServer) -> None:
-    command = [sys.executable, "-m", "tests.postgresql.server"]
+    command = [sys.executable, "-m", "tests.postgresql.support.server"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         url = run.stdout.readline().strip()

@@ -32,7 +32,7 @@ from structable.spi import (
 )
 from structable.spi.arrow import arrow_schema
 from structable.spi.conformance.samples import Record
-from tests.postgresql.shared import Schema
+from tests.postgresql.support.shared import Schema
 from tests.waiting import until
 
 SPEC = TableSpecification(

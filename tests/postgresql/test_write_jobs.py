@@ -31,10 +31,10 @@ from structable.spi import (
 from structable.spi.arrow import arrow_schema, rows_to_batches
 from structable.spi.conformance.samples import Record
 from structable.spi.values import MAX_ROW_SIZE
-from tests.postgresql.fixtures import StartServer
-from tests.postgresql.proxy import Cut, Proxy, statement
-from tests.postgresql.server import Server
-from tests.postgresql.shared import Schema
+from tests.postgresql.support.fixtures import StartServer
+from tests.postgresql.support.proxy import Cut, Proxy, statement
+from tests.postgresql.support.server import Server
+from tests.postgresql.support.shared import Schema
 from tests.postgresql.test_splits import ROWS
 from tests.postgresql.test_splits import SPEC as VALUES
 

@@ -32,9 +32,9 @@ from structable.spi import (
     connect,
 )
 
-from .fixtures import StartServer
-from .server import ROLE, Server
-from .shared import Schema
+from .support.fixtures import StartServer
+from .support.server import ROLE, Server
+from .support.shared import Schema
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.int("n"), Field.string("s")], ["k"], ["s"])
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from structable.spi import Storage, TableSpecification, connect
-from tests.postgresql.shared import Schema
+from tests.postgresql.support.shared import Schema
 from tests.spark.conftest import Tables
 from tests.spark.samples import RUNS
 

@@ -14,7 +14,7 @@ from structable.spark_bridge import registration
 from structable.spark_bridge.filters import translate_filter
 from structable.spark_bridge.options import ReadOptions
 from structable.spi import Filter, Storage, Value, connect
-from tests.postgresql.shared import fresh_schema
+from tests.postgresql.support.shared import fresh_schema
 from tests.spark.conftest import Tables, give_up_snapshots
 from tests.spark.samples import EVERYTHING, ROWS, RUNS, UTC, runs
 

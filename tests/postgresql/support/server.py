@@ -1,6 +1,6 @@
 """A PostgreSQL server from local binaries, on a free loopback port, with its data in a temporary folder.
 
-`python -m tests.postgresql.server` (`make postgresql`) runs one in the foreground, for a person.
+`python -m tests.postgresql.support.server` (`make postgresql`) runs one in the foreground, for a person.
 """
 
 from __future__ import annotations
