@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from structable.backends.postgresql.driver.commit_outcome import termination
+from structable.backends.postgresql.driver.commit_outcome import log_outcome, termination
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
     STALE,
@@ -42,6 +43,8 @@ from .publishing import Publication
 from .staging import StagedTable, staging_tables
 
 __all__ = ["JobCommit"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 6
 _PAUSE = 0.02
@@ -122,6 +125,7 @@ class JobCommit:
                 raise translated(error, self._what) from error
             except StatementRefusedError as error:
                 self._consider(error, last=attempt == _ATTEMPTS)
+                _log.info("%s again, attempt %d: %s", self._what, attempt + 1, error.message)
             time.sleep(random.uniform(0, _PAUSE * (1 << attempt)))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -294,6 +298,7 @@ class JobCommit:
 
         The server tells, once the transaction has ended that holds the job's record, even after a crash of its own.
         """
+        _log.warning("the answer to the commit of the write job %r was lost; asking the server", self._job.job_id)
         deadline = time.monotonic() + _SECONDS
         pause = 0.01
         state = None
@@ -312,12 +317,14 @@ class JobCommit:
                     break
             time.sleep(pause)
             pause = min(pause * 2, 0.5)
-        if state is None:
+        done = None if state is None else state in (_OURS, "committed")
+        log_outcome(f"the write job {self._job.job_id!r}", done)
+        if done is None:
             raise CommitOutcomeUnknownError(
                 f"the connection was lost while {self._what}, and the server could not be asked about it; "
                 f"commit_write may be called again: {error}"
             ) from error
-        if state not in (_OURS, "committed"):
+        if not done:
             raise StorageUnavailableError(
                 f"the connection was lost before the commit while {self._what}; nothing was written: {error}"
             ) from error

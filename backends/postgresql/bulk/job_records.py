@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -12,6 +13,8 @@ from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
 from structable.spi import TransactionConflictError, WriteMode
 
 __all__ = ["JobRecord", "JobRecords"]
+
+_log = logging.getLogger("structable.postgresql")
 
 Result = TypeVar("Result")
 
@@ -174,6 +177,7 @@ class JobRecords:
                     command("commit"),
                 )
             )
+            _log.info("added the ids of tables to the job records %s of an older structable", self._name)
         finally:
             connection.roll_back()
         return True

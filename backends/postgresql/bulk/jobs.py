@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 __all__ = ["WriteJobs"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _SWEEP_SECONDS = 60.0
 
@@ -82,11 +84,12 @@ class WriteJobs:
 
     def _sweep(self, connection: ServerConnection) -> None:
         # The job has begun, and the next sweep finds what is left.
-        with suppress(PostgreSQLError):
-            try:
-                sweep_staging(connection, self._catalog.schema)
-            finally:
-                connection.roll_back()
+        try:
+            sweep_staging(connection, self._catalog.schema)
+        except PostgreSQLError as error:
+            _log.warning("the sweep of ended write jobs of schema %r failed: %s", self._catalog.schema, error)
+        finally:
+            connection.roll_back()
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Store one attempt's rows in a table of its own; see `Storage.stage`."""
@@ -146,12 +149,15 @@ class WriteJobs:
             self._drop(job)
 
     def _drop(self, job: WriteJob) -> None:
-        # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
-        with suppress(PostgreSQLError, StorageUnavailableError), self._pool.connection() as connection:
-            try:
-                drop_job_staging(connection, self._catalog.schema, job.job_id)
-            finally:
-                connection.roll_back()
+        # The job has ended, and no failure may deny that: a sweep drops what is left.
+        try:
+            with self._pool.connection() as connection:
+                try:
+                    drop_job_staging(connection, self._catalog.schema, job.job_id)
+                finally:
+                    connection.roll_back()
+        except (PostgreSQLError, StorageUnavailableError) as error:
+            _log.warning("the staged rows of the write job %r are left to a sweep: %s", job.job_id, error)
 
 
 _BEGIN = command("begin isolation level read committed read write")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 from collections.abc import Iterable
 from functools import partial
@@ -26,6 +27,8 @@ from structable.spi.rules.scans import ScanRequest, check_splits
 from .split_state import PageRange, SplitState
 
 __all__ = ["plan_table_scan", "rendered_query"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5
 _LEAST_BYTES = 256 << 10
@@ -78,6 +81,7 @@ def plan_table_scan(
             ):
                 catalog.forget(table)
                 if attempt < _ATTEMPTS:
+                    _log.info("planning a scan of table %r again: it was changed", table)
                     continue
                 raise TransactionConflictError(f"table {table!r} is being changed") from error
             if isinstance(error, PostgreSQLError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import secrets
 from collections.abc import Iterable
@@ -26,6 +27,8 @@ __all__ = [
     "staging_tables",
     "sweep_staging",
 ]
+
+_log = logging.getLogger("structable.postgresql")
 
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
@@ -131,7 +134,8 @@ def drop_job_staging(connection: ServerConnection, schema: str, job_id: str) -> 
     _drop(connection, schema, staging_tables(connection, schema, job_id))
 
 
-def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> None:
+def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> int:
+    dropped = 0
     for name in names:
         try:
             connection.pipeline(
@@ -142,10 +146,13 @@ def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> No
                     command("commit"),
                 )
             )
+            dropped += 1
         except StatementRefusedError as error:
-            connection.pipeline((command("rollback"),))
+            connection.roll_back()
             if error.state not in _LEFT_FOR_LATER:
                 raise
+            _log.info("staging table %s is left to the next sweep: %s", name, error.message)
+    return dropped
 
 
 def sweep_staging(connection: ServerConnection, schema: str) -> None:
@@ -163,14 +170,18 @@ def sweep_staging(connection: ServerConnection, schema: str) -> None:
         (1009,),
         prepare=False,
     )
-    connection.pipeline((Call(delete, (_texts(recent),)),))
+    ended = connection.run(Call(delete, (_texts(recent),))).command_tuples
+    if ended:
+        _log.info("swept the records of %d write jobs of schema %r", ended, schema)
     if not tables:
         return
     opened = Statement(
         f"select distinct {_DIGEST} from {records} where state = 'open' and {_DIGEST} = any($1)", (1009,), prepare=False
     )
     alive = {str(row[0]) for row in connection.ask(Call(opened, (_texts(jobs.values()),)))}
-    _drop(connection, schema, [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS])
+    dead = [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS]
+    if dropped := _drop(connection, schema, dead):
+        _log.info("swept %d staging tables of ended write jobs of schema %r", dropped, schema)
 
 
 def _texts(values: Iterable[str]) -> bytes:

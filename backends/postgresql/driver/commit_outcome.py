@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from structable.spi import StorageUnavailableError
@@ -11,7 +12,9 @@ from .errors import BrokenConnectionError, StatementRefusedError
 from .pool import ServerPool
 from .statement import Call, Statement
 
-__all__ = ["termination", "was_committed"]
+__all__ = ["log_outcome", "termination", "was_committed"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (25,))
 _IN_THE_FUTURE = "22023"
@@ -54,6 +57,21 @@ def was_committed(
     bool or None
         None if the server could not be asked, or does not know any more.
     """
+    _log.warning("the answer to the commit of transaction %d was lost; asking the server about it", number)
+    outcome = _asked(pool, number, lost, sent, seconds)
+    log_outcome(f"transaction {number}", outcome)
+    return outcome
+
+
+def log_outcome(what: str, committed: bool | None) -> None:
+    """Log what was found out about a commit whose answer was lost."""
+    if committed is None:
+        _log.error("it is unknown whether %s was committed", what)
+    else:
+        _log.warning("%s was %s", what, "committed" if committed else "not committed")
+
+
+def _asked(pool: ServerPool, number: int, lost: ServerConnection, sent: float, seconds: float) -> bool | None:
     deadline = time.monotonic() + seconds
     pause = 0.01
     status = Call(_STATUS, (str(number).encode(),))

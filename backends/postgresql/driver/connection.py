@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -20,6 +21,8 @@ from .errors import BrokenConnectionError, PostgreSQLError, StatementRefusedErro
 from .statement import Call, Values, command, require_sendable
 
 __all__ = ["ServerConnection"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _MOST_PREPARED = 500
 
@@ -103,8 +106,7 @@ class ServerConnection(PooledConnection):
                 self._pg.send_query_prepared(statement.name, parameters, statement.formats, 1)
                 results = self._wait(generators.execute(self._pg))
             except psycopg.Error as error:
-                self._discard()
-                raise BrokenConnectionError(str(error).strip()) from error
+                raise self._lost(str(error)) from error
             except BaseException:
                 self._discard()
                 raise
@@ -126,8 +128,7 @@ class ServerConnection(PooledConnection):
                 self._pg.send_query_params(statement.text, parameters or None, statement.types or None, formats, 1)
                 self._wait(generators.send(self._pg))
             except psycopg.Error as error:
-                self._discard()
-                raise BrokenConnectionError(str(error).strip()) from error
+                raise self._lost(str(error)) from error
             except BaseException:
                 self._discard()
                 raise
@@ -145,8 +146,7 @@ class ServerConnection(PooledConnection):
             try:
                 results = self._wait(generators.fetch_many(self._pg))
             except psycopg.Error as error:
-                self._discard()
-                raise BrokenConnectionError(str(error).strip()) from error
+                raise self._lost(str(error)) from error
             except BaseException:
                 self._discard()
                 raise
@@ -172,8 +172,7 @@ class ServerConnection(PooledConnection):
             try:
                 return self._pipelined(calls)
             except psycopg.Error as error:
-                self._discard()
-                raise BrokenConnectionError(str(error).strip()) from error
+                raise self._lost(str(error)) from error
             except StatementRefusedError:
                 if self._pg.pipeline_status != pq.PipelineStatus.OFF:
                     self._discard()
@@ -211,7 +210,7 @@ class ServerConnection(PooledConnection):
             result = pg.get_result() if not pg.is_busy() else wait(generators.fetch(pg))
             if result is None:
                 if pg.status != pq.ConnStatus.OK:
-                    raise BrokenConnectionError("the server closed the connection")
+                    raise self._lost("the server closed the connection")
                 continue
             if result.status == _SYNC:
                 break
@@ -252,8 +251,7 @@ class ServerConnection(PooledConnection):
             try:
                 return self._copying().take_in(text, copies)
             except psycopg.Error as error:
-                self._discard()
-                raise BrokenConnectionError(str(error).strip()) from error
+                raise self._lost(str(error)) from error
             except BaseException:
                 # A failed COPY leaves the connection as it is; one that was interrupted does not.
                 if self._pg.transaction_status == pq.TransactionStatus.ACTIVE:
@@ -295,7 +293,7 @@ class ServerConnection(PooledConnection):
             is_sending = False
             raise
         except psycopg.Error as error:
-            raise BrokenConnectionError(str(error).strip()) from error
+            raise self._lost(str(error)) from error
         finally:
             if is_sending:
                 self._discard()
@@ -305,9 +303,14 @@ class ServerConnection(PooledConnection):
 
     def _failure(self, result: pq.abc.PGresult) -> Exception:
         failure = server_error(result)
-        if isinstance(failure, BrokenConnectionError):
-            self._discard()
-        return failure
+        return self._lost(str(failure)) if isinstance(failure, BrokenConnectionError) else failure
+
+    def _lost(self, reason: str) -> BrokenConnectionError:
+        """Close the connection, which broke, and return the error that says so."""
+        reason = " ".join(reason.split())
+        self._discard()
+        _log.warning("lost the connection to server process %d: %s", self._process, reason)
+        return BrokenConnectionError(reason)
 
     def ask(self, call: Call) -> list[Values]:
         """Run one statement and return its rows; see `run` and `rows`."""
@@ -341,7 +344,7 @@ class ServerConnection(PooledConnection):
     def _require_own(self) -> None:
         """Refuse a process that was forked: it shares the socket, and would talk to its parent's transaction."""
         if os.getpid() != self._client:
-            raise BrokenConnectionError("it belongs to the process that forked this one; connect anew")
+            raise BrokenConnectionError("it belongs to the process that forked this one; connect again")
 
     def _discard(self) -> None:
         if (

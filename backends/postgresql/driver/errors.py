@@ -52,6 +52,9 @@ class StatementRefusedError(PostgreSQLError):
         self.message = message
         self.detail = detail
 
+    def __str__(self) -> str:
+        return f"{self.message} (SQLSTATE {self.state})"
+
 
 class BrokenConnectionError(PostgreSQLError):
     """The connection broke: the server may have done what it was asked, or not."""
@@ -83,22 +86,21 @@ def translated(error: Exception, what: str) -> StructableError:
         return error
     if not isinstance(error, StatementRefusedError):
         return StorageUnavailableError(f"{what}: the connection to PostgreSQL was lost: {error}")
-    said = f"{error.message} (SQLSTATE {error.state})"
     if error.state in _CONFLICTS:
-        return TransactionConflictError(f"{what}: another transaction was first: {said}")
+        return TransactionConflictError(f"{what}: another transaction was first: {error}")
     if error.state in STALE:
-        return DataCorruptionError(f"{what}: the table is not as structable made it: {said}")
+        return DataCorruptionError(f"{what}: the table is not as structable made it: {error}")
     if error.state.startswith(_TOO_LARGE) or error.state == "0A000":
-        return UnsupportedOperationError(f"{what}: PostgreSQL cannot hold or do this: {said}")
+        return UnsupportedOperationError(f"{what}: PostgreSQL cannot hold or do this: {error}")
     if error.state == _READ_ONLY:
         return StorageUnavailableError(
             f"{what}: the server takes no writes now, as a standby does; to read, use read-only transactions or "
-            f"connect with read_only=True: {said}"
+            f"connect with read_only=True: {error}"
         )
     if error.state == "42501":
-        denied = StorageUnavailableError(f"{what}: the role lacks a right: {said}")
+        denied = StorageUnavailableError(f"{what}: the role lacks a right: {error}")
         denied.lasting = True
         return denied
     if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server could not read is our mistake
-        return StorageUnavailableError(f"{what}: {said}")
-    return DataCorruptionError(f"{what}: PostgreSQL refused what structable asked: {said}")
+        return StorageUnavailableError(f"{what}: {error}")
+    return DataCorruptionError(f"{what}: PostgreSQL refused what structable asked: {error}")

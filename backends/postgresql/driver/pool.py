@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,8 @@ from structable.backends.base.pool import ConnectionPool
 from .connection import ServerConnection
 
 __all__ = ["ServerPool"]
+
+_log = logging.getLogger("structable.postgresql")
 
 
 class ServerPool(ConnectionPool[ServerConnection]):
@@ -27,13 +30,26 @@ class ServerPool(ConnectionPool[ServerConnection]):
     ) -> None:
         super().__init__(size, timeout, most_idle=most_idle)
         self._open_connection = open_connection
+        self._has_lost = False
 
     def _open(self) -> ServerConnection:
-        return self._open_connection()
+        connection = self._open_connection()
+        if self._has_lost:
+            self._has_lost = False
+            _log.info("connected again, to server process %d", connection.process)
+        return connection
 
     def _serves(self, connection: ServerConnection) -> bool:
         # The server says good-bye to a connection that it ends: an idle one has nothing else to be read.
-        return not connection.closed and not connection.readable
+        if not connection.closed and not connection.readable:
+            return True
+        self._has_lost = True
+        _log.info("the server ended the idle connection to its process %d", connection.process)
+        return False
+
+    def _end(self, connection: ServerConnection) -> None:
+        self._has_lost = self._has_lost or connection.closed
+        super()._end(connection)
 
     @contextmanager
     def connection(self) -> Iterator[ServerConnection]:

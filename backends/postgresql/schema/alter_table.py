@@ -10,7 +10,7 @@ A call that was interrupted leaves columns and indexes that nobody uses. The nex
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from dataclasses import replace
 
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
@@ -27,6 +27,8 @@ from .indexes import build_index, check_indexed_rows, index_removal, remove_inde
 from .inspection import FoundTable, require_intact
 
 __all__ = ["change_table", "remove_index", "token_definition"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _TEXT = 25
 _CLEANING = 3.0  # seconds that what a failed call leaves behind may take to be removed
@@ -91,9 +93,12 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
         _build(work, schema, prepared, change, found, checked=set(table.building))
         _finish(work, schema, prepared, change, require_intact(work.ask, schema, prepared))
     except (StructableError, StatementRefusedError):
-        with suppress(PostgreSQLError, StorageUnavailableError):
-            # Where somebody is in the way here too, the next call takes over.
+        try:
             _undo(work, schema, table, prepared, change)
+        except (PostgreSQLError, StorageUnavailableError) as error:
+            _log.warning(
+                "indexes of table %r that a failed change began are left to the next one: %s", table.spec.name, error
+            )
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TypeGuard
 
 from structable.backends.postgresql.driver.connection import ServerConnection
@@ -13,6 +14,8 @@ from structable.spi import DataCorruptionError, StoreNotFoundError, StructableEr
 from structable.spi.documents import specification_from_document, specification_to_document
 
 __all__ = ["FORMAT_VERSION", "Catalog", "encode_specification", "is_name", "prepare"]
+
+_log = logging.getLogger("structable.postgresql")
 
 FORMAT_VERSION = 1
 _TEXT = 25
@@ -160,5 +163,6 @@ def _create(connection: ServerConnection, schema: str) -> None:
             "commit",
         ]
         connection.pipeline(command(statement) for statement in statements)
+        _log.info("created structable's tables in the schema %r", schema)
     finally:
         connection.roll_back()

@@ -7,6 +7,7 @@ too, so that one long transaction would stop everybody.
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 
 __all__ = ["AdminWork", "Patience", "TableLock", "alone"]
+
+_log = logging.getLogger("structable.postgresql")
 
 Result = TypeVar("Result")
 
@@ -166,6 +169,7 @@ class AdminWork:
             except BaseException:
                 self.connection.roll_back()
                 raise
+            _log.debug("table %r is in use; %.1f s are left to wait for it", self.table, patience.left)
             seconds = min(self._next_attempt(lock), patience.left)
             patience.pause()
 

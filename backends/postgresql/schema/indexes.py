@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from structable.backends.postgresql.driver.statement import command
@@ -15,6 +16,8 @@ from .ddl_lock import AdminWork, Patience, TableLock
 from .inspection import inspect
 
 __all__ = ["build_index", "check_indexed_rows", "index_definition", "index_removal", "remove_indexes"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _VARIABLE = (FieldType.STRING, FieldType.BYTES)
 
@@ -39,6 +42,7 @@ def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str]
     found = inspect(work.ask, binding.schema, binding.version)
     there = [name for name in fields if index_name(binding.version.id, name) in found.indexes]
     if there:
+        _log.info("removing unused indexes of table %r, on %s", binding.spec.name, ", ".join(there))
         work.change(
             lambda: work.connection.pipeline([command(index_removal(binding, name)) for name in there]),
             lock=TableLock(binding.qualified, "access exclusive"),
@@ -84,4 +88,5 @@ def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
     spec, table = binding.spec, binding.version
     definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)
     while not work.outside(definition):
+        _log.info("building the index of table %r on %r again after a deadlock", spec.name, field)
         remove_indexes(work, binding, [field], work.patience)

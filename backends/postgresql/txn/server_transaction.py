@@ -7,6 +7,7 @@ have changed.
 
 from __future__ import annotations
 
+import logging
 import struct
 import time
 from collections.abc import Callable
@@ -46,6 +47,8 @@ from .bound_table import BoundTable
 from .table_call import TableCall
 
 __all__ = ["ServerTransaction"]
+
+_log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5
 _MOST_PENDING = 256
@@ -254,6 +257,7 @@ class ServerTransaction:
 
     def _restart(self, work: TableCall | None) -> None:
         """Begin again, with the tables as they are now: nobody has seen anything of this transaction yet."""
+        _log.info("beginning a transaction again: one of the tables %s was changed", ", ".join(self._tables))
         self._release(rollback=True)
         self._begun = False
         try:
