@@ -86,7 +86,7 @@ class PostgreSQLBackend(Backend):
         if schema.startswith("pg_") or schema == "information_schema":
             raise ValueError(f"schema is {schema!r}, which belongs to PostgreSQL itself")
         return PostgreSQLStorage(
-            _connecting(url, options),
+            _factory(url, options),
             schema,
             str(url),
             pool_size=int(options["pool_size"]),
@@ -99,10 +99,10 @@ class PostgreSQLBackend(Backend):
         self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
     ) -> Iterator[RecordBatch]:
         # The exported snapshot is of a database that the planning storage has looked at.
-        return read_one_split(_connecting(url, options), split)
+        return read_one_split(_factory(url, options), split)
 
 
-def _connecting(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionFactory:
+def _factory(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionFactory:
     settings = {
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",

@@ -32,8 +32,8 @@ from structable.spi.autocommit import AutoCommitTable
 from structable.spi.delegation import consumed
 
 from .bulk.jobs import WriteJobs
+from .bulk.split_planning import plan_table_scan
 from .bulk.split_reading import SplitReader
-from .bulk.splits import plan_table_scan
 from .driver.connection import ServerConnection
 from .driver.connection_factory import ConnectionFactory
 from .driver.errors import STALE, BrokenConnectionError, PostgreSQLError, StatementRefusedError, translated
@@ -41,7 +41,7 @@ from .driver.pool import ServerPool
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
 from .sql.binding import TableBinding
-from .sql.rows import decode_row, read_call
+from .sql.key_lookups import decode_row, lookup_call
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ScanRows
 
@@ -58,7 +58,7 @@ class PostgreSQLStorage(Storage):
 
     Parameters
     ----------
-    connecting : ConnectionFactory
+    factory : ConnectionFactory
         The way to the database.
     schema : str
         The schema.
@@ -76,7 +76,7 @@ class PostgreSQLStorage(Storage):
 
     def __init__(
         self,
-        connecting: ConnectionFactory,
+        factory: ConnectionFactory,
         schema: str,
         url: str,
         *,
@@ -86,11 +86,11 @@ class PostgreSQLStorage(Storage):
         create: bool,
     ) -> None:
         self._url = url
-        self._pool = ServerPool(connecting.open, pool_size, pool_timeout)
+        self._pool = ServerPool(factory.open, pool_size, pool_timeout)
         self._catalog = Catalog(schema)
         self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
         self._jobs = WriteJobs(self._pool, self._catalog, ddl_timeout)
-        self._splits = SplitReader(connecting)
+        self._splits = SplitReader(factory)
         self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection] = weakref.WeakKeyDictionary()
         try:
             with self._pool.connection() as connection:
@@ -225,7 +225,7 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         pool = self._pool
         connection = pool.acquire()
         try:
-            result = connection.run(read_call(binding, pieces, shape))
+            result = connection.run(lookup_call(binding, pieces, shape))
             if not result.ntuples:
                 return None
             return decode_row(connection.rows(result)[0], checked, shape)

@@ -27,9 +27,9 @@ from structable.spi.values import MAX_ROW_SIZE
 from .driver.statement import Call
 from .sql import statements
 from .sql.binding import TableBinding
+from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
 from .sql.queries import count_call
 from .sql.row_codec import SLACK, Pieces, at_most
-from .sql.rows import decode_row, made_rows, multi_read_call, read_call
 from .txn.bound_table import BoundTable, on_current_schema
 from .txn.cursor_scan import ScanRows
 from .txn.explain import explain_scan
@@ -72,7 +72,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         tx.require_usable()
         checked, pieces = self.binding.encoded_key(key)
         names = None if columns is None else self.binding.shape_of(columns).columns
-        result = tx.ask(self, lambda binding: read_call(binding, pieces, binding.shape_of(names)), pieces)
+        result = tx.ask(self, lambda binding: lookup_call(binding, pieces, binding.shape_of(names)), pieces)
         binding = self.binding
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
@@ -94,8 +94,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         names = self.binding.shape_of(columns).columns
         if not checked:
             return []
-        result = tx.ask(self, lambda binding: multi_read_call(binding, checked, binding.shape_of(names)))
-        return made_rows(tx.rows_of(result), self.binding.shape_of(names))
+        result = tx.ask(self, lambda binding: lookup_many_call(binding, checked, binding.shape_of(names)))
+        return build_rows(tx.rows_of(result), self.binding.shape_of(names))
 
     # Scanning
 

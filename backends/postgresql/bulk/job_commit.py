@@ -39,7 +39,7 @@ from structable.spi.rules.jobs import table_dropped
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .job_records import JobRecords
-from .publishing import Publication
+from .staged_merge import StagedMerge
 from .staging import StagedTable, staging_tables
 
 __all__ = ["JobCommit"]
@@ -172,8 +172,8 @@ class JobCommit:
         if record.state == "committed":
             return False
         mode = WriteMode(record.mode)
-        publications = self._publications(connection, binding, mode)
-        self._write(connection, binding, mode, publications)
+        merges = self._merges(connection, binding, mode)
+        self._write(connection, binding, mode, merges)
         process = connection.process
         try:
             connection.pipeline((self._records.done(job_id), command("commit")))
@@ -181,7 +181,7 @@ class JobCommit:
             return self._resolve(record.transaction, process, error)
         return True
 
-    def _publications(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> list[Publication]:
+    def _merges(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> list[StagedMerge]:
         """Return what is to be written, after a look whether it is there, and for this table."""
         there = set(staging_tables(connection, self._catalog.schema, self._job.job_id)) if self._staged else set()
         made = []
@@ -191,7 +191,7 @@ class JobCommit:
                 raise SchemaIncompatibleError(binding.spec.name, [problem])
             if one.name not in there:
                 self._refuse_lost()
-            made.append(Publication(binding, mode, one))
+            made.append(StagedMerge(binding, mode, one))
         if made:
             results = connection.pipeline(command(one.there()) for one in made)
             if not all(connection.rows(result)[0][0] for result in results):
@@ -199,10 +199,10 @@ class JobCommit:
         return made
 
     def _write(
-        self, connection: ServerConnection, binding: TableBinding, mode: WriteMode, publications: list[Publication]
+        self, connection: ServerConnection, binding: TableBinding, mode: WriteMode, merges: list[StagedMerge]
     ) -> None:
         ask = connection.ask
-        for one in publications:
+        for one in merges:
             for name, query in one.outsized():
                 for value, key in ask(command(query)):
                     self._refuse_outsized(binding, name, int(str(value)), int(str(key)))
@@ -212,16 +212,16 @@ class JobCommit:
         if mode is WriteMode.OVERWRITE:
             # Not TRUNCATE: older snapshots go on reading these rows.
             connection.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
-        results = connection.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in publications)
-        for one, staged, result in zip(publications, self._staged, results, strict=True):
+        results = connection.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in merges)
+        for one, staged, result in zip(merges, self._staged, results, strict=True):
             written = result.command_tuples or 0
             if written != (one.expected(each_key_once=self._each_key_once) or written):
                 self._refuse_lost()
             if mode is WriteMode.UPDATE and written != staged.rows:
                 for key in ask(command(one.missing())):
                     raise RecordNotFoundError(binding.spec.name, key)
-        if any(one.may_outgrow() for one in publications):
-            self._check_rows(connection, binding, publications)
+        if any(one.may_outgrow() for one in merges):
+            self._check_rows(connection, binding, merges)
 
     def _lock(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> None:
         how = "row exclusive"
@@ -244,7 +244,7 @@ class JobCommit:
                 "(ddl_timeout), and nothing was written"
             ) from error
 
-    def _check_rows(self, connection: ServerConnection, binding: TableBinding, publications: list[Publication]) -> None:
+    def _check_rows(self, connection: ServerConnection, binding: TableBinding, merges: list[StagedMerge]) -> None:
         ask = connection.ask
         beside = Statement(
             "select coalesce(pg_relation_size(reltoastrelid::regclass), 0) from pg_class where oid = $1::regclass",
@@ -254,7 +254,7 @@ class JobCommit:
         large = max(one.largest for one in self._staged) > _LARGE_ROW
         if not large and not ask(Call(beside, (binding.qualified.encode(),)))[0][0]:
             return
-        for one in publications:
+        for one in merges:
             if one.may_outgrow():
                 for (size,) in ask(command(one.outgrown())):
                     raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
@@ -280,11 +280,11 @@ class JobCommit:
             try:
                 ask = connection.ask
                 binding = self._catalog.lookup(ask, table)
-                publications = [Publication(binding, WriteMode.INSERT, one) for one in self._staged]
-                for one in publications:
+                merges = [StagedMerge(binding, WriteMode.INSERT, one) for one in self._staged]
+                for one in merges:
                     for key in ask(command(one.existing())):
                         raise RecordExistsError(table, key)
-                keys = " union all ".join(one.all_keys() for one in publications)
+                keys = " union all ".join(one.all_keys() for one in merges)
                 places = ", ".join(str(place + 1) for place in range(len(binding.key_fields)))
                 for key in ask(command(f"select * from ({keys}) k group by {places} having count(*) > 1 limit 1")):
                     raise RecordExistsError(table, key)

@@ -35,7 +35,7 @@ class SplitReader:
 
     Parameters
     ----------
-    connecting : ConnectionFactory
+    factory : ConnectionFactory
         The way to the database.
     most : int
         How many splits may be read at once.
@@ -43,11 +43,9 @@ class SplitReader:
         How many connections are kept for the next splits.
     """
 
-    def __init__(
-        self, connecting: ConnectionFactory, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE
-    ) -> None:
+    def __init__(self, factory: ConnectionFactory, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
         # Not the storage's own: a plan holds one of those, and must not wait for itself where there is but one.
-        self._pool = ServerPool(connecting.open, most, 0.0, most_idle=most_idle)
+        self._pool = ServerPool(factory.open, most, 0.0, most_idle=most_idle)
 
     def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
@@ -146,9 +144,9 @@ def _with_cause(
     return error
 
 
-def read_one_split(connecting: ConnectionFactory, split: ScanSplit) -> Iterator[RecordBatch]:
+def read_one_split(factory: ConnectionFactory, split: ScanSplit) -> Iterator[RecordBatch]:
     """Yield the rows of a split over one connection that is opened for it; see `SplitReader.read`."""
-    reader = SplitReader(connecting, most=1, most_idle=0)
+    reader = SplitReader(factory, most=1, most_idle=0)
     try:
         yield from reader.read(split)
     finally:

@@ -22,7 +22,7 @@ from structable.spi import StorageUnavailableError, StructableError, TableSpecif
 from structable.spi.rules.schema_changes import SchemaChange
 
 from .catalog import encode_specification
-from .ddl_lock import AdminWork, Patience, TableLock
+from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .indexes import build_index, check_indexed_rows, index_removal, remove_indexes
 from .inspection import FoundTable, require_intact
 
@@ -40,7 +40,7 @@ def token_definition(schema: str, table: TableVersion) -> str:
     return f"create function {name}() returns boolean language sql immutable parallel safe as 'select true'"
 
 
-def _publication(schema: str, before: TableVersion, after: TableVersion) -> list[Call]:
+def _version_change(schema: str, before: TableVersion, after: TableVersion) -> list[Call]:
     """Return the calls that replace a version of a table by the next, in a transaction."""
     specification, building = encode_specification(after)
     update = Statement(
@@ -66,7 +66,7 @@ def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) 
     left = spec.evolve(indexes=[name for name in spec.indexes if name != field])
     after = _next(table, left, set(table.building) - {field})
     binding = TableBinding(schema, table)
-    calls = [command(index_removal(binding, field)), *_publication(schema, table, after)]
+    calls = [command(index_removal(binding, field)), *_version_change(schema, table, after)]
     work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "access exclusive"))
 
 
@@ -113,7 +113,7 @@ def _prepare(
     after = table
     if building != set(table.building):
         after = _next(table, table.spec, building)
-        calls += _publication(schema, table, after)
+        calls += _version_change(schema, table, after)
     if calls:
         # Transactions that have written ended; those that are to write find the table changed.
         mode = "access exclusive" if columns else "share"
@@ -146,7 +146,7 @@ def _build(
     valid = {name for name in change.added_indexes if found.indexes.get(index_name(table.id, name), False)}
     check_indexed_rows(work, binding, [name for name in old if name not in valid or name not in checked])
     invalid = [name for name in change.added_indexes if name not in valid]
-    remove_indexes(work, binding, invalid, work.patience)
+    remove_indexes(work, binding, invalid, work.budget)
     for name in invalid:
         build_index(work, binding, name)
 
@@ -162,7 +162,7 @@ def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaCha
                 f"alter table {binding.qualified} alter column {quoted(column_name(field.name))} type {wide}"
             )
     after = _next(table, change.after, set(table.building) - set(change.added_indexes))
-    calls = [*(command(text) for text in alterations), *_publication(schema, table, after)]
+    calls = [*(command(text) for text in alterations), *_version_change(schema, table, after)]
     # A transaction that goes on with the old version does no harm, where the columns stay.
     lock = TableLock(binding.qualified, "access exclusive") if alterations else None
     work.change(lambda: work.connection.pipeline(calls), lock=lock)
@@ -172,9 +172,9 @@ def _undo(work: AdminWork, schema: str, table: TableVersion, now: TableVersion, 
     """Take away what a failed call has left behind, and what it demands of those who write."""
     if work.connection.closed:
         return
-    patience = Patience(_CLEANING)
-    remove_indexes(work, TableBinding(schema, now), change.added_indexes, patience)
+    budget = WaitBudget(_CLEANING)
+    remove_indexes(work, TableBinding(schema, now), change.added_indexes, budget)
     building = set(table.building) - set(change.added_indexes)
     if building != set(now.building):
-        calls = _publication(schema, now, _next(now, table.spec, building))
-        work.change(lambda: work.connection.pipeline(calls), patience=patience)
+        calls = _version_change(schema, now, _next(now, table.spec, building))
+        work.change(lambda: work.connection.pipeline(calls), budget=budget)

@@ -1,4 +1,4 @@
-"""`AdminWork`: one admin call on one table, alone among all admin calls on it, and with limited patience.
+"""`AdminWork`: one admin call on one table, alone among all admin calls on it, and with limited budget.
 
 A lock on a table is tried for a moment at a time: whoever waits for it is waited for by all who come later, readers
 too, so that one long transaction would stop everybody.
@@ -27,7 +27,7 @@ from structable.backends.postgresql.driver.statement import Call, Statement, com
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 
-__all__ = ["AdminWork", "Patience", "TableLock", "alone"]
+__all__ = ["AdminWork", "WaitBudget", "TableLock", "alone"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -71,7 +71,7 @@ class TableLock(NamedTuple):
     """As SQL calls it, e.g. "access exclusive"."""
 
 
-class Patience:
+class WaitBudget:
     """How long an admin call may still wait for others; what it works itself does not count.
 
     Parameters
@@ -112,15 +112,15 @@ class AdminWork:
         The connection.
     table : str
         The table's name, for messages.
-    patience : Patience
+    budget : WaitBudget
         How long it may wait.
     """
 
-    def __init__(self, pool: ServerPool, connection: ServerConnection, table: str, patience: Patience) -> None:
+    def __init__(self, pool: ServerPool, connection: ServerConnection, table: str, budget: WaitBudget) -> None:
         self._pool = pool
         self.connection = connection
         self.table = table
-        self.patience = patience
+        self.budget = budget
         self._altered = False
 
     @property
@@ -133,9 +133,9 @@ class AdminWork:
         return self.connection.ask(call)
 
     def change(
-        self, body: Callable[[], Result], *, lock: TableLock | None = None, patience: Patience | None = None
+        self, body: Callable[[], Result], *, lock: TableLock | None = None, budget: WaitBudget | None = None
     ) -> Result:
-        """Run a transaction and commit it; again, where it meets a lock of somebody else's, until patience ends.
+        """Run a transaction and commit it; again, where it meets a lock of somebody else's, until budget ends.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class AdminWork:
             What is done in it; may run more than once.
         lock : TableLock, optional
             What to lock first.
-        patience : Patience, optional
+        budget : WaitBudget, optional
             Instead of the call's.
 
         Raises
@@ -153,8 +153,8 @@ class AdminWork:
         CommitOutcomeUnknownError
             If the connection broke during the commit, and the server could not be asked.
         """
-        patience = self.patience if patience is None else patience
-        seconds = min(_ATTEMPT, patience.left)
+        budget = self.budget if budget is None else budget
+        seconds = min(_ATTEMPT, budget.left)
         while True:
             began = time.monotonic()
             try:
@@ -163,15 +163,15 @@ class AdminWork:
                 self.connection.roll_back()
                 if error.state not in _BUSY:
                     raise
-                patience.left -= time.monotonic() - began
-                if patience.left <= 0:
-                    raise self.busy(patience) from error
+                budget.left -= time.monotonic() - began
+                if budget.left <= 0:
+                    raise self.busy(budget) from error
             except BaseException:
                 self.connection.roll_back()
                 raise
-            _log.debug("table %r is in use; %.1f s are left to wait for it", self.table, patience.left)
-            seconds = min(self._next_attempt(lock), patience.left)
-            patience.pause()
+            _log.debug("table %r is in use; %.1f s are left to wait for it", self.table, budget.left)
+            seconds = min(self._next_attempt(lock), budget.left)
+            budget.pause()
 
     def _attempt(self, body: Callable[[], Result], lock: TableLock | None, seconds: float) -> Result:
         wait = command(f"set local lock_timeout = {max(1, round(seconds * 1_000))}")
@@ -212,16 +212,16 @@ class AdminWork:
         Raises
         ------
         StorageUnavailableError
-            If patience ends before.
+            If budget ends before.
         """
         open_now = [str(row[0]) for row in self.ask(Call(_OPEN))]
         while open_now:
             names = ", ".join(f"'{name}'" for name in open_now)
             if not self.ask(command(_STILL_OPEN.format(names)))[0][0]:
                 return
-            if self.patience.left <= 0:
-                raise self.busy(self.patience)
-            self.patience.pause()
+            if self.budget.left <= 0:
+                raise self.busy(self.budget)
+            self.budget.pause()
 
     def outside(self, text: str) -> bool:
         """Run a command that cannot run in a transaction; the connection is not used by anybody else afterwards.
@@ -237,7 +237,7 @@ class AdminWork:
         StorageUnavailableError
             If it had to wait for too long; what it leaves behind is the caller's to remove.
         """
-        milliseconds = max(100, round(self.patience.left * 1_000))
+        milliseconds = max(100, round(self.budget.left * 1_000))
         self._altered = True
         self.connection.pipeline([command("set statement_timeout = 0"), command(f"set lock_timeout = {milliseconds}")])
         began = time.monotonic()
@@ -246,16 +246,16 @@ class AdminWork:
         except StatementRefusedError as error:
             if error.state not in _BUSY:
                 raise
-            self.patience.left -= time.monotonic() - began
-            if error.state == _DEADLOCK and self.patience.left > 0:
+            self.budget.left -= time.monotonic() - began
+            if error.state == _DEADLOCK and self.budget.left > 0:
                 return False
-            raise self.busy(self.patience) from error
+            raise self.busy(self.budget) from error
         return True
 
-    def busy(self, patience: Patience) -> StorageUnavailableError:
+    def busy(self, budget: WaitBudget) -> StorageUnavailableError:
         """Return the error of a call that has waited for too long."""
         return StorageUnavailableError(
-            f"table {self.table!r} is in use by open transactions; waited {patience.seconds:g} s (ddl_timeout), and "
+            f"table {self.table!r} is in use by open transactions; waited {budget.seconds:g} s (ddl_timeout), and "
             "nothing was changed"
         )
 
@@ -280,18 +280,18 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
     """
     name = qualified(schema, table.lower())
     key = hashlib.blake2b(f"structable {name}".encode(), digest_size=8).digest()
-    patience = Patience(seconds)
+    budget = WaitBudget(seconds)
     with pool.connection() as connection:
-        work = AdminWork(pool, connection, table, patience)
+        work = AdminWork(pool, connection, table, budget)
         try:
             # Polled: a statement that waits has a snapshot, for which the build of an index would wait in turn.
             while not work.ask(Call(_TRY, (key,)))[0][0]:
-                if patience.left <= 0:
+                if budget.left <= 0:
                     raise StorageUnavailableError(
                         f"another admin call is at work on table {table!r}; waited {seconds:g} s (ddl_timeout), and "
                         "nothing was changed"
                     )
-                patience.pause()
+                budget.pause()
             try:
                 yield work
             finally:

@@ -12,7 +12,7 @@ from structable.spi import FieldType
 from structable.spi.rules.rows import check_index_sizes
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
 
-from .ddl_lock import AdminWork, Patience, TableLock
+from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .inspection import inspect
 
 __all__ = ["build_index", "check_indexed_rows", "index_definition", "index_removal", "remove_indexes"]
@@ -37,7 +37,7 @@ def index_removal(binding: TableBinding, field: str) -> str:
     return f"drop index if exists {qualified(binding.schema, index_name(binding.version.id, field))}"
 
 
-def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str], patience: Patience) -> None:
+def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str], budget: WaitBudget) -> None:
     """Take indexes away that nobody uses, as a build that failed leaves them."""
     found = inspect(work.ask, binding.schema, binding.version)
     there = [name for name in fields if index_name(binding.version.id, name) in found.indexes]
@@ -46,7 +46,7 @@ def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str]
         work.change(
             lambda: work.connection.pipeline([command(index_removal(binding, name)) for name in there]),
             lock=TableLock(binding.qualified, "access exclusive"),
-            patience=patience,
+            budget=budget,
         )
 
 
@@ -89,4 +89,4 @@ def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
     definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)
     while not work.outside(definition):
         _log.info("building the index of table %r on %r again after a deadlock", spec.name, field)
-        remove_indexes(work, binding, [field], work.patience)
+        remove_indexes(work, binding, [field], work.budget)

@@ -10,8 +10,8 @@ from psycopg import pq
 
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.key_lookups import build_rows
 from structable.backends.postgresql.sql.queries import scan_call
-from structable.backends.postgresql.sql.rows import made_rows
 from structable.spi import Row, RowIterator, TransactionClosedError
 from structable.spi.rules.scans import ScanRequest
 
@@ -80,7 +80,7 @@ class ScanRows(RowIterator):
         self._done = count < wanted
         if self._done:
             self._tx.read_cursors.append(self._cursor)
-        self._rows = iter(made_rows(self._tx.rows_of(result), self._shape))
+        self._rows = iter(build_rows(self._tx.rows_of(result), self._shape))
         if not self._done:
             sample = range(0, count, max(count // 8, 1))
             value = result.get_value

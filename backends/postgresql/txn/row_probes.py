@@ -20,10 +20,10 @@ from structable.spi import Value
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction
 
-__all__ = ["Found", "find_row", "find_size", "find_swap", "find_value"]
+__all__ = ["ProbedRow", "find_row", "find_size", "find_swap", "find_value"]
 
 
-class Found(NamedTuple):
+class ProbedRow(NamedTuple):
     """What there is under a key: whether there is a row, and what was asked of it."""
 
     row: bool
@@ -37,7 +37,7 @@ def _find(
     columns: Callable[[TableBinding], list[sa.ColumnElement[Any]]],
     row: Mapping[str, Value],
     parameters: Mapping[str, tuple[str, Value]],
-) -> Found:
+) -> ProbedRow:
     """Ask for expressions of the row of a key; `parameters` are what they take: a field, and a value of it."""
 
     def build(binding: TableBinding) -> Call:
@@ -54,7 +54,7 @@ def _find(
 
     key = tuple([encode_value(field, row[field.name]) for field in table.binding.key_fields])
     rows = tx.rows_of(tx.ask(table, build, key))
-    return Found(True, rows[0]) if rows else Found(False, ())
+    return ProbedRow(True, rows[0]) if rows else ProbedRow(False, ())
 
 
 def find_row(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value]) -> bool:
@@ -74,7 +74,7 @@ def find_size(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value]
     return int(str(found.values[0])) if found.row else None
 
 
-def find_value(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str) -> Found:
+def find_value(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str) -> ProbedRow:
     """Return a field of the row of a checked key, and the size of the row."""
 
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
@@ -83,7 +83,9 @@ def find_value(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value
     return _find(tx, table, ("find_value", field), columns, row, {})
 
 
-def find_swap(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str, expected: Value) -> Found:
+def find_swap(
+    tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str, expected: Value
+) -> ProbedRow:
     """Tell whether a field has an expected value, and which size the row would have with that of `row` instead."""
 
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:

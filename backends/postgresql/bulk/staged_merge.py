@@ -15,13 +15,13 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 
 from .staging import StagedTable, staged_columns
 
-__all__ = ["Publication"]
+__all__ = ["StagedMerge"]
 
 _PUTS = (WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.INSERT, WriteMode.OVERWRITE)
 _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
 
 
-class Publication:
+class StagedMerge:
     """The SQL for one staging table. All of it is refused if the table is of another version.
 
     Parameters

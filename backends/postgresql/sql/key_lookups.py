@@ -11,27 +11,27 @@ from .binding import TableBinding
 from .row_codec import Pieces
 from .types import array
 
-__all__ = ["decode_row", "made_rows", "multi_read_call", "read_call"]
+__all__ = ["decode_row", "build_rows", "lookup_many_call", "lookup_call"]
 
 
-def read_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
+def lookup_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
     """Return the call that reads the fields of one row outside its key, which never changes its types."""
     return Call(statements.lookup(binding, shape.columns[len(key) :]), key)
 
 
 def decode_row(values: Values, key: tuple[Value, ...], shape: RowShape) -> Row:
-    """Return the row of a key, and of the values that `read_call` asked for."""
+    """Return the row of a key, and of the values that `lookup_call` asked for."""
     return Row(shape, key + values if len(shape.columns) > len(key) else key)
 
 
-def multi_read_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) -> Call:
+def lookup_many_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) -> Call:
     """Return the call that reads rows of many keys, in key order and each once."""
     columns = zip(*dict.fromkeys(keys), strict=True)
     arrays = [array(binding.oids[name], one) for name, one in zip(binding.spec.primary_key, columns, strict=True)]
     return Call(statements.lookup_many(binding, shape.columns), arrays)
 
 
-def made_rows(values: list[Values], shape: RowShape) -> list[Row]:
+def build_rows(values: list[Values], shape: RowShape) -> list[Row]:
     """Return rows of all columns of a shape."""
     kind, new = shape.row_type, object.__new__
     rows: list[Row] = []
