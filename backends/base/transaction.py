@@ -21,6 +21,8 @@ class TransactionLifecycle(ABC):
     # Of the class until they differ: a transaction is made for each point operation, and every assignment shows.
     usable = True
     """Whether operations may go on; each of them asks this first."""
+    writable = True
+    """Whether writes may go on; each of them asks this first. False once the transaction is not usable."""
     _failure: StructableError | None = None
 
     @property

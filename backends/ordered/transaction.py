@@ -63,7 +63,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         if table is None:
             binding = self._bound(name)
             assert self._snapshot is not None
-            table = tables[name] = OrderedTable(self, binding, self._snapshot)
+            table = tables[name] = OrderedTable(self, self.reads, binding, self._snapshot)
         return table
 
     def _bound(self, name: str) -> TableBinding:

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, FieldType, TableSpecification
 from structable.spi.values import Value
 

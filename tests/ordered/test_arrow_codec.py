@@ -15,7 +15,7 @@ from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import NewerLayoutError
 from structable.backends.ordered.engine import Pair
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldSizeLimitError, FieldType, InvalidFieldError
 from structable.spi.arrow import arrow_schema, conform_batch
 from structable.spi.values import Value

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.schema.binding import IndexBinding
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, TableSpecification
 from tests.ordered.strategies import SPACE, fields, row_values, table
 

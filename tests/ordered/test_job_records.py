@@ -9,8 +9,8 @@ import pytest
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import OrderedStorage, WriteSet
-from structable.backends.ordered.jobs.records import job_key
 from structable.backends.ordered.schema.catalog import schema_key
+from structable.backends.ordered.schema.job_records import job_key
 from structable.spi import (
     DataCorruptionError,
     Field,

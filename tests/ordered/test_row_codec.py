@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import NewerLayoutError
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError, TableSpecification
 from structable.spi.rules.rows import check_row
 from structable.spi.values import Value

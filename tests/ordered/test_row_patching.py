@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
 from structable.backends.ordered.codec.rows import RowCodec
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field
 from structable.spi.values import Value
 from tests.ordered.strategies import fields, row_values, same, table

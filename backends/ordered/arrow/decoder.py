@@ -15,7 +15,7 @@ from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import corrupt
 from structable.backends.ordered.engine import Pair
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType
 from structable.spi.arrow import arrow_schema, arrow_type
 

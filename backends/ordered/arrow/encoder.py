@@ -14,7 +14,7 @@ from structable.backends.ordered.codec.key_fields import key_width
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.engine import Pair
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, FieldType, InvalidFieldError
 
 from .buffers import (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from structable.backends.ordered.engine import SPACE_BYTES, successor
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType
 from structable.spi.values import MAX_KEY_SIZE, Value
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
 
 from .key_fields import add_key_checks, key_expression, key_width

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Row
 from structable.spi.rows import RowShape
 from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value

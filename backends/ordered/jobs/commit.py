@@ -9,10 +9,11 @@ from itertools import islice
 from operator import itemgetter
 from typing import NoReturn, TypeAlias
 
+from structable.backends.base.job_rules import staged_for_dropped
 from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, EngineSnapshot, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.backends.ordered.schema.schema import TableSchema
-from structable.spi import RecordExistsError, RecordNotFoundError, SchemaIncompatibleError, Value, WriteMode
+from structable.backends.ordered.table_schema import TableSchema
+from structable.spi import RecordExistsError, RecordNotFoundError, Value, WriteMode
 
 __all__ = ["JobCommit", "JobRows", "StagedRows"]
 
@@ -76,8 +77,7 @@ class JobRows:
             schema.spec.key_fields,
             schema.layouts.get(staged.version),
         ):
-            problem = "its rows were staged for a table of this name that is there no longer"
-            raise SchemaIncompatibleError(schema.spec.name, [problem])
+            raise staged_for_dropped(schema.spec.name)
 
     def check(self, latest: EngineSnapshot) -> None:
         """Raise if a row is refused by the table as it is now: its key exists, or does not, or it is too large."""

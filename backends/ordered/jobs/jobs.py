@@ -9,17 +9,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from structable.backends.base.job_rules import conformed_batches, job_of_another
 from structable.backends.ordered.engine import Engine, EngineSnapshot, Pair, RunLostError, SchemaChangedError, WriteSet
 from structable.backends.ordered.schema.catalog import Catalog, garbage_key, read_schema, schema_key
 from structable.backends.ordered.schema.garbage import GarbageCollector
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from structable.backends.ordered.schema.spaces import allocate_space
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
     DataCorruptionError,
     Finding,
-    InvalidFieldError,
     StagedWrite,
     StorageUnavailableError,
     StructableError,
@@ -30,12 +31,10 @@ from structable.spi import (
 from structable.spi.rules.jobs import (
     JOB_RETENTION_SECONDS,
     check_job,
-    check_staged_columns,
 )
 
 from .commit import JobCommit, JobRows, StagedRows
 from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
-from .records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from .recovery import JobRecovery
 
 if TYPE_CHECKING:
@@ -90,8 +89,7 @@ class WriteJobs:
                 opened = JobRecord("open", table, schema.identity, mode, time.time())
                 changes.writes[job_key(job_id)] = opened.encode()
             elif (record.table, record.mode) != (table, mode):
-                owner = f"a job of mode {record.mode} on table {record.table!r}"
-                raise ValueError(f"the job id {job_id!r} belongs to {owner}; take another")
+                raise job_of_another(job_id, record.table, record.mode)
             return WriteJob(table, mode, job_id, schema.encode(), record is not None and record.committed)
 
         job = self._change(body)
@@ -106,27 +104,18 @@ class WriteJobs:
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Store one attempt's rows as sorted runs; see `Storage.stage`."""
         from structable.backends.ordered.arrow.encoder import ArrowEncoder
-        from structable.spi.arrow import conform_batch
 
         binding = self._catalog.bind(job.state)
-        spec = binding.spec
         owner = runs_owner(job.job_id, binding.schema.identity)
-        columns: tuple[str, ...] | None = None
         encoder: ArrowEncoder | None = None
+        columns: tuple[str, ...] = ()
         runs: list[bytes] = []
         buffered: list[Pair] = []
         size = rows = 0
-        for batch in batches:
-            conformed = conform_batch(spec, batch)
-            names = tuple(conformed.schema.names)
+        for conformed in conformed_batches(job, binding.spec, batches):
             if encoder is None:
-                check_staged_columns(job, spec.primary_key, names)
-                columns = names
-                encoder = ArrowEncoder(binding.schema, names)
-            elif columns != names:
-                raise InvalidFieldError(
-                    spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"
-                )
+                columns = tuple(conformed.schema.names)
+                encoder = ArrowEncoder(binding.schema, columns)
             pairs = encoder.encode(conformed)
             rows += len(pairs)
             size += conformed.nbytes
@@ -136,7 +125,7 @@ class WriteJobs:
                 buffered, size = [], 0
         if buffered:
             runs.append(self._write_run(owner, buffered))
-        document = {"schema": job.state.decode(), "columns": columns or (), "runs": [run.hex() for run in runs]}
+        document = {"schema": job.state.decode(), "columns": columns, "runs": [run.hex() for run in runs]}
         return StagedWrite(job.job_id, partition, attempt, rows, json.dumps(document).encode())
 
     def _write_run(self, owner: str, pairs: list[Pair]) -> bytes:

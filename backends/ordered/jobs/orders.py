@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from structable.backends.base.job_rules import require_undecided
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.catalog import read_schema
-from structable.backends.ordered.schema.schema import TableSchema
-from structable.spi import StagedWrite, TableNotFoundError, TransactionClosedError, WriteJob, WriteMode
+from structable.backends.ordered.schema.job_records import JobRecord, read_job
+from structable.backends.ordered.schema.stuck_jobs import require_whole, stuck_key
+from structable.backends.ordered.table_schema import TableSchema
+from structable.spi import StagedWrite, TableNotFoundError, WriteJob, WriteMode
 from structable.spi.rules.jobs import last_attempts, table_dropped
-
-from .records import JobRecord, read_job
-from .stuck_jobs import require_whole, stuck_key
 
 __all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_schema"]
 
@@ -120,13 +120,10 @@ def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, Tabl
     if schema is None or schema.identity != order.identity:
         raise table_dropped(order.table, order.job_id)
     record = read_job(snapshot, order.job_id)
-    if record is None or not record.belongs_to(schema):
-        raise TransactionClosedError(
-            f"there is no write job {order.job_id!r} of table {order.table!r}: "
-            "it was never begun, or ended more than 7 days ago"
-        )
-    if record.state == "aborted":
-        raise TransactionClosedError(f"the write job {order.job_id!r} was aborted and cannot be committed")
+    if record is not None and not record.belongs_to(schema):
+        record = None
+    require_undecided(order.job_id, order.table, None if record is None else record.state)
+    assert record is not None
     if record.committed:
         raise JobEndedError(record)
     require_whole(snapshot.get(stuck_key(order.table)), schema)

@@ -7,12 +7,12 @@ from contextlib import closing
 from typing import Protocol
 
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, RunLostError, WriteSet
+from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
+from structable.backends.ordered.schema.stuck_jobs import StuckJob, list_stuck, stuck_key
 from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUnavailableError
 
 from .commit import JobCommit
 from .orders import living_schema
-from .records import JobRecord, job_key, list_jobs, read_job, runs_owner
-from .stuck_jobs import StuckJob, list_stuck, stuck_key
 
 __all__ = ["JobRecovery"]
 

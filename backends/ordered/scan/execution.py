@@ -6,19 +6,18 @@ import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+from structable.backends.base.transaction import TransactionLifecycle
 from structable.backends.ordered.codec.rows import RowDecoder
-from structable.backends.ordered.engine import Pair, SchemaChangedError
+from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.overlay import ENGINE_FAILURES, TableOverlay
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import (
     DataCorruptionError,
     Filter,
     Row,
     RowIterator,
-    StorageUnavailableError,
     TransactionClosedError,
-    TransactionConflictError,
 )
 from structable.spi.evaluation import compile_filter
 
@@ -26,13 +25,8 @@ from .intervals import Interval, contains
 from .planning import ScanPath
 from .sorting import sort_records
 
-if TYPE_CHECKING:
-    from structable.backends.ordered.table import OrderedTable
-    from structable.backends.ordered.transaction import OrderedTransaction
-
 __all__ = ["ScanRows", "count_pairs", "entry_without_row", "matching_rows", "pair_filter"]
 
-_ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
 _FIRST_FETCH = 16
 _LARGEST_FETCH = 512
 
@@ -42,23 +36,21 @@ class ScanRows(RowIterator):
 
     Parameters
     ----------
-    transaction : OrderedTransaction
-        Whose snapshot and writes so far are read.
-    table : OrderedTable
-        The table.
+    table : TableOverlay
+        The table, as the transaction sees it.
     path : ScanPath
         How.
     """
 
     __slots__ = ("_closed", "_progress", "_rows", "_transaction")
 
-    def __init__(self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> None:
+    def __init__(self, table: TableOverlay, path: ScanPath) -> None:
         self._progress = _Progress()
-        self._rows = _rows(transaction, table, path, self._progress)
-        self._transaction = transaction
+        self._rows = _rows(table, path, self._progress)
+        self._transaction = table.transaction
         self._closed = False
 
-    def own(self, transaction: OrderedTransaction) -> None:
+    def own(self, transaction: TransactionLifecycle) -> None:
         """Let the transaction end when the rows are exhausted, closed or collected."""
         self._progress.owned = transaction
 
@@ -99,24 +91,22 @@ class _Progress:
     def __init__(self) -> None:
         self.ended = False
         self.exhausted = False
-        self.owned: OrderedTransaction | None = None
+        self.owned: TransactionLifecycle | None = None
 
 
-def _rows(
-    transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, progress: _Progress
-) -> Generator[Row, None, None]:
+def _rows(table: TableOverlay, path: ScanPath, progress: _Progress) -> Generator[Row, None, None]:
     # Not itself a generator: what the scan sees is settled by the call, not by the first row.
     binding = table.binding
     decode = binding.row_decoder(path.request.columns or binding.shape.columns)
     try:
-        pairs = _PathReader(transaction, table, path).matching()
-    except _ENGINE_FAILURES as error:
-        transaction.fail(error)
-    return _decoded(transaction, decode, pairs, progress)
+        pairs = _PathReader(table, path).matching()
+    except ENGINE_FAILURES as error:
+        table.transaction.fail(error)
+    return _decoded(table.transaction, decode, pairs, progress)
 
 
 def _decoded(
-    transaction: OrderedTransaction, decode: RowDecoder, pairs: Iterator[Pair], progress: _Progress
+    transaction: TransactionLifecycle, decode: RowDecoder, pairs: Iterator[Pair], progress: _Progress
 ) -> Generator[Row, None, None]:
     if not transaction.usable:
         transaction.refuse()
@@ -126,7 +116,7 @@ def _decoded(
             if not transaction.usable:
                 transaction.refuse()
         progress.exhausted = True
-    except _ENGINE_FAILURES as error:
+    except ENGINE_FAILURES as error:
         transaction.fail(error)
     finally:
         progress.ended = True
@@ -134,20 +124,20 @@ def _decoded(
             progress.owned.rollback()
 
 
-def matching_rows(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> Iterator[Pair]:
+def matching_rows(table: TableOverlay, path: ScanPath) -> Iterator[Pair]:
     """Yield raw keys and raw values of the rows that a path finds, in its order."""
     try:
-        yield from _PathReader(transaction, table, path).matching()
-    except _ENGINE_FAILURES as error:
-        transaction.fail(error)
+        yield from _PathReader(table, path).matching()
+    except ENGINE_FAILURES as error:
+        table.transaction.fail(error)
 
 
-def count_pairs(transaction: OrderedTransaction, table: OrderedTable, path: ScanPath) -> int:
+def count_pairs(table: TableOverlay, path: ScanPath) -> int:
     """Return the number of rows that a path finds."""
     try:
-        return sum(1 for _ in _PathReader(transaction, table, path, keys_only=True).matching())
-    except _ENGINE_FAILURES as error:
-        transaction.fail(error)
+        return sum(1 for _ in _PathReader(table, path, keys_only=True).matching())
+    except ENGINE_FAILURES as error:
+        table.transaction.fail(error)
 
 
 def pair_filter(binding: TableBinding, condition: Filter) -> Callable[[Pair], bool]:
@@ -168,17 +158,15 @@ class _PathReader:
 
     Parameters
     ----------
-    transaction, table, path
+    table, path
         As of `ScanRows`.
     keys_only : bool
         The raw values and the order do not matter, and need not be fetched where nothing is evaluated on them.
     """
 
-    def __init__(
-        self, transaction: OrderedTransaction, table: OrderedTable, path: ScanPath, *, keys_only: bool = False
-    ) -> None:
-        self._snapshot = transaction.snapshot
-        self._reads = transaction.reads
+    def __init__(self, table: TableOverlay, path: ScanPath, *, keys_only: bool = False) -> None:
+        self._snapshot = table.snapshot
+        self._reads = table.reads
         self._binding = table.binding
         self._path = path
         self._reverse = path.request.reverse

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
 from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import ScanRequest, check_splits

@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import TypeVar
 
+from structable.backends.base.admin_rules import require_index, require_same_case, require_specification
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, SchemaChangedError, Upkeep, WriteSet
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import (
     FieldSizeLimitError,
-    InvalidFieldError,
-    InvalidSpecificationError,
     StorageUnavailableError,
     TableAdmin,
     TableAlreadyExistsError,
@@ -28,7 +28,6 @@ from structable.spi.values import value_size
 from .binding import INDEX_MARK
 from .catalog import Catalog, garbage_key, list_schemas, read_schema, schema_key
 from .garbage import GarbageCollector
-from .schema import TableSchema
 from .spaces import allocate_space
 
 __all__ = ["OrderedAdmin"]
@@ -71,7 +70,7 @@ class OrderedAdmin(TableAdmin):
 
     def create(self, spec: TableSpecification) -> None:
         """Create an empty table; see `TableAdmin.create`."""
-        _require_specification(spec)
+        require_specification(spec)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _existing(snapshot, spec) is not None:
@@ -82,7 +81,7 @@ class OrderedAdmin(TableAdmin):
 
     def create_or_update(self, spec: TableSpecification) -> None:
         """Create or change a table; see `TableAdmin.create_or_update`."""
-        _require_specification(spec)
+        require_specification(spec)
 
         built: dict[str, tuple[bytes, int]] = {}
 
@@ -145,9 +144,7 @@ class OrderedAdmin(TableAdmin):
             schema = _named(snapshot, table)
             if schema is None:
                 raise TableNotFoundError(table)
-            if field not in schema.maintained:
-                indexed = ", ".join(schema.spec.indexes) or "none"
-                raise InvalidFieldError(table, str(field), f"has no index; indexed are: {indexed}")
+            require_index(table, field, schema.maintained, schema.spec.indexes)
             self._remove_index(changes, schema, field)
 
         self._change(body)
@@ -254,11 +251,6 @@ class OrderedAdmin(TableAdmin):
         raise AssertionError("unreachable: the count is endless")
 
 
-def _require_specification(spec: object) -> None:
-    if not isinstance(spec, TableSpecification):
-        raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")
-
-
 def _named(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
     schema = read_schema(snapshot, table) if isinstance(table, str) else None
     return schema if schema is not None and schema.spec.name == table else None
@@ -266,10 +258,8 @@ def _named(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
 
 def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema | None:
     schema = read_schema(snapshot, spec.name)
-    if schema is not None and schema.spec.name != spec.name:
-        raise InvalidSpecificationError(
-            f"table {spec.name!r} differs from the table {schema.spec.name!r} by case alone"
-        )
+    if schema is not None:
+        require_same_case(spec.name, schema.spec.name)
     return schema
 
 

@@ -10,14 +10,13 @@ from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatches
 from structable.backends.ordered.codec.rows import RowCodec, RowDecoder
 from structable.backends.ordered.engine import Increment
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, Value
 from structable.spi.rows import RowShape
 from structable.spi.rules.changes import check_increment, incremented
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import row_columns
 from structable.spi.values import MAX_KEY_SIZE
-
-from .schema import TableSchema
 
 __all__ = ["INDEX_MARK", "IndexBinding", "TableBinding"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, successor
-from structable.backends.ordered.jobs.stuck_jobs import require_whole, stuck_key
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import TableNotFoundError
 
 from .binding import TableBinding
-from .schema import TableSchema
+from .stuck_jobs import require_whole, stuck_key
 
 __all__ = [
     "CATALOG_SPACE",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Spaces, Upkeep
-from structable.backends.ordered.jobs.records import list_jobs
 from structable.spi import DataCorruptionError
 
 from .catalog import CATALOG_SPACE, list_garbage, list_schemas
+from .job_records import list_jobs
 
 __all__ = ["allocate_space", "read_spaces"]
 

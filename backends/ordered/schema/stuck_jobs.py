@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, successor
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError
 
 __all__ = ["StuckJob", "list_stuck", "require_whole", "stuck_key"]

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
 from structable.backends.ordered.engine import EngineSnapshot, successor
-from structable.backends.ordered.schema.catalog import CATALOG_SPACE
-from structable.backends.ordered.schema.schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, WriteMode
+
+from .catalog import CATALOG_SPACE
 
 __all__ = ["JobRecord", "JobState", "job_key", "list_jobs", "read_job", "runs_owner"]
 

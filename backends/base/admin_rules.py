@@ -1,0 +1,28 @@
+"""What administration refuses, the same in every store."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from structable.spi import InvalidFieldError, InvalidSpecificationError, TableSpecification
+
+__all__ = ["require_index", "require_same_case", "require_specification"]
+
+
+def require_specification(spec: object) -> None:
+    """Raise InvalidSpecificationError unless a table can be made of this."""
+    if not isinstance(spec, TableSpecification):
+        raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")
+
+
+def require_same_case(name: str, existing: str) -> None:
+    """Raise InvalidSpecificationError if a table exists whose name differs by case alone."""
+    if existing != name:
+        raise InvalidSpecificationError(f"table {name!r} differs from the table {existing!r} by case alone")
+
+
+def require_index(table: str, field: object, kept: Container[object], indexes: Iterable[str]) -> None:
+    """Raise InvalidFieldError unless a field has an index; `kept` are `indexes` and those that are being built."""
+    if field not in kept:
+        indexed = ", ".join(indexes) or "none"
+        raise InvalidFieldError(table, str(field), f"has no index; indexed are: {indexed}")
