@@ -31,35 +31,42 @@ class HBaseBackend(Backend):
         *COMMON_OPTIONS,
         Option("transport", "buffered", "how the gateway frames messages", choices=("buffered", "framed")),
         Option("protocol", "binary", "how the gateway encodes messages", choices=("binary", "compact")),
-        Option("timeout", 30.0, "seconds to wait for a gateway, for a reply and in all", minimum=0.1),
-        Option("pool_size", 40, "connections to gateways at most; a scan holds one", minimum=2, maximum=10_000),
+        Option("timeout", 30.0, "seconds for connecting, for a reply, and for all attempts at a call", minimum=0.1),
+        Option("pool_size", 40, "the largest number of connections; a scan holds one", minimum=2, maximum=10_000),
         Option(
-            "frame_limit", 2_000_000, "bytes of a frame that the gateway takes, if transport=framed", minimum=131_072
+            "frame_limit",
+            2_000_000,
+            "the largest frame in bytes that the gateways accept, with transport=framed",
+            minimum=131_072,
         ),
-        Option("lease", 10.0, "seconds without a sign of life before others abort a pending transaction", minimum=0.5),
         Option(
-            "session_timeout", 60.0, "seconds without a sign of life before a process's snapshots are let go", minimum=1
+            "lease", 10.0, "seconds without a heartbeat before other processes abort a pending transaction", minimum=0.5
+        ),
+        Option(
+            "session_timeout",
+            60.0,
+            "seconds without a heartbeat before other processes end a process's snapshots",
+            minimum=1,
         ),
         Option(
             "late_writes",
             1200.0,
-            "seconds that a write which a gateway has accepted may take to arrive: at least the gateways' "
+            "seconds within which a write accepted by a gateway arrives: at least the gateways' "
             "hbase.client.operation.timeout",
             minimum=0,
         ),
-        Option("housekeeping", 30.0, "seconds between two rounds of cleaning up", minimum=0.1),
-        Option("finalisation_delay", 0.0, "seconds that committed values wait as intents at least", minimum=0),
+        Option("housekeeping", 30.0, "seconds between two rounds of the janitor", minimum=0.1),
         Option(
             "read_back_rows",
             8,
-            "rows of a commit that looks for others in the rows, and not in the lists of recent writes",
+            "rows up to which a commit reads them back; a larger one reads the lists of recent writes",
             minimum=0,
         ),
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
         if url.user is not None:
-            raise ValueError(f"{url} names a user; HBase's Thrift gateway knows none")
+            raise ValueError(f"{url} names a user, which HBase's Thrift gateway does not support; remove it")
         prefix = url.path.removeprefix("/") or _PREFIX
         try:
             layout = Layout(prefix)
@@ -79,9 +86,8 @@ class HBaseBackend(Backend):
             lease=float(options["lease"]),
             session_timeout=float(options["session_timeout"]),
             late_writes=float(options["late_writes"]),
-            patience=timeout,
+            timeout=timeout,
             housekeeping=float(options["housekeeping"]),
-            finalisation_delay=float(options["finalisation_delay"]),
             read_back_rows=int(options["read_back_rows"]),
             create=may_create(options),
             read_only=bool(options["read_only"]),

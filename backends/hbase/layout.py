@@ -1,4 +1,4 @@
-"""Where everything is kept: the HBase tables of a prefix, their rows, and the names of their columns.
+"""Where data is kept: the HBase tables of a prefix, their rows, and the names of their columns.
 
     PREFIX_tx          families c (one version a cell) and x (all versions)
         format         c:s      version of this layout
@@ -7,15 +7,15 @@
         g SESSION      c:s      heartbeat of a process
         p PLAN         c:s      a pinned snapshot
         s SALT TXID    c:s      status of a transaction; c:w its write set where that is large
-        recent         c:rSESSION    what a process has written lately, see `recent`
-        janitor, gc    c:s      who cleans up; up to where
-        gc             c:r      before which timestamp snapshots may have lost what they read
+        recent         c:rSESSION    what a process has written lately, see `txn.recent_writes`
+        janitor, gc    c:s      the lease of the janitor; the safe point
+        gc             c:r      the timestamp before which snapshots may have lost versions
         k KEY          x        catalog
     PREFIX_NUMBER      family x, one for each space: a table of one generation
         00             x        marker, written by each change of the table's schema
         01 KEY         x        row
         02 ...         x        index entry
-    PREFIX_staging     family x, made by the first write job: what jobs have staged
+    PREFIX_staging     family x, made by the first write job: the staged rows of jobs
 
 A row of family x has the cell x:v, its committed versions, each at its commit's timestamp; and x:iTXID, the intent of a
 transaction that is not yet finalised, at the timestamp of its snapshot. A column that was deleted costs every reader of
@@ -56,7 +56,7 @@ __all__ = [
     "Layout",
     "intent_column",
     "list_column",
-    "lister_of",
+    "session_of_list",
     "plan_row",
     "session_row",
     "status_row",
@@ -84,7 +84,7 @@ MARKER = b"\x00"
 """The row of a table that every change of its schema writes."""
 
 TXID_BYTES = 16
-"""Of a transaction's id: its session, and its number there, of which the last bytes are its lane."""
+"""Of a transaction's id: its session, and its number there, whose last bytes are its lane."""
 SESSION_BYTES = 8
 LANE_BYTES = 2
 OWN_COLUMN = bytes(LANE_BYTES)
@@ -96,7 +96,7 @@ _LONGEST_PREFIX = 150
 
 
 def status_row(txid: bytes) -> bytes:
-    """Return the row of a transaction's status: salted, for transactions come in the order of their numbers."""
+    """Return the row of a transaction's status: salted, since ids come in increasing order."""
     return b"s" + bytes([zlib.crc32(txid) % _SALTS]) + txid
 
 
@@ -116,7 +116,7 @@ def list_column(session: bytes) -> bytes:
     return _LIST + session
 
 
-def lister_of(column: bytes) -> bytes:
+def session_of_list(column: bytes) -> bytes:
     """Return the session whose list a column holds."""
     return column[len(_LIST) :]
 
@@ -137,18 +137,18 @@ class Layout:
     Parameters
     ----------
     prefix : str
-        What the names of all its HBase tables begin with, before an underscore; with a namespace and a colon where it
-        is not HBase's default one.
+        The beginning of the names of all its HBase tables, up to an underscore; with a namespace and a colon if it is
+        not in HBase's default one.
 
     Attributes
     ----------
     namespace : str
-        Empty where none was given.
+        Empty if none was given.
 
     Raises
     ------
     ValueError
-        If HBase would refuse the names.
+        If HBase would reject the names.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -158,7 +158,7 @@ class Layout:
         ):
             raise ValueError(
                 f"the prefix {prefix!r} cannot begin the name of an HBase table: allowed are letters, digits, '_', '-' "
-                "and '.', the latter two not first, after a namespace and a colon where there is one"
+                "and '.', the latter two not first, after an optional namespace and a colon"
             )
         if namespace == "hbase":
             raise ValueError(f"the prefix {prefix!r} is in the namespace of HBase's own tables; choose another one")
@@ -188,7 +188,7 @@ class Layout:
         return CLOCK if rest == MARKER else _CATALOG_ROWS + rest
 
     def head(self, space: bytes) -> tuple[bytes, int]:
-        """Return what makes a key of a row: the bytes to put before it, and how many of its own to leave out."""
+        """Return how to make a key of a row: the bytes to prepend, and how many of its first bytes to drop."""
         return space, len(_CATALOG_ROWS) if space == CATALOG_SPACE else 0
 
     def interval(self, begin: bytes, end: bytes) -> tuple[str, bytes, bytes]:

@@ -1,4 +1,4 @@
-"""`Settings`: how a storage uses HBase."""
+"""`Settings`: the options of the transaction protocol."""
 
 from __future__ import annotations
 
@@ -14,32 +14,29 @@ class Settings:
     Parameters
     ----------
     lease : float
-        Without a sign of life for so long a pending transaction may be aborted by others.
+        After so long without a heartbeat, other processes may abort a pending transaction.
     session_timeout : float
-        Without a sign of life for so long a process's snapshots and plans are let go by others.
+        After so long without a heartbeat, other processes end a process's snapshots and plans.
     late_writes : float
-        A write that a gateway has accepted arrives within this time, or never. It must exceed HBase's
+        A write accepted by a gateway arrives within this time, or never. Must exceed HBase's
         `hbase.client.operation.timeout` at the gateways.
-    patience : float
-        To try again, and to learn how a commit ended, while no gateway answers.
+    timeout : float
+        How long failed calls are retried, and the outcome of a commit is sought.
     housekeeping : float
         Between two rounds of the janitor.
-    finalisation_delay : float
-        That committed values stay intents at least.
     read_back_rows : int
-        A commit of so many rows, or fewer, reads them back; of more, it reads what processes have written lately.
+        A commit of at most so many rows reads them back; a larger one reads the lists of recent writes.
     create : bool
-        Whether the tables of the prefix are made where they are missing.
+        Whether missing tables of the prefix are created.
     read_only : bool
-        Whether nothing is written, but that a pending transaction may be pushed out of a reader's way.
+        Whether nothing is written, except to push pending transactions.
     """
 
     lease: float = 10.0
     session_timeout: float = 60.0
     late_writes: float = 1_200.0
-    patience: float = 30.0
+    timeout: float = 30.0
     housekeeping: float = 30.0
-    finalisation_delay: float = 0.0
     read_back_rows: int = 8
     create: bool = True
     read_only: bool = False

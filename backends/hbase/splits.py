@@ -1,4 +1,4 @@
-"""`Splits`: a snapshot divided by regions, and inside large ones, to be read in any process that reaches a gateway."""
+"""`Splits`: a snapshot divided at region boundaries, and inside large regions, to be read in any process."""
 
 from __future__ import annotations
 
@@ -15,28 +15,18 @@ from .layout import FAMILY, STATE, Layout, plan_row
 from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import compare_and_put, delete_row, get_row, regions
-from .txn.reader import Reader, dropped
+from .txn.reader import Reader, table_dropped
+from .txn.sessionless import SessionlessSnapshot, removed_point
 from .txn.snapshot import HBaseSnapshot
-from .txn.unheld import UnheldSnapshot, removed_point
 
 __all__ = ["Splits"]
 
 _DIGITS = 8
-"""Bytes after what the first and the last key of a region have in common that tell where a key lies between them."""
+"""Bytes after the common prefix of a region's first and last key, by which keys between them are interpolated."""
 
 
 class Splits:
-    """Plans of scans.
-
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    reader : Reader
-        Reads.
-    """
+    """Plans of scans, and their splits."""
 
     def __init__(self, gateway: Gateway, layout: Layout, reader: Reader) -> None:
         self._gateway = gateway
@@ -46,16 +36,16 @@ class Splits:
     def plan(self, snapshot: HBaseSnapshot, begin: bytes, end: bytes, count: int) -> SplitPlan:
         """Divide a snapshot, which the plan takes over; see `Engine.plan_splits`."""
         table, first, last = self._layout.interval(begin, end)
-        row = b"" if isinstance(snapshot, UnheldSnapshot) else plan_row(uuid.uuid4().bytes)
+        row = b"" if isinstance(snapshot, SessionlessSnapshot) else plan_row(uuid.uuid4().bytes)
         try:
             if row:
-                # A record for readers: they have no other way to learn that the plan was given up.
+                # The record tells readers in other processes that the plan is still open.
                 about = json.dumps({"session": snapshot.session.id.hex(), "timestamp": snapshot.timestamp}).encode()
                 self._gateway.call(compare_and_put(self._layout.transactions, row, STATE, None, about), retry=False)
             bounds = [first, *self._points(table, first, last, count), last] if first < last else [first, last]
         except TableMissingError as error:
             snapshot.close()
-            raise dropped() from error
+            raise table_dropped() from error
         except BaseException:
             snapshot.close()
             raise
@@ -77,18 +67,18 @@ class Splits:
         gateway, table = self._gateway, self._layout.transactions
 
         def release() -> None:
-            # First the record: who still reads must not find it once versions may go.
+            # The record first: readers must not find it once versions may be removed.
             try:
                 if row:
                     gateway.call(delete_row(table, row))
             except StorageUnavailableError:
-                return  # the session keeps what it cannot give back, until it ends
+                return  # the session holds the snapshot until it ends
             snapshot.close()
 
         return release
 
     def _points(self, table: str, first: bytes, last: bytes, count: int) -> list[bytes]:
-        """Return where to divide first <= row < last: at the regions' borders, and between them by the keys' values."""
+        """Return where to divide first <= row < last: at region boundaries, and between them by the values of keys."""
         borders = sorted(region.start for region in self._gateway.call(regions(table)) if first < region.start < last)
         bounds = [first, *borders, last]
         points = list(borders)
@@ -126,10 +116,10 @@ class Splits:
         self._require_held(row, timestamp)
         for begin, end in whole if intervals is None else intersection(whole, intervals):
             for pairs in self._reader.pages(begin, end, timestamp):
-                # After the page: as long as the record is there, nothing of the snapshot was removed.
+                # After the page: if the record is still there, nothing of the snapshot was removed before.
                 self._require_held(row, timestamp)
                 yield from pairs
-        # Rows whose versions were removed make no page.
+        # Rows whose versions were removed are on no page.
         self._require_held(row, timestamp)
 
     def values(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -1,6 +1,6 @@
-"""`Staging`: what write jobs have staged, in a table of its own, in chunks of many pairs.
+"""`Staging`: the staged runs of write jobs, in a table of their own, in chunks of many pairs.
 
-    h JOB RUN          x:v   what the run is: its time, in seconds since the epoch
+    h JOB RUN          x:v   the time when it was begun, in seconds since the epoch, and the job's id
     d JOB RUN NUMBER   x:v   length-prefixed keys and values; an empty chunk ends the run
 
 JOB is a hash of the job's id, which its h rows hold.
@@ -32,17 +32,7 @@ _TIMESTAMP = 1
 
 
 class Staging:
-    """The staged runs of a prefix.
-
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    tables : Tables
-        Makes the table when it is first needed.
-    """
+    """The staged runs of a prefix."""
 
     def __init__(self, gateway: Gateway, layout: Layout, tables: Tables) -> None:
         self._gateway = gateway
@@ -50,27 +40,27 @@ class Staging:
         self._tables = tables
 
     def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Write a run, and return its place."""
+        """Write a run, and return its row prefix, by which `read` finds it."""
         table = self._tables.ensure_staging()
-        place = _hashed(job_id) + uuid.uuid4().bytes
+        run = _hashed(job_id) + uuid.uuid4().bytes
         about = struct.pack(">d", time.time()) + job_id.encode()
-        self._gateway.call(put_rows(table, {b"h" + place: {VALUE: about}}, _TIMESTAMP))
+        self._gateway.call(put_rows(table, {b"h" + run: {VALUE: about}}, _TIMESTAMP))
         number = size = 0
         parts: list[bytes] = []
         for key, value in pairs:
             parts += (_PAIR.pack(len(key), len(value)), key, value)
             size += len(key) + len(value)
             if size >= _CHUNK_BYTES:
-                self._put(table, place, number, parts)
+                self._put(table, run, number, parts)
                 number, size, parts = number + 1, 0, []
         if parts:
-            self._put(table, place, number, parts)
+            self._put(table, run, number, parts)
             number += 1
-        self._put(table, place, number, [b"."])
-        return place
+        self._put(table, run, number, [b"."])
+        return run
 
-    def _put(self, table: str, place: bytes, number: int, parts: list[bytes]) -> None:
-        row = b"d" + place + number.to_bytes(_NUMBER_BYTES)
+    def _put(self, table: str, run: bytes, number: int, parts: list[bytes]) -> None:
+        row = b"d" + run + number.to_bytes(_NUMBER_BYTES)
         self._gateway.call(put_rows(table, {row: {VALUE: b"".join(parts)}}, _TIMESTAMP))
 
     def read(self, state: bytes) -> Iterator[Pair]:
@@ -94,10 +84,10 @@ class Staging:
                 yield from _pairs(chunk)
                 expected += 1
         except TableMissingError as error:
-            raise StorageUnavailableError("the staged rows are gone, and all others of this store") from error
+            raise StorageUnavailableError("the staged rows are gone: the staging table was dropped") from error
 
     def drop(self, job_id: str) -> None:
-        """Remove all runs of a job; what a crash leaves, the next call removes."""
+        """Remove all runs of a job; a repeated call removes what a crash has left."""
         head = _hashed(job_id)
         if self._layout.staging not in self._gateway.call(list_tables()):
             return
@@ -116,16 +106,16 @@ class Staging:
                 self._gateway.call(put_then_delete(self._layout.staging, {}, doomed, _TIMESTAMP))
 
     def jobs(self) -> dict[str, float]:
-        """Return the ids of jobs that have runs, with the time of the youngest."""
-        youngest: dict[str, float] = {}
+        """Return the ids of jobs that have runs, with the time of the newest run."""
+        newest: dict[str, float] = {}
         if self._layout.staging not in self._gateway.call(list_tables()):
-            return youngest
+            return newest
         for page in self._gateway.pages(self._layout.staging, b"h", b"i", [FAMILY], before=None, page_rows=1_000):
             for _, cells in page:
                 raw = cells[VALUE][0]
                 job_id, (at,) = raw[8:].decode(), struct.unpack_from(">d", raw)
-                youngest[job_id] = max(at, youngest.get(job_id, at))
-        return youngest
+                newest[job_id] = max(at, newest.get(job_id, at))
+        return newest
 
 
 _KEYS_ONLY = "KeyOnlyFilter()"

@@ -1,4 +1,4 @@
-"""`Tables`: HBase's tables of a prefix, made, checked and dropped."""
+"""`Tables`: creates, checks and drops the HBase tables of a prefix."""
 
 from __future__ import annotations
 
@@ -29,22 +29,14 @@ from .thrift.requests import (
 __all__ = ["FIRST_TIMESTAMP", "Tables", "drop_table"]
 
 FIRST_TIMESTAMP = 1 << 52
-"""Beyond every wall clock in milliseconds: what an operator deletes by hand, at HBase's own time, masks no version."""
+"""Beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
 
 _VERSIONED = Family("x")
 _OLDER = {b"%d" % version for version in range(1, FORMAT_VERSION)}
 
 
 class Tables:
-    """Makes the tables of a prefix.
-
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    """
+    """Makes the tables of a prefix."""
 
     def __init__(self, gateway: Gateway, layout: Layout) -> None:
         self._gateway = gateway
@@ -52,19 +44,19 @@ class Tables:
         self._has_staging = False
 
     def prepare(self, *, create: bool = True) -> None:
-        """Make the transaction table where it is missing, and check its format.
+        """Create the transaction table if it is missing, and check its format.
 
         Parameters
         ----------
         create : bool
-            Whether anything may be made. A store that is still being made by another process is not there yet.
+            Whether to create it. A store that another process is still creating counts as missing.
 
         Raises
         ------
         StoreNotFoundError
-            If it is missing, and must not be made.
+            If it is missing, and `create` is false.
         DataCorruptionError
-            If a version made it that keeps things otherwise, or something else did.
+            If its format is of another version, or it is not structable's.
         """
         table = self._layout.transactions
         clock: Cells = {}
@@ -87,7 +79,7 @@ class Tables:
                 raise DataCorruptionError(f"the HBase table {table} has a clock but no format: it is damaged")
             if not self.is_empty(table) and not self._gateway.call(get_row(table, FORMAT, [STATE])):
                 raise DataCorruptionError(
-                    f"the HBase table {table} is not structable's: it has rows, but not the one of their format; "
+                    f"the HBase table {table} is not structable's: it has rows, but no format row; "
                     "choose another prefix"
                 )
             if not create:
@@ -96,12 +88,16 @@ class Tables:
             cells = self._gateway.call(get_row(table, FORMAT, [STATE]))
         found = cells[STATE][0]
         if found != b"%d" % FORMAT_VERSION:
-            maker = "an older one made it" if found in _OLDER else "a newer one made it, or it is not structable's"
+            maker = (
+                "it was made by an older one"
+                if found in _OLDER
+                else "it was made by a newer one, or is not structable's"
+            )
             raise DataCorruptionError(
                 f"the HBase table {table} has the format {found[:40]!r}; this version of structable reads "
                 f"{FORMAT_VERSION}: {maker}"
             )
-        # Whoever comes second finds it there. It is never dropped and never set back: versions are ordered by it.
+        # A second process finds the counter. It is never dropped and never set back: it orders versions.
         if not clock:
             if not create:
                 raise self._missing()
@@ -110,14 +106,14 @@ class Tables:
     def _missing(self) -> StoreNotFoundError:
         return StoreNotFoundError(
             f"HBase has no store of the prefix {self._layout.prefix} (its table {self._layout.transactions}); connect "
-            "without create=False or read_only=True to make it"
+            "without create=False or read_only=True to create it"
         )
 
     def _create(self, table: str, families: list[Family]) -> None:
         try:
             self._gateway.call(create_table(table, families))
         except TableExistsError:
-            return  # somebody else, or an earlier attempt, was faster
+            return  # by another process, or an earlier attempt
         except ServerError as error:
             if "NamespaceNotFoundException" in error.message:
                 namespace = self._layout.namespace
@@ -132,21 +128,21 @@ class Tables:
         self._create(table, [_VERSIONED])
         if self.has_rows(table):
             raise TransactionConflictError(
-                f"the HBase table {table} has rows, and the catalog has no table of its number: if that stays so, drop "
-                "it by hand"
+                f"the HBase table {table} has rows, but the catalog has no table of its number: if this error "
+                "persists, drop it by hand"
             )
 
     def has_rows(self, table: str) -> bool:
-        """Tell whether a table of a space has been written to.
+        """Whether a table of a space has been written to.
 
-        Others may be about to record a table of theirs under its number, or have died over it: then there is an intent
-        in the marker's row, and the catalog tells who is first.
+        An intent in the marker's row does not count: another process is recording a table under its number, or died
+        doing so, and the catalog decides.
         """
         pages = self._gateway.pages(table, b"", b"", [FAMILY], before=None, page_rows=2)
         return any(row != MARKER or VALUE in cells for page in pages for row, cells in page)
 
     def ensure_staging(self) -> str:
-        """Make the table of staged rows where it is missing, and return its name."""
+        """Create the table of staged rows if it is missing, and return its name."""
         if not self._has_staging:
             if self._layout.staging not in self._gateway.call(list_tables()):
                 self._create(self._layout.staging, [_VERSIONED])
@@ -154,24 +150,24 @@ class Tables:
         return self._layout.staging
 
     def spaces(self) -> list[bytes]:
-        """Return the spaces that have a table, in their order."""
+        """Return the spaces that have a table, sorted."""
         head = f"{self._layout.prefix}_"
         names = (name.removeprefix(head) for name in self._gateway.call(list_tables()) if name.startswith(head))
         numbers = (int(name) for name in names if name.isdecimal() and name == f"{int(name):08d}")
         return sorted(number.to_bytes(SPACE_BYTES) for number in numbers if number < 1 << 8 * SPACE_BYTES)
 
     def is_empty(self, table: str) -> bool:
-        """Tell whether a table has no cell at all."""
+        """Whether a table has no cell."""
         return not any(self._gateway.pages(table, b"", b"", [], before=None, page_rows=1))
 
 
 def drop_table(gateway: Gateway, table: str) -> None:
-    """Disable and delete an HBase table; absent: nothing happens."""
+    """Disable and delete an HBase table, if it exists."""
     try:
         if gateway.call(is_enabled(table)):
             gateway.call(disable_table(table))
     except (TableMissingError, TableDisabledError):
-        pass  # somebody else is at it
+        pass  # another process is dropping it
     try:
         gateway.call(delete_table(table))
     except TableMissingError:

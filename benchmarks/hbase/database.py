@@ -106,7 +106,7 @@ def settle(storage: Storage) -> None:
     assert isinstance(storage, OrderedStorage)
     engine = storage._engine
     assert isinstance(engine, HBaseEngine)
-    assert engine.finaliser.drain(60.0)
+    assert engine.transactions.finaliser.drain(60.0)
 
 
 @contextmanager

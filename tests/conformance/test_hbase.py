@@ -9,6 +9,7 @@ from structable.spi.conformance import BackendConformance, Capabilities
 from structable.spi.conformance.case import OpenSession
 from structable.spi.conformance.interleaving import Session
 from structable.spi.conformance.isolation import IsolationCases
+from tests.hbase.inside import hold_finaliser
 from tests.hbase.remote import OtherProcess
 
 
@@ -27,13 +28,14 @@ class TestHBase(BackendConformance):
 
 
 class TestHBaseWithValuesInIntents(IsolationCases):
-    """Nothing that is committed is put in its place: whoever reads has to find out from the intents."""
+    """Nothing is finalised: every reader finds committed values in intents."""
 
     capabilities = Capabilities(writes_never_wait=True)
 
     @pytest.fixture
-    def storage_url(self, hbase_url: str) -> str:
-        return f"{hbase_url}?finalisation_delay=3600"
+    def storage_url(self, hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+        hold_finaliser(monkeypatch)
+        return hbase_url
 
 
 class TestHBaseByLists(IsolationCases):
@@ -50,8 +52,9 @@ class TestHBaseOfTwoProcesses(IsolationCases):
     """The first transaction of a test is this process's, the others are another one's."""
 
     @pytest.fixture(params=[0, 8], ids=["lists", "rows"])
-    def storage_url(self, hbase_url: str, request: pytest.FixtureRequest) -> str:
-        return f"{hbase_url}?finalisation_delay=3600&read_back_rows={request.param}"
+    def storage_url(self, hbase_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+        hold_finaliser(monkeypatch)
+        return f"{hbase_url}?read_back_rows={request.param}"
 
     @pytest.fixture
     def session(self, storage: Storage, storage_url: str) -> Iterator[OpenSession]:

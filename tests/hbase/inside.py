@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from structable.backends.hbase.engine import HBaseEngine
+from structable.backends.hbase.txn.finaliser import Finaliser
 from structable.backends.hbase.upkeep.janitor import Report
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 
-__all__ = ["collect_garbage", "drained", "engine_of"]
+__all__ = ["collect_garbage", "drained", "engine_of", "hold_finaliser"]
 
 _TIMEOUT = 60.0
 
@@ -22,14 +25,19 @@ def engine_of(storage: Storage) -> HBaseEngine:
 
 def drained(storage: Storage) -> None:
     """Wait until everything that the storage committed is in its place."""
-    assert engine_of(storage).finaliser.drain(_TIMEOUT), "what was committed was not finalised"
+    assert engine_of(storage).transactions.finaliser.drain(_TIMEOUT), "what was committed was not finalised"
+
+
+def hold_finaliser(patch: pytest.MonkeyPatch) -> None:
+    """Keep the values of transactions that end from now on in their intents."""
+    patch.setattr(Finaliser, "add", lambda _finaliser, _ended: None)
 
 
 def collect_garbage(storage: Storage) -> Report:
     """Let this process's janitor do a round, whoever has the lease of that work."""
     engine = engine_of(storage)
-    session = engine.session
-    session.beat()
+    session = engine.transactions.session
+    session.heartbeat()
     report = engine.janitor.run(session, alone=True)
     assert report is not None
     return report

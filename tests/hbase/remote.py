@@ -9,7 +9,11 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 from structable.spi import Isolation, Transaction, connect
+
+from .inside import hold_finaliser
 
 __all__ = ["OtherProcess"]
 
@@ -101,6 +105,7 @@ class _RemoteTable:
 
 
 def _serve(url: str, pipe: Connection) -> None:
+    hold_finaliser(pytest.MonkeyPatch())
     with connect(url) as storage:
         opened: dict[int, Transaction] = {}
         while True:

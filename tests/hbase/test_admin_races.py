@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase.txn import schema_lease as schema_trust
+from structable.backends.hbase.txn import schema_lease
 from structable.cli.doctor import examine
 from structable.spi import (
     Field,
@@ -278,10 +278,10 @@ def test_a_change_holds_for_who_never_stops_reading(
     storage: Storage, workers: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row is read without looking at its table's schema each time; but never by a schema that was changed before."""
-    trusted_for = 0.5  # so that whoever does not wait for it is found out
-    monkeypatch.setattr(schema_trust, "TRUSTED_FOR", trusted_for)
+    seconds = 0.5  # long enough to find a change that does not wait for it
+    monkeypatch.setattr(schema_lease, "LEASE_SECONDS", seconds)
     for worker in workers:
-        code = f"import structable.backends.hbase.txn.schema_lease as trust; trust.TRUSTED_FOR = {trusted_for}"
+        code = f"import structable.backends.hbase.txn.schema_lease as lease; lease.LEASE_SECONDS = {seconds}"
         assert worker.run(code) == "done"
     storage.admin.create(RUNS)
     fill(storage, 3)

@@ -71,4 +71,4 @@ def test_clients_killed_at_random(hbase_server: Place, hbase_url: str) -> None:
             assert require_sound(storage, _ACCOUNTS) == found
         assert report.sessions <= 1 + started
         assert require_sound(storage, _ACCOUNTS) == found
-        assert engine_of(storage).finaliser.backlog == 0
+        assert engine_of(storage).transactions.finaliser.backlog == 0

@@ -94,7 +94,7 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
             storage.run(lambda another: transfer(another, "faster", 0, 1, 1), max_attempts=1_000)
             drained(storage)
             while cleaned and collect_garbage(storage).aborted:
-                engine_of(other).session.beat()
+                engine_of(other).transactions.session.heartbeat()
         finally:
             go_on.set()
         with pytest.raises(TransactionConflictError):
@@ -102,7 +102,7 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
         assert require_sound(storage, _ACCOUNTS) == {"faster"}
         other.run(lambda another: transfer(another, "stalled", 0, 1, 3))
         assert require_sound(storage, _ACCOUNTS) == {"faster", "stalled"}
-        assert engine_of(other).session.floors <= 1
+        assert engine_of(other).transactions.session.held <= 1
 
 
 @pytest.mark.parametrize(("point", "number"), [("before_gc", 1), ("mid_gc", 1), ("mid_gc", 3), ("after_gc", 1)])
@@ -124,7 +124,7 @@ def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
     [
         ("after_listed", 1, False),
         ("bulk_locked", 1, False),
-        ("bulk_placed", 1, False),
+        ("bulk_prewritten", 1, False),
         ("before_commit", 1, False),
         ("after_commit", 1, True),
         ("bulk_committed", 1, True),

@@ -23,7 +23,7 @@ from structable.spi import (
 )
 
 from .bank import OPENING, account, balances, open_bank, quick, require_sound, transfer
-from .inside import collect_garbage, drained, engine_of
+from .inside import collect_garbage, drained, engine_of, hold_finaliser
 from .proxy import Fault, Proxy
 
 _ACCOUNTS = 4
@@ -99,10 +99,10 @@ def test_fault_at_each_request(
         *["mutateRowsTs"] * 2,
         "mutateRows",
     ]
-    assert engine_of(storage).session.floors == 0
+    assert engine_of(storage).transactions.session.held == 0
     # Nobody's record or intent is left over.
     while (report := collect_garbage(direct)).safe < report.clock:
-        engine_of(storage).session.beat()
+        engine_of(storage).transactions.session.heartbeat()
     while report.pending or report.unfinalised or report.aborted or report.finalised:
         report = collect_garbage(direct)
     assert require_sound(direct, _ACCOUNTS) == done
@@ -115,7 +115,7 @@ def test_fault_at_each_request_of_a_large_commit(
 ) -> None:
     """The same for a commit that looks for others in the lists of recent writes: all its rows are there, or none."""
     direct.admin.create(TableSpecification("many", [Field.int("id"), Field.int("written")], ["id"]))
-    engine_of(direct).session.beat()  # so that it lists nothing as open
+    engine_of(direct).transactions.session.heartbeat()  # so that it lists nothing as open
 
     def write(number: int) -> bool | None:
         try:
@@ -164,9 +164,9 @@ def test_fault_at_each_request_of_a_large_commit(
         "mutateRowsTs",
         "mutateRows",
     ]
-    assert engine_of(storage).session.floors == 0
+    assert engine_of(storage).transactions.session.held == 0
     while (report := collect_garbage(direct)).safe < report.clock:
-        engine_of(storage).session.beat()
+        engine_of(storage).transactions.session.heartbeat()
     while report.pending or report.unfinalised or report.aborted or report.finalised:
         report = collect_garbage(direct)
     assert written() == last
@@ -188,7 +188,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
         transaction = storage.transaction()
         transfer(transaction, "lost", 0, 1, 1)
         proxy.refuse()
-        engine_of(direct).session.beat()  # so that it lists nothing as open
+        engine_of(direct).transactions.session.heartbeat()  # so that it lists nothing as open
         trap = proxy.trap(6, fault)
         with pytest.raises(CommitOutcomeUnknownError):
             transaction.commit()
@@ -206,7 +206,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
         direct.run(lambda other: transfer(other, "next", 0, 1, 1), max_attempts=1_000)
         assert require_sound(direct, _ACCOUNTS) == {*found, "next"}
         assert attempt(storage, "last", Isolation.SNAPSHOT)
-        assert engine_of(storage).session.floors <= 1
+        assert engine_of(storage).transactions.session.held <= 1
 
 
 def test_no_connection_leaks(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
@@ -241,16 +241,19 @@ def test_no_connection_leaks(hbase_url: str, direct: Storage, proxy: Proxy) -> N
         assert [len(list(rows)) for rows in open_at_once] == [_ACCOUNTS - 1] * 4
         del open_at_once
         proxy.wait_until_open(6)
-        assert engine_of(storage).session.floors == 0
+        assert engine_of(storage).transactions.session.held == 0
     proxy.wait_until_open(0)
     while (report := collect_garbage(direct)).pending or report.unfinalised or report.aborted or report.finalised:
         require_sound(direct, _ACCOUNTS)
     assert require_sound(direct, _ACCOUNTS) == found
 
 
-def test_closing_without_a_gateway(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
-    """A storage is closed although its gateway is gone, with a commit that is not yet in its place."""
-    with connect(proxy.url(quick(hbase_url, timeout=3_600, finalisation_delay=3_600))) as storage:
+def test_closing_without_a_gateway(
+    hbase_url: str, direct: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage with an unfinalised commit can be closed although its gateway is gone."""
+    with connect(proxy.url(quick(hbase_url, timeout=3_600))) as storage:
+        hold_finaliser(monkeypatch)
         assert attempt(storage, "last", Isolation.SNAPSHOT)
         proxy.refuse()
         proxy.cut_all()
@@ -296,7 +299,7 @@ def test_fault_at_each_request_of_a_job(
             break
     assert number > 10
     drained(storage)
-    assert engine_of(storage).session.floors == 0
+    assert engine_of(storage).transactions.session.held == 0
 
 
 def test_nothing_can_be_changed(hbase_url: str, direct: Storage, proxy: Proxy) -> None:

@@ -48,17 +48,17 @@ def test_many_transactions_are_marked_by_one_call(storage: Storage, fake: FakeGa
     before = inspected(storage).finalised
     write(storage, 20)
     assert inspected(storage).unfinalised == 20
-    assert engine_of(storage).session.floors == 20
+    assert engine_of(storage).transactions.session.held == 20
     drained(storage)
     assert fake.calls.count("mutateRows") == 1
     assert (inspected(storage).unfinalised, inspected(storage).finalised) == (0, before + 20)
-    assert engine_of(storage).session.floors == 0
+    assert engine_of(storage).transactions.session.held == 0
 
 
 def test_what_waits_to_be_marked_is_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finaliser, "_MOST_UNMARKED", 5)
     write(storage, 50)
-    until(lambda: engine_of(storage).finaliser.backlog < 5)
+    until(lambda: engine_of(storage).transactions.finaliser.backlog < 5)
     assert inspected(storage).unfinalised < 5
 
 
@@ -81,11 +81,11 @@ def test_marks_that_fail_are_written_again(
     write(storage, 3)
     until(lambda: fake.calls.count("mutateRows") >= 2)
     assert inspected(storage).unfinalised == 3
-    assert engine_of(storage).session.floors == 3
+    assert engine_of(storage).transactions.session.held == 3
     refusing = False
     drained(storage)
     assert inspected(storage).unfinalised == 0
-    assert engine_of(storage).session.floors == 0
+    assert engine_of(storage).transactions.session.held == 0
     # Record, intents and rows of each.
     assert fake.calls.count("mutateRowsTs") == 3 * 3
 
@@ -103,7 +103,7 @@ def test_marks_fit_the_smallest_frame() -> None:
 
 def test_marks_are_written_while_rows_cannot_be_placed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that is disabled, say, keeps what is in its place elsewhere neither held nor unfinalised."""
-    own = engine_of(storage).finaliser
+    own = engine_of(storage).transactions.finaliser
     write(storage, 1)
     until(lambda: not own._waiting)
     with monkeypatch.context() as patch:
@@ -111,7 +111,7 @@ def test_marks_are_written_while_rows_cannot_be_placed(storage: Storage, monkeyp
         def refuse(*_: object) -> None:
             raise StorageUnavailableError("the table is disabled")
 
-        patch.setattr(own, "_place", refuse)
+        patch.setattr(own, "_resolve", refuse)
         patch.setattr(finaliser, "_MOST_UNMARKED", 1)
         write(storage, 1)
         until(lambda: not own._unmarked)

@@ -176,9 +176,9 @@ def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cel
         rows = scanning.table("t").scan()
         assert values(snapshot.table("t").scan()) == [0] * 5
         writing.table("t").upsert({"k": 9, "n": 9})
-        engine_of(other)._housekeeping.stop(60)
+        engine_of(other)._background.stop(60)
         drained(storage)
-        session = engine_of(other).session.id
+        session = engine_of(other).transactions.session.id
         while not cells.is_over(session):
             collect_garbage(storage)  # or the storage's own housekeeping, which may find it dead first
         write(storage, 1)
@@ -203,7 +203,7 @@ def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
     write(storage, 2)
     storage.run(lambda transaction: [transaction.table("t").delete((number,)) for number in range(4)])
     sweep(storage)
-    session = engine_of(storage).session
+    session = engine_of(storage).transactions.session
     # The row and its index entry of the one that is left.
     assert sorted(cells.versions().values()) == [1, 1]
     for timestamp in range(session.clock - 20, session.clock + 2):
@@ -304,7 +304,7 @@ def test_increments_of_several_processes_in_one_batch(
     inside, go_on = threading.Event(), threading.Event()
     mine = "structable-finaliser"
     with connect(quick(hbase_url)) as other, connect(quick(hbase_url)) as reader, ExitStack() as snapshots:
-        first = engine_of(storage).finaliser
+        first = engine_of(storage).transactions.finaliser
 
         def pause() -> None:
             thread = threading.current_thread()
@@ -336,14 +336,14 @@ def test_long_round_of_the_janitor(storage: Storage, hbase_url: str, armed: dict
     inside, go_on = threading.Event(), threading.Event()
 
     def pause() -> None:
-        if threading.current_thread().name == "structable-housekeeping":
+        if threading.current_thread().name == "structable-janitor":
             inside.set()
             go_on.wait(60)
 
     with connect(quick(hbase_url, housekeeping=1000)) as other, storage.transaction(read_only=True) as snapshot:
         armed["before_gc"] = pause
         assert inside.wait(60)
-        session = engine_of(storage).session
+        session = engine_of(storage).transactions.session
         assert values(snapshot.table("t").scan()) == [1] * 5
         write(other, 2)
         # Others look for as long as it would take to find it dead.
@@ -393,8 +393,8 @@ def test_paused_process_goes_on(storage: Storage, hbase_url: str) -> None:
     with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
         engine = engine_of(other)
         snapshot = other.transaction(read_only=True)
-        engine._housekeeping.stop(60)
-        engine.session._good_until = 0.0
+        engine._background.stop(60)
+        engine.transactions.session._good_until = 0.0
         assert values(snapshot.table("t").scan()) == [1] * 5
         write(other, 2)
         snapshot.rollback()

@@ -16,7 +16,7 @@ from structable.backends.hbase.txn import recent_writes as recent
 from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, connect
 from structable.spi.errors import DataCorruptionError
 
-from .inside import collect_garbage, drained, engine_of
+from .inside import collect_garbage, drained, engine_of, hold_finaliser
 from .shared import Place
 
 _MANY = 40
@@ -120,7 +120,7 @@ def test_the_order_of_what_is_sent(storage: Storage, monkeypatch: pytest.MonkeyP
 
     transaction = storage.transaction()
     upsert(transaction, range(_MANY), 1)
-    engine_of(storage).finaliser._delay = 60.0  # what follows the commit is not looked at
+    hold_finaliser(monkeypatch)
     monkeypatch.setattr(Connection, "post", noting)
     transaction.commit()
     monkeypatch.undo()
@@ -263,15 +263,17 @@ def test_lists_of_ended_processes_go(storage: Storage, hbase_server: Place, hbas
     with connect(f"{hbase_url}?session_timeout=2&late_writes=0&housekeeping=1000") as cleaning:
         with connect(f"{hbase_url}?{_QUIET}") as closed:
             write(closed, range(_MANY), 1)
-            session = engine_of(closed).session.id
+            session = engine_of(closed).transactions.session.id
             column = b"c:r" + session
             assert len(lists(hbase_server, hbase_prefix)[column]) > 4 * _MANY
         assert len(lists(hbase_server, hbase_prefix)[column]) == 8
         while column in lists(hbase_server, hbase_prefix):
             collect_garbage(cleaning)
-            engine_of(storage).session.beat()
-        assert not any(txid.startswith(session) for txid, _ in engine_of(cleaning).records.all())
-        assert list(lists(hbase_server, hbase_prefix)) == [b"c:r" + engine_of(storage).session.id]
+            engine_of(storage).transactions.session.heartbeat()
+        assert not any(
+            txid.startswith(session) for txid, _ in engine_of(cleaning).transactions.context.status_table.all()
+        )
+        assert list(lists(hbase_server, hbase_prefix)) == [b"c:r" + engine_of(storage).transactions.session.id]
     write(storage, range(_MANY), 2)
     assert set(kinds(storage).values()) == {0, 2}
 
@@ -285,14 +287,14 @@ def test_a_list_stays_as_long_as_a_record(
     with connect(f"{hbase_url}?session_timeout=1&late_writes=600&housekeeping=1000") as cleaning:
         with connect(f"{hbase_url}?{_QUIET}") as closed:
             write(closed, range(_MANY - 1, _MANY), 1)
-            session = engine_of(closed).session.id
+            session = engine_of(closed).transactions.session.id
         with closing(hbase_server.connection()) as connection:
             table = connection.table(f"{hbase_prefix}_tx")
             while table.row(b"g" + session):
                 collect_garbage(cleaning)
-                engine_of(storage).session.beat()
+                engine_of(storage).transactions.session.heartbeat()
         for _ in range(2):
-            engine_of(storage).session.beat()
+            engine_of(storage).transactions.session.heartbeat()
             collect_garbage(cleaning)
         assert b"c:r" + session in lists(hbase_server, hbase_prefix)
         with pytest.raises(TransactionConflictError, match="another transaction wrote a row"):
@@ -303,7 +305,7 @@ def test_a_list_that_is_put_while_the_one_before_is_removed_stays(
     storage: Storage, other: Storage, hbase_server: Place, hbase_prefix: str
 ) -> None:
     """Its process is not as dead as it seemed."""
-    column = b"c:r" + engine_of(other).session.id
+    column = b"c:r" + engine_of(other).transactions.session.id
     write(other, range(_MANY), 1)
     with closing(hbase_server.connection()) as connection:
         _, at = connection.table(f"{hbase_prefix}_tx").row(b"recent", include_timestamp=True)[column]
@@ -329,12 +331,13 @@ def test_a_commit_that_is_interrupted_leaves_nothing_open(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._committer, "decide", interrupt)
-        patch.setattr(engine._committer, "is_committed_after_all", interrupt)
+        patch.setattr(engine.transactions._committer._decision, "commit", interrupt)
+        patch.setattr(engine.transactions._committer._decision, "abort_or_get_commit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write(other, range(_VAST), 1)
-    assert not any(isinstance(holder, bytes) for holder in engine.session._floors), "a transaction is still held"
-    engine.session.beat()
+    session = engine.transactions.session
+    assert not any(isinstance(holder, bytes) for holder in session._held), "a transaction is still held"
+    session.heartbeat()
     transaction = storage.transaction()
     upsert(transaction, range(10_000, 10_000 + _MANY), 2)
     read_rows.clear()
@@ -390,7 +393,7 @@ def test_idle_processes_say_how_they_ended(storage: Storage, other: Storage, rea
     for has_beaten, expected in ((False, [_MANY]), (True, [])):
         write(other, range(_MANY), 1)
         if has_beaten:
-            engine_of(other).session.beat()
+            engine_of(other).transactions.session.heartbeat()
         transaction = storage.transaction()
         upsert(transaction, range(_MANY), 2)
         read_rows.clear()

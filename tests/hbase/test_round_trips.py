@@ -7,30 +7,24 @@ from typing import Any
 
 import pytest
 
-from structable.backends.hbase.engine import HBaseEngine
-from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Field, Isolation, Storage, TableSpecification, connect
+
+from .inside import drained, engine_of, hold_finaliser
 
 
 @pytest.fixture
-def storage(hbase_url: str) -> Iterator[Storage]:
-    # What is done in the background counts, too: rows are finalised some seconds after they are committed only, nothing
-    # is cleaned up, and no sign of life is due.
-    with connect(f"{hbase_url}?finalisation_delay=2&housekeeping=3600&session_timeout=36000") as storage:
+def storage(hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    # Background work would count: nothing is finalised or cleaned up, and no heartbeat is due.
+    with connect(f"{hbase_url}?housekeeping=3600&session_timeout=36000") as storage:
         fields = [Field.string("id"), Field.string("city"), Field.long("hits")]
         for name, indexes in (("plain", []), ("indexed", ["city"])):
             storage.admin.create(TableSpecification(name, fields, ["id"], indexes=indexes))
         with storage.transaction() as transaction:
             for name in ("plain", "indexed"):
                 transaction.table(name).read(("nobody",))  # their schemas are known from now on
-        assert engine_of(storage).finaliser.drain(60)  # what creates a table is a transaction like others
+        drained(storage)  # creating a table is a transaction, too
+        hold_finaliser(monkeypatch)
         yield storage
-
-
-def engine_of(storage: Storage) -> HBaseEngine:
-    assert isinstance(storage, OrderedStorage)
-    assert isinstance(storage._engine, HBaseEngine)
-    return storage._engine
 
 
 def rows(count: int) -> list[dict[str, Any]]:

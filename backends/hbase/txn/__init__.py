@@ -1,6 +1,14 @@
-"""Snapshot transactions over HBase, whose own transactions end at a row.
+"""Snapshot transactions over HBase, itself atomic in one row only; docs/hbase-protocol.md explains the protocol.
 
-In the order of a commit: `session` and `clock` give the timestamps, `snapshot` and `reader` read by them, `write_set`
-says what to write, `prewrite` leaves `intents`, `conflicts` looks for other writers, `commit` decides in the
-`status_table`, and `finaliser` turns intents into versions; `visibility` decides what a reader may see meanwhile.
+In the order in which a transaction acts:
+
+    transactions      begins and commits; owns the `session`, whose heartbeat keeps old versions
+    snapshot, reader  read at a timestamp; `visibility` decides which intents count there
+    commit            takes the steps of a commit, for write jobs `bulk`:
+      intent_set        1. the write set as `intents`
+      prewrite          2. puts list, record and intents, draws the commit timestamp, reads rows back;
+                           `recent_writes` tells which
+      conflicts         3. finds other transactions in what was read back
+      decision          4. one compare-and-put in the `status_table`
+      finaliser         5. in the background, `intent_resolution` turns intents into versions
 """

@@ -1,4 +1,4 @@
-"""What large transactions wrote, found by looking for it: their write sets name tables, not rows."""
+"""The intents and versions of large transactions, found by searching tables: their records do not list rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from structable.backends.hbase.layout import FAMILY, VALUE, Layout, intent_colum
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.gateway import Gateway
 
-from .status import Status, decode_writes
+from .status import Status
+from .written_rows import decode_rows
 
 __all__ = ["bulk_intents", "bulk_versions"]
 
@@ -18,12 +19,12 @@ _ROWS_AT_ONCE = 1_000
 def bulk_intents(
     gateway: Gateway, layout: Layout, txid: bytes, status: Status
 ) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
-    """Yield space, and row to intent, page by page, for the intents of a large transaction that are left.
+    """Yield space, and row to intent, page by page, for the remaining intents of a large transaction.
 
-    The region servers search the whole tables for the column.
+    The region servers search whole tables for the column.
     """
     column = intent_column(txid)
-    for space in decode_writes(status.writes):
+    for space in decode_rows(status.writes):
         try:
             pages = gateway.pages(layout.table(space), b"", b"", [column], before=None, page_rows=_ROWS_AT_ONCE)
             for page in pages:
@@ -33,8 +34,8 @@ def bulk_intents(
 
 
 def bulk_versions(gateway: Gateway, layout: Layout, status: Status) -> Iterator[tuple[bytes, dict[bytes, int]]]:
-    """Yield space, and row to the first byte of its version, page by page, for what a large transaction committed."""
-    for space in decode_writes(status.writes):
+    """Yield space, and row to the first byte of its version, page by page, of what a large transaction committed."""
+    for space in decode_rows(status.writes):
         try:
             pages = gateway.pages(
                 layout.table(space),

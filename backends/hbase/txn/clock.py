@@ -1,4 +1,4 @@
-"""How long ago something was, for whoever relies on it that others have waited for longer."""
+"""The clock for durations that other processes wait out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["now"]
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def now() -> float:
-        """Return seconds since some moment, the time in which the machine was suspended included.
+        """Return seconds since some moment, including the time in which the machine was suspended.
 
-        Others went on meanwhile. Whoever watches them for their silence needs `time.monotonic` instead: what was
-        suspended with him was not silent.
+        Other processes went on meanwhile. To watch them for silence, use `time.monotonic` instead: a process that was
+        suspended with this one was not silent.
         """
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 

@@ -1,4 +1,4 @@
-"""What the cells of a row hold, and the value that they make at a snapshot."""
+"""The cells of a row: versions and intents, and the state that they make at a snapshot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
     "increments_of",
     "intent_of",
     "intents_of",
-    "placed",
+    "intent_cells",
     "write_intent",
 ]
 
@@ -70,7 +70,7 @@ class RowState:
     version : int
         The timestamp of the newest commit that counts; 0 if there is none.
     last_write : int
-        The same, leaving out increments.
+        The timestamp of the newest such commit that was not an increment.
     """
 
     value: bytes | None
@@ -120,12 +120,12 @@ def base_of(cells: Cells) -> RowState:
 
 
 def changed_since(start: int, cells: Cells, *, increments: bool) -> bool:
-    """Tell whether a row, without its intents, was written after a timestamp.
+    """Whether a row, without its intents, was written after a timestamp.
 
     Parameters
     ----------
     increments : bool
-        Whether only writes that are no increments count.
+        Whether increments do not count as writes.
     """
     cell = cells.get(VALUE)
     if cell is None:
@@ -137,8 +137,8 @@ def changed_since(start: int, cells: Cells, *, increments: bool) -> bool:
     return (base.last_write if increments else base.version) > start
 
 
-def placed(txid: bytes, intents: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Return the cells that intents are put as, in the transaction's `intent_column`."""
+def intent_cells(txid: bytes, intents: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """Return the cells that hold intents in the transaction's `intent_column`."""
     if txid.endswith(OWN_COLUMN):
         return intents
     number = txid[SESSION_BYTES:]
@@ -156,7 +156,7 @@ def intents_of(cells: Cells) -> Iterable[tuple[bytes, bytes]]:
 
 
 def intent_of(txid: bytes, cells: Cells) -> bytes | None:
-    """Return the intent of one transaction; None if there is none, but perhaps another's in the same column."""
+    """Return the intent of one transaction, if any; the column may hold another transaction's instead."""
     cell = cells.get(intent_column(txid))
     if cell is None:
         return None
@@ -174,7 +174,7 @@ def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) 
     state : RowState
         The state without them.
     committed : iterable of int and bytes
-        Commit timestamp and intent; those that the state has already are left out.
+        Commit timestamp and intent; those already in the state are left out.
     merge : callable
         Applies increments.
     """
@@ -191,7 +191,7 @@ def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) 
 def fold_stepwise(
     bases: Mapping[int, RowState], committed: Iterable[tuple[int, bytes]], merge: Merge
 ) -> dict[int, RowState]:
-    """Return a row's states at several timestamps, for what `fold` makes of a row at one of them.
+    """Return a row's states at several timestamps; `fold` returns one.
 
     Parameters
     ----------

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from structable.backends.hbase.layout import FAMILY, VALUE, Layout
+from structable.backends.hbase.layout import FAMILY, VALUE
 from structable.backends.hbase.thrift.errors import TableMissingError
-from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import FoundRow
 from structable.backends.ordered.engine import SPACE_BYTES, Pair
 from structable.spi.errors import TransactionConflictError
 
+from .context import Context
 from .intents import PUT, base_of
-from .visibility import Resolver
+from .visibility import Visibility
 
-__all__ = ["Reader", "dropped"]
+__all__ = ["Reader", "table_dropped"]
 
 _PAGE_ROWS = 2_000
 
 
 class Reader:
-    """Reads committed states; it holds none of them.
+    """Reads committed states; the caller keeps their versions from being removed."""
 
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    resolver : Resolver
-        Knows what intents mean.
-    """
-
-    def __init__(self, gateway: Gateway, layout: Layout, resolver: Resolver) -> None:
-        self._gateway = gateway
-        self._layout = layout
-        self._resolver = resolver
+    def __init__(self, context: Context, visibility: Visibility) -> None:
+        self._gateway = context.gateway
+        self._layout = context.layout
+        self._visibility = visibility
 
     def values(self, keys: Sequence[bytes], at: int) -> list[bytes | None]:
         """Return the values of keys of one space at a timestamp, in their order.
@@ -48,9 +38,9 @@ class Reader:
         table = self._layout.table(keys[0][:SPACE_BYTES])
         rows = [self._layout.row(key) for key in keys]
         try:
-            states = self._resolver.read(table, rows, at)
+            states = self._visibility.read(table, rows, at)
         except TableMissingError as error:
-            raise dropped() from error
+            raise table_dropped() from error
         return [state.value if (state := states.get(row)) is not None else None for row in rows]
 
     def pages(self, begin: bytes, end: bytes, at: int, *, reverse: bool = False) -> Iterator[list[Pair]]:
@@ -70,7 +60,7 @@ class Reader:
             for page in pages:
                 pairs = _pairs_of(page, space, skip)
                 if pairs is None:
-                    states = self._resolver.states(table, page, at)
+                    states = self._visibility.states(table, page, at)
                     pairs = [
                         (space + row[skip:], value)
                         for row, _ in page
@@ -78,24 +68,16 @@ class Reader:
                     ]
                 yield pairs
         except TableMissingError as error:
-            raise dropped() from error
+            raise table_dropped() from error
 
 
-def dropped() -> TransactionConflictError:
-    """Return the error of a snapshot whose table is there no longer."""
+def table_dropped() -> TransactionConflictError:
+    """Return the error of a snapshot whose table was dropped."""
     return TransactionConflictError("a table was dropped since the snapshot was taken")
 
 
 def _pairs_of(page: Sequence[FoundRow], space: bytes, skip: int) -> list[Pair] | None:
-    """Return the pairs of a page that has no intents; None if it has some.
-
-    Parameters
-    ----------
-    page : sequence of FoundRow
-        Its rows, with all cells.
-    space, skip : bytes and int
-        What `Layout.head` says of its table.
-    """
+    """Return the pairs of a page without intents; None if it has some. `space` and `skip` are of `Layout.head`."""
     pairs: list[Pair] = []
     for row, cells in page:
         if len(cells) != 1 or VALUE not in cells:

@@ -1,13 +1,13 @@
-"""`RecentWrites`: what the transactions of a process write, listed for the other processes in one cell.
+"""`RecentWrites`: what the transactions of a process write, listed in one cell for the other processes.
 
-A transaction has to find whoever writes a row that it writes. Their intents and versions tell, but each row that is
-read back costs HBase a search in a block. Therefore every transaction puts its process's list, with itself in it,
-before it reads anything back; and a large one reads the lists of all processes, which are the cells of one row, after
-its intents were placed, and reads back only the rows that it finds there. Whoever is not listed yet has not read
-anything back yet either, and will find the intents that are placed by then: of two, at least one sees the other.
+A transaction has to find all other writers of its rows. Their intents and versions show them, but each row that is read
+back costs HBase a search in a block. Therefore every transaction puts its process's list, which includes it, before it
+reads anything back. A large transaction reads the lists of all processes, which are the cells of one row, after its
+intents were written, and reads back only the rows that it finds there. A transaction that is not listed yet has not
+read anything back yet, and will find the intents written by then: of two, at least one sees the other.
 
-A list has the hashes of rows, so that a row may be found there by chance, which costs a look at it. It leaves out what
-was committed at its floor or below, so that a transaction that is older than the floor of any list reads back all.
+A list has hashes of rows; a collision costs one row read back. It omits what was committed at or below its low
+watermark, so a transaction older than the low watermark of any list reads back all its rows.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from structable.backends.hbase.thrift.requests import Call, Cells, get_row, put_
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
-from .conflicts import Place
-from .write_set import Changes
+from .intent_set import IntentSet
+from .rows import RowId
 
 __all__ = ["Digest", "RecentWrites", "read_lists"]
 
 _MOST_ROWS = 4_096
-"""Of a transaction that lists its rows; a larger one lists the spaces that they are in."""
+"""Of a transaction that lists its rows; a larger one lists their spaces."""
 _MOST_ENDED = 16
 _ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256, 8 << 10
-"""Of what has ended, in all processes' lists together, and the bounds of what one of them takes of it. A process has
-about as many of what is open: if more would be, transactions list the spaces that their rows are in."""
+"""Of ended transactions in the lists of all processes together, and the bounds of the share of one process. Open
+transactions of a process take at most the first of these; beyond it they list spaces instead of rows."""
 _BYTES_OF_A_ROW = 4 << 10
-"""Of lists: as many are read in the time that it takes to read a row back."""
-_VAIN = 8
-"""Transactions that read all rows back at once after one that found that the lists were of no use."""
-_FLOOR = struct.Struct(">Q")
+"""Of lists, whose reading takes as long as reading one row back."""
+_READ_BACK_ALL = 8
+"""Transactions that read all rows back without the lists after one for which the lists were useless."""
+_LOW_WATERMARK = struct.Struct(">Q")
 _HEAD = struct.Struct(">QHH")
 
 
 class Digest(NamedTuple):
-    """What a transaction writes: rows with some hashes of some spaces; without any hash, all rows of the spaces."""
+    """What a transaction writes: the hashes of its rows, or, without any, all rows of the spaces."""
 
     spaces: frozenset[bytes]
     rows: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, changes: Changes) -> Digest:
-        """Return that of a write set: of the rows that conflict with other transactions' writes."""
-        spaces = frozenset(changes.spaces)
-        if changes.rows > _MOST_ROWS:
+    def of(cls, intents: IntentSet) -> Digest:
+        """Return the digest of the checked rows."""
+        spaces = frozenset(intents.spaces)
+        if intents.rows > _MOST_ROWS:
             return cls(spaces)
-        return cls(spaces, tuple(_hash((space, row)) for space, one in changes.spaces.items() for row in one.checked))
+        return cls(spaces, tuple(_hash((space, row)) for space, one in intents.spaces.items() for row in one.checked))
 
 
-def _hash(place: Place) -> int:
-    space, row = place
+def _hash(row_id: RowId) -> int:
+    space, row = row_id
     return zlib.crc32(row, zlib.crc32(space))
 
 
@@ -73,9 +73,9 @@ _Written = tuple[int, Iterable[bytes], Iterable[int]]
 
 @dataclass(slots=True)
 class _Listed:
-    """A transaction in a list: what it writes, the number of the first list that it is in, and when it ended.
+    """A transaction in a list: what it writes, the number of its first list, and its commit timestamp.
 
-    That is the timestamp that it was committed at, or can have been at most; 0 if it has not ended.
+    The timestamp is an upper bound if the outcome is unknown, and 0 while the transaction is open.
     """
 
     spaces: frozenset[bytes]
@@ -99,36 +99,33 @@ class _Listed:
 
 
 class RecentWrites:
-    """The list of a session, which all threads of its process share.
+    """The list of a session, shared by all threads of its process.
 
-    Parameters
+    Attributes
     ----------
-    layout : Layout
-        The names.
-    session : bytes
-        The session.
+    has_news : bool
+        Whether a transaction has ended since the list was put last.
     """
 
     def __init__(self, layout: Layout, session: bytes) -> None:
         self._layout = layout
         self._column = list_column(session)
         self._number = 0
-        self._floor = 0
+        self._low_watermark = 0
         self._listed: dict[bytes, _Listed] = {}
         self.has_news = False
-        """Whether something in it has ended since it was put last."""
-        self._budget = _MOST_BYTES // 4  # how many others there are is seen in their lists
+        self._budget = _MOST_BYTES // 4  # adapted to the number of lists when they are read
         self._size = 0
-        self._vain = 0
+        self._reading_back = 0
         self._lock = Lock()
 
     def enter(self, txid: bytes, digest: Digest, record: Rows | None = None) -> Call[None]:
-        """Return the call that puts the list with one more transaction, which must be made before anything is read.
+        """Return the call that puts the list with one more transaction; it must be made before anything is read back.
 
         Parameters
         ----------
         record : Rows, optional
-            To be put by the same call.
+            Further cells for the same call.
         """
         spaces, rows = digest
         with self._lock:
@@ -146,7 +143,7 @@ class RecentWrites:
             return self._put(_MOST_ENDED) if self.has_news else None
 
     def last(self) -> Call[None] | None:
-        """Return the call that puts what is left of the list when the process ends; None if there never was one."""
+        """Return the call that puts the list when the process ends; None if it was never put."""
         with self._lock:
             return self._put(0) if self._number else None
 
@@ -154,23 +151,23 @@ class RecentWrites:
         self._trim(most_ended)
         self._number += 1
         self.has_news = False
-        content = _FLOOR.pack(self._floor) + b"".join(one.raw for one in self._listed.values())
+        content = _LOW_WATERMARK.pack(self._low_watermark) + b"".join(one.raw for one in self._listed.values())
         return put_rows(self._layout.transactions, {**record, RECENT: {self._column: content}}, self._number)
 
     def _trim(self, most_ended: int) -> None:
-        """Take out what was committed before the last few transactions, and raise the floor to it."""
+        """Remove what was committed before the last few transactions, and raise the low watermark to it."""
         ended, size = 0, 0
         for txid, one in reversed(list(self._listed.items())):
             if not one.commit:
                 continue
             ended += 1
             size += one.size
-            if ended > most_ended or size > self._budget or one.commit <= self._floor:
-                self._floor = max(self._floor, one.commit)
+            if ended > most_ended or size > self._budget or one.commit <= self._low_watermark:
+                self._low_watermark = max(self._low_watermark, one.commit)
                 del self._listed[txid]
 
     def end(self, txid: bytes, commit: int | None) -> None:
-        """Note what a transaction was committed at, or can have been at most; None if it never was and will be."""
+        """Record the commit timestamp, or its upper bound; None if the transaction will never commit."""
         with self._lock:
             self.has_news = True
             if commit is None:
@@ -179,79 +176,77 @@ class RecentWrites:
                 self._listed[txid].commit = commit
 
     def reads_back(self, rows: int, few: int) -> bool:
-        """Tell whether a transaction does better to read all its rows back than to read the lists.
+        """Whether a transaction of so many rows should read them all back, instead of reading the lists.
 
         Parameters
         ----------
-        rows : int
-            How many it has.
         few : int
-            As many are read back as fast as the lists of few processes.
+            Rows that are read back as fast as the lists of few processes.
         """
         with self._lock:
-            self._vain -= self._vain > 0
-            # What was seen of the lists is some time ago: they are looked at again now and then.
+            self._reading_back -= self._reading_back > 0
+            # The size seen last ages, so that the lists are read again now and then.
             self._size -= self._size // 16
-            return bool(self._vain) or rows <= max(few, self._size // _BYTES_OF_A_ROW)
+            return bool(self._reading_back) or rows <= max(few, self._size // _BYTES_OF_A_ROW)
 
-    def suspects(self, txid: bytes, start: int, places: Collection[Place], lists: Cells) -> set[Place]:
-        """Return the rows that another transaction may have committed after `start`, or may be about to.
+    def suspects(self, txid: bytes, start: int, rows: Collection[RowId], lists: Cells) -> set[RowId]:
+        """Return the rows that another transaction may have committed after `start`, or may still commit.
 
         Parameters
         ----------
         txid, start : bytes and int
             The transaction, and the timestamp of its snapshot.
-        places : collection of Place
-            Some of the rows that it writes, whose intents were placed before the lists were read; or others, if their
-            writers commit at a timestamp that they draw after they were listed.
+        rows : collection of RowId
+            Some of the rows that it writes, whose intents were written before the lists were read; or other rows whose
+            writers draw their commit timestamp after they were listed.
         lists : Cells
-            All processes' lists, as they were read.
+            The lists of all processes.
 
         Raises
         ------
         DataCorruptionError
-            If they are none.
+            If a list is damaged.
         """
         with self._lock:
             self._budget = min(max(_ALL_BYTES // max(len(lists), 1), _LEAST_BYTES), _MOST_BYTES)
             self._size = sum(len(raw) for raw, _ in lists.values())
             own = lists.get(self._column)
-            # Where the row was deleted by hand, HBase hides what is put, until it has compacted the table.
+            # After the row was deleted by hand, HBase hides what is put until it has compacted the table.
             is_hidden = own is None or own[1] < self._listed[txid].number
-            floor = self._floor
+            low_watermark = self._low_watermark
             listed: list[_Written] = [
                 (one.commit, one.spaces, one.rows) for other, one in self._listed.items() if other != txid
             ]
         for column, (raw, _) in lists.items():
             if column != self._column:
-                others_floor, others = _decode(raw)
-                floor = max(floor, others_floor)
+                others_mark, others = _decode(raw)
+                low_watermark = max(low_watermark, others_mark)
                 listed += others
-        if floor > start or is_hidden:
-            self._vain = _VAIN
-            return set(places)
-        hashes: dict[int, list[Place]] = {}
-        for place in places:
-            hashes.setdefault(_hash(place), []).append(place)
+        if low_watermark > start or is_hidden:
+            self._reading_back = _READ_BACK_ALL
+            return set(rows)
+        hashes: dict[int, list[RowId]] = {}
+        for row_id in rows:
+            hashes.setdefault(_hash(row_id), []).append(row_id)
         spaces: set[bytes] = set()
-        found: set[Place] = set()
-        for commit, whole, rows in listed:
+        found: set[RowId] = set()
+        for commit, whole, listed_rows in listed:
             if not 0 < commit <= start:
                 spaces.update(whole)
-                for one in hashes.keys() & rows:
+                for one in hashes.keys() & listed_rows:
                     found.update(hashes[one])
         if spaces:
-            found.update(place for place in places if place[0] in spaces)
-            self._vain = _VAIN
+            found.update(row_id for row_id in rows if row_id[0] in spaces)
+            self._reading_back = _READ_BACK_ALL
         return found
 
 
 def _decode(raw: bytes) -> tuple[int, list[_Written]]:
-    """Return the floor of a list, and what is in it."""
+    """Return the low watermark of a list, and its transactions."""
     found: list[_Written] = []
     try:
-        (floor,) = _FLOOR.unpack_from(raw)
-        at = _FLOOR.size
+        (low_watermark,) = _LOW_WATERMARK.unpack_from(raw)
+        at = _LOW_WATERMARK.size
         while at < len(raw):
             commit, count, rows = _HEAD.unpack_from(raw, at)
             at += _HEAD.size
@@ -261,7 +256,7 @@ def _decode(raw: bytes) -> tuple[int, list[_Written]]:
             at = end + 4 * rows
     except struct.error as error:
         raise DataCorruptionError(f"a list of recent writes is not structable's: {raw[:40]!r}") from error
-    return floor, found
+    return low_watermark, found
 
 
 def read_lists(layout: Layout) -> Call[Cells]:

@@ -1,9 +1,9 @@
-"""`SchemaTrust`: for a moment after its marker was read, a table's schema is taken to be what it was.
+"""`SchemaLeases`: for a moment after its marker was read, a table's schema is known to be unchanged.
 
-Who reads a single row asks for the marker of its table as well, in the same call, and that costs a third of the call.
-So the marker is believed for `TRUSTED_FOR` seconds; and whoever changes a schema places his intent in the marker's row,
-which ends the belief of all who read it from then on, and lets twice that time pass before he goes on to commit. Both
-measure a duration by a clock of their own; the factor is for clocks that run at different speeds.
+A read of a single row would have to read the marker of its table in the same call, which costs a third of the call.
+Instead, a marker without an intent gives a lease on the schema of `LEASE_SECONDS`. A change of a schema puts its intent
+in the marker's row, which ends the leases given from then on, and waits for twice that time before it commits. Reader
+and writer each measure by their own clock; the factor allows for clocks that run at different rates.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import time
 
 from .clock import now
 
-__all__ = ["SchemaTrust", "outlast_trust"]
+__all__ = ["SchemaLeases", "wait_out_leases"]
 
-TRUSTED_FOR = 0.05
-"""Seconds; it is part of the protocol: all processes must agree."""
+LEASE_SECONDS = 0.05
+"""Part of the protocol: it must be the same in all processes."""
 
 
-class SchemaTrust:
-    """The markers that were read a moment ago, by space."""
+class SchemaLeases:
+    """The leases of this process, by space."""
 
     def __init__(self) -> None:
         self._until: dict[bytes, float] = {}
 
     def renew(self, space: bytes, asked: float) -> None:
-        """Note that a marker without an intent was read, by a call made at `asked`, of `durations.now`."""
-        self._until[space] = asked + TRUSTED_FOR
+        """Begin a lease after a marker without an intent was read by a call made at `asked`, of `clock.now`."""
+        self._until[space] = asked + LEASE_SECONDS
 
-    def may_ask(self, space: bytes) -> bool:
-        """Tell whether a call that is made now will probably have returned while the schema is still trusted."""
-        return now() < self._until.get(space, 0.0) - TRUSTED_FOR / 10
+    def may_outlast_call(self, space: bytes) -> bool:
+        """Whether a call that is made now will probably return within the lease."""
+        return now() < self._until.get(space, 0.0) - LEASE_SECONDS / 10
 
     def holds(self, space: bytes) -> bool:
-        """Tell whether no change of the space's schema can have been committed up to now."""
+        """Whether no change of the space's schema can have been committed until now."""
         return now() < self._until.get(space, 0.0)
 
 
-def outlast_trust() -> None:
-    """Return when nobody trusts any more what he read before this was called."""
-    time.sleep(2 * TRUSTED_FOR)
+def wait_out_leases() -> None:
+    """Wait until every schema lease granted before this call has expired."""
+    time.sleep(2 * LEASE_SECONDS)

@@ -1,8 +1,9 @@
-"""`Session`: what a process holds of the store, and its sign of life; without clocks that agree."""
+"""`Session`: a process's heartbeat and the oldest timestamp that it needs; works without synchronised clocks."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from threading import Lock
 
@@ -33,6 +34,8 @@ CLOSED = b"closed"
 _SEQUENCE_BYTES = TXID_BYTES - SESSION_BYTES - LANE_BYTES
 _LANES = 1 << 8 * LANE_BYTES
 
+_log = logging.getLogger("structable.hbase")
+
 
 def read_clock(gateway: Gateway, layout: Layout) -> int:
     """Return the timestamp counter's value."""
@@ -41,28 +44,28 @@ def read_clock(gateway: Gateway, layout: Layout) -> int:
 
 
 class Session:
-    """One process's place among the others.
+    """The registration of one process with the others.
 
-    Its floor keeps versions: no snapshot that it has open, and no transaction of it that is not yet finalised, began
-    before. Another process that has seen no sign of life for `timeout` seconds declares it dead, by changing the cell
-    that it beats; half that time after its last beat the session itself refuses to read and to commit.
+    Its low watermark keeps versions: none of its open snapshots and unfinalised transactions began before. A process
+    that has seen no heartbeat for `timeout` seconds declares the session dead by changing its cell; half that time
+    after its last heartbeat the session itself refuses to read and to commit.
 
-    Parameters
+    Attributes
     ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    timeout : float
-        Seconds without a beat after which it may be declared dead.
+    id : bytes
+        Never given to another session.
+    recent : RecentWrites
+        What the process has written lately.
+    clock : int
+        The newest timestamp known here; no later snapshot is older.
     """
 
     def __init__(self, gateway: Gateway, layout: Layout, timeout: float) -> None:
         self._gateway = gateway
         self._layout = layout
-        self._trusted_for = timeout / 2
-        self._floors: dict[object, int] = {}
-        self._beats = itertools.count(1)
+        self._good_for = timeout / 2
+        self._held: dict[object, int] = {}
+        self._heartbeats = itertools.count(1)
         self._sequence = itertools.count(1)
         self._free_lanes: dict[int, int] = {}
         self._lanes = itertools.count(1)
@@ -74,26 +77,26 @@ class Session:
         self.id = number.to_bytes(SESSION_BYTES)
         self.recent = RecentWrites(layout, self.id)
         self.clock = read_clock(gateway, layout)
-        """The newest timestamp known here; no snapshot that begins from now on is older."""
         self._raw = self._content()
         self._over = not self._written(None, self._raw)
-        self._good_until = started + self._trusted_for
+        self._good_until = started + self._good_for
+        _log.info("session %d of %s began", number, layout.prefix)
 
     def _content(self) -> bytes:
-        floors = list(self._floors.values())
-        return b"%d|%d" % (min(floors, default=self.clock), next(self._beats))
+        held = list(self._held.values())
+        return b"%d|%d" % (min(held, default=self.clock), next(self._heartbeats))
 
     def _written(self, expected: bytes | None, new: bytes) -> bool:
-        """Change the cell; false if it is not as expected, so that somebody has declared the session dead."""
+        """Change the cell; false if another process has changed it, and so declared the session dead."""
         row = session_row(self.id)
         call = compare_and_put(self._layout.transactions, row, STATE, expected, new)
-        end = time.monotonic() + self._gateway.timeout
+        deadline = time.monotonic() + self._gateway.timeout
         while True:
             try:
                 if self._gateway.call(call, retry=False):
                     return True
             except StorageUnavailableError as error:
-                if is_refusal(error) or time.monotonic() > end:
+                if is_refusal(error) or time.monotonic() > deadline:
                     raise
             cells = self._gateway.call(get_row(self._layout.transactions, row, [STATE]))
             found = cells[STATE][0] if STATE in cells else None
@@ -101,13 +104,13 @@ class Session:
                 return found == new
             pause()
 
-    def beat(self) -> None:
-        """Give a sign of life, with the floor as it is now.
+    def heartbeat(self) -> None:
+        """Renew the session, with the low watermark as it is now.
 
         Raises
         ------
         StorageUnavailableError
-            If HBase cannot be reached; the next beat may.
+            If HBase cannot be reached; the next heartbeat may succeed.
         """
         with self._lock:
             if self._over:
@@ -117,18 +120,23 @@ class Session:
             new = self._content()
             if self._written(self._raw, new):
                 self._raw = new
-                self._good_until = sent + self._trusted_for
+                self._good_until = sent + self._good_for
             else:
                 self._over = True
+                _log.warning(
+                    "session %d of %s was lost: another process saw no heartbeat for session_timeout",
+                    int.from_bytes(self.id),
+                    self._layout.prefix,
+                )
                 return
-        self.tell()
+        self.publish_recent_writes()
 
-    def tell(self) -> None:
-        """Say in the list of recent writes what has ended, which is not said before the next transaction otherwise."""
+    def publish_recent_writes(self) -> None:
+        """Put the list of recent writes if a transaction has ended since; else the next transaction does."""
         self._put(self.recent.news())
 
     def _put(self, news: Call[None] | None) -> None:
-        """Put the list, if it is given; others do without, but look at more rows then."""
+        """Put the list, if given; without it, others only read more rows back."""
         if news is not None:
             try:
                 self._gateway.call(news)
@@ -141,7 +149,7 @@ class Session:
         return self._over
 
     def require_alive(self) -> None:
-        """Refuse to go on with a snapshot whose versions may have been removed.
+        """Raise if versions that a snapshot reads may have been removed.
 
         Raises
         ------
@@ -151,33 +159,34 @@ class Session:
             If it may have been: HBase could not be reached for too long.
         """
         if now() > self._good_until and not self._over:
-            # It was stopped, or HBase was: whether it is dead is known by trying.
-            self.beat()
+            # This process was stopped, or HBase was: a heartbeat tells whether the session is dead.
+            self.heartbeat()
         if self._closed:
             raise StorageUnavailableError("the storage was closed")
         if self._over:
             raise TransactionConflictError(
-                "the snapshot is too old: this process gave no sign of life for so long that others ended its session"
+                "the snapshot is too old: this process sent no heartbeat for session_timeout, and another process "
+                "ended its session; retry the transaction"
             )
         if now() > self._good_until:
             raise StorageUnavailableError(
-                f"this process has not reached HBase for {self._trusted_for:g} s; the snapshot may be gone"
+                f"this process has not reached HBase for {self._good_for:g} s; the snapshot may be gone"
             )
 
     def next_transaction(self, start: int | None = None) -> bytes:
-        """Return the id of a new transaction; never the same again, in any process.
+        """Return the id of a new transaction, which is never given again in any process.
 
         Parameters
         ----------
         start : int, optional
-            The timestamp of its intents: it shares a column, if only with others before and after it. Without it, the
+            The timestamp of its intents: it shares a column with earlier and later transactions. Without it, the
             transaction has a column of its own.
         """
         lane = 0 if start is None else self._take_lane(start)
         return self.id + next(self._sequence).to_bytes(_SEQUENCE_BYTES) + lane.to_bytes(LANE_BYTES)
 
     def _take_lane(self, start: int) -> int:
-        """Return the lowest lane that is free and hides nothing that is put at a timestamp; else a new one."""
+        """Return the lowest free lane that hides nothing put at a timestamp, or a new one."""
         with self._lanes_lock:
             lane = min((lane for lane, hidden in self._free_lanes.items() if hidden < start), default=0)
             if lane:
@@ -189,15 +198,13 @@ class Session:
     def free_lane(self, txid: bytes, hidden: int) -> None:
         """Give the lane of a transaction to the next one.
 
-        All its intents must have been deleted: two in one cell would hide one another. Who was not told that they were
-        keeps the lane for ever.
+        All its intents must have been deleted: two in one cell would hide one another. If that is unknown, the lane is
+        never free again.
 
         Parameters
         ----------
-        txid : bytes
-            The transaction.
         hidden : int
-            The highest timestamp that anybody may have deleted its intents at: what is put at it or below is hidden.
+            The highest timestamp at which any process may have deleted its intents: puts at or below it are hidden.
         """
         lane = int.from_bytes(txid[-LANE_BYTES:])
         if lane:
@@ -205,22 +212,23 @@ class Session:
                 self._free_lanes[lane] = hidden
 
     def hold(self, holder: object, timestamp: int) -> None:
-        """Keep what a snapshot at a timestamp reads, until `let_go` is called for this holder."""
-        self._floors[holder] = timestamp
+        """Keep what a snapshot at a timestamp reads, until `release` is called for this holder."""
+        self._held[holder] = timestamp
 
-    def let_go(self, holder: object) -> None:
-        """Free what a holder holds; idempotent, waits for nothing."""
-        self._floors.pop(holder, None)
+    def release(self, holder: object) -> None:
+        """End what `hold` began; idempotent, never waits."""
+        self._held.pop(holder, None)
 
     @property
-    def floors(self) -> int:
-        """How many snapshots and transactions are held."""
-        return len(self._floors)
+    def held(self) -> int:
+        """The number of held snapshots and transactions."""
+        return len(self._held)
 
     def close(self) -> None:
-        """Say that it ends; what it has left unfinalised, others finish."""
+        """End the session; other processes finish what it has left unfinalised."""
         with self._lock:
             if not self._over:
                 self._over = self._closed = True
                 self._put(self.recent.last())
                 self._written(self._raw, CLOSED)
+                _log.info("session %d of %s ended", int.from_bytes(self.id), self._layout.prefix)

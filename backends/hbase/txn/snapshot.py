@@ -16,24 +16,17 @@ __all__ = ["HBaseSnapshot"]
 class HBaseSnapshot(EngineSnapshot):
     """A snapshot, held by the session of this process until it is closed.
 
-    Parameters
-    ----------
-    reader : Reader
-        Reads.
-    session : Session
-        Holds it.
-
     Attributes
     ----------
     holder : object
-        What the session knows it by; not the snapshot itself, which is let go when nobody has it any more.
+        What the session holds; not the snapshot itself, which ends when it is collected.
     timestamp : int
-        What is committed at or before it is seen.
+        What was committed at or before it is visible.
     epoch : int
         The timestamp of the newest schema change in it.
     """
 
-    scan_from = 501  # as many as one call gets; a scan takes three at least
+    scan_from = 501  # one call reads as many; a scan makes at least three
 
     def __init__(self, reader: Reader, session: Session) -> None:
         self._reader = reader
@@ -57,11 +50,11 @@ class HBaseSnapshot(EngineSnapshot):
         for pairs in self._reader.pages(begin, end, self.timestamp, reverse=reverse):
             self.session.require_alive()
             yield from pairs
-        # Rows whose versions were removed make no page.
+        # Rows whose versions were removed are on no page.
         self.session.require_alive()
 
     def close(self) -> None:
-        self.session.let_go(self.holder)
+        self.session.release(self.holder)
 
     def __del__(self) -> None:
         self.close()

@@ -1,21 +1,16 @@
-"""`Status`: the one cell that decides a transaction, and the write set that it carries."""
+"""`Status`: the one cell that decides a transaction."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
-__all__ = ["ABORTED", "COMMITTED", "PENDING", "Outline", "Status", "WrittenRows", "decode_writes", "encode_writes"]
+__all__ = ["ABORTED", "COMMITTED", "PENDING", "Status", "StatusHead"]
 
 PENDING, COMMITTED, ABORTED = "P", "C", "A"
-
-WrittenRows = Mapping[bytes, Mapping[bytes, int]]
-"""Space to row to the first byte of what was written there."""
 
 _HEAD = struct.Struct(">cBQQQI")
 _FINALISED, _DETACHED, _BULK, _UNLISTED = 1, 2, 4, 8
@@ -24,7 +19,7 @@ _FLAGS_END = 2
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a transaction. Equal bytes mean the same thing, whoever wrote them.
+    """The state of a transaction. Equal statuses have equal bytes, whichever process wrote them.
 
     Parameters
     ----------
@@ -33,28 +28,29 @@ class Status:
     start : int
         The timestamp of its snapshot, and of its intents.
     least : int
-        Pending: the smallest timestamp that it may still commit at, which readers push.
+        Pending: the smallest timestamp at which it may commit; readers push it up.
     commit : int
         Committed: its timestamp.
-    beat : int
-        Pending: counts signs of life.
+    heartbeat : int
+        Pending: counts the renewals of its lease.
     finalised : bool
-        Committed: every row has its version. Aborted: it was found without a record, and may have been that.
+        Committed: every row has its version. Aborted: it was found without a record, and may once have been committed
+        and finalised.
     detached : bool
-        The write set is in a cell of its own.
+        The written rows are in a cell of their own.
     bulk : bool
-        It is a write job: others give way to it.
+        A write job: other transactions give way to it.
     unlisted : bool
-        The write set has spaces and no rows: what was written is found by looking for it.
+        `writes` has spaces and no rows: what was written is found by searching them.
     writes : bytes
-        The write set, unless detached.
+        The written rows, encoded, unless detached.
     """
 
     state: str
     start: int = 0
     least: int = 0
     commit: int = 0
-    beat: int = 0
+    heartbeat: int = 0
     finalised: bool = False
     detached: bool = False
     bulk: bool = False
@@ -65,18 +61,18 @@ class Status:
     def raw(self) -> bytes:
         """The cell's value."""
         flags = _FINALISED * self.finalised | _DETACHED * self.detached | _BULK * self.bulk | _UNLISTED * self.unlisted
-        return _HEAD.pack(self.state.encode(), flags, self.start, self.least, self.commit, self.beat) + self.writes
+        return _HEAD.pack(self.state.encode(), flags, self.start, self.least, self.commit, self.heartbeat) + self.writes
 
     @property
-    def life(self) -> bytes:
-        """What only its owner changes while it is pending: that others make it commit later is no sign of its life."""
+    def liveness(self) -> bytes:
+        """What only its owner changes while it is pending: a push by another process is no heartbeat."""
         return self.pushed(0).raw if self.least else self.raw
 
     @classmethod
     def decode(cls, raw: bytes) -> Status:
         """Return the status of a cell's value."""
         try:
-            state, flags, start, least, commit, beat = _HEAD.unpack_from(raw)
+            state, flags, start, least, commit, heartbeat = _HEAD.unpack_from(raw)
             name = state.decode()
             if name not in (PENDING, COMMITTED, ABORTED):
                 raise ValueError(name)
@@ -87,7 +83,7 @@ class Status:
             start,
             least,
             commit,
-            beat,
+            heartbeat,
             bool(flags & _FINALISED),
             bool(flags & _DETACHED),
             bool(flags & _BULK),
@@ -96,43 +92,33 @@ class Status:
         )
 
     def pushed(self, least: int) -> Status:
-        """Return it with a later least commit timestamp."""
+        """Return it with a later smallest commit timestamp."""
         return replace(self, least=least)
 
-    def beating(self) -> Status:
-        """Return it with one more sign of life."""
-        return replace(self, beat=self.beat + 1)
+    def with_heartbeat(self) -> Status:
+        """Return it with its lease renewed."""
+        return replace(self, heartbeat=self.heartbeat + 1)
 
     def committed(self, timestamp: int) -> Status:
         """Return it committed."""
-        return replace(self, state=COMMITTED, commit=timestamp, least=0, beat=0)
+        return replace(self, state=COMMITTED, commit=timestamp, least=0, heartbeat=0)
 
     def aborted(self) -> Status:
         """Return it aborted."""
-        return replace(self, state=ABORTED, least=0, beat=0)
+        return replace(self, state=ABORTED, least=0, heartbeat=0)
 
     def with_finalised(self) -> Status:
         """Return it, committed, with all its rows finalised."""
         return replace(self, finalised=True)
 
 
-class Outline:
-    """A status of which little is looked at: for who reads all of them.
-
-    Parameters
-    ----------
-    raw : bytes
-        The cell's value.
+class StatusHead:
+    """A status decoded only in part, for the janitor, which reads all of them.
 
     Attributes
     ----------
     state, finalised, commit
         As those of `Status`.
-
-    Raises
-    ------
-    DataCorruptionError
-        If it is none.
     """
 
     __slots__ = ("_raw", "commit", "finalised", "state")
@@ -148,51 +134,17 @@ class Outline:
 
     @property
     def status(self) -> Status:
-        """All of it."""
+        """The whole status."""
         return Status.decode(self._raw)
 
     @property
-    def life(self) -> bytes:
-        """What changes when `Status.life` does: that of a transaction that has ended is short."""
+    def liveness(self) -> bytes:
+        """What changes when `Status.liveness` does; short for a transaction that has ended."""
         if self.state == PENDING:
-            return self.status.life
+            return self.status.liveness
         head = self._raw[:_FLAGS_END]
         return _ENDED.setdefault(head, head)
 
 
 _STATES = {name.encode(): name for name in (PENDING, COMMITTED, ABORTED)}
 _ENDED: dict[bytes, bytes] = {}
-
-
-def encode_writes(writes: WrittenRows) -> bytes:
-    """Return a write set's bytes."""
-    parts: list[bytes] = []
-    for space, rows in writes.items():
-        parts.append(space + len(rows).to_bytes(4))
-        parts += [bytes([kind]) + len(row).to_bytes(2) + row for row, kind in rows.items()]
-    return b"".join(parts)
-
-
-def decode_writes(raw: bytes) -> dict[bytes, dict[bytes, int]]:
-    """Return the write set of its bytes.
-
-    Raises
-    ------
-    DataCorruptionError
-        If they are none.
-    """
-    writes: dict[bytes, dict[bytes, int]] = {}
-    at = 0
-    while at < len(raw):
-        space = raw[at : at + SPACE_BYTES]
-        at += SPACE_BYTES
-        count = int.from_bytes(raw[at : at + 4])
-        at += 4
-        rows = writes.setdefault(space, {})
-        for _ in range(count):
-            end = at + 3 + int.from_bytes(raw[at + 1 : at + 3])
-            if end > len(raw):
-                raise DataCorruptionError(f"a write set ends after {len(raw)} bytes, in the middle of a row")
-            rows[raw[at + 3 : end]] = raw[at]
-            at = end
-    return writes

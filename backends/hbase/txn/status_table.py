@@ -1,4 +1,4 @@
-"""`Records`: the statuses of transactions, looked up in batches and changed by compare-and-set."""
+"""`StatusTable`: the status records of transactions, read in batches and changed by compare-and-put."""
 
 from __future__ import annotations
 
@@ -23,28 +23,25 @@ from structable.backends.hbase.thrift.requests import (
 from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError
 
-from .status import ABORTED, PENDING, Outline, Status, WrittenRows, decode_writes
+from .status import ABORTED, PENDING, Status, StatusHead
+from .written_rows import WrittenRows, decode_rows
 
-__all__ = ["Records"]
+__all__ = ["StatusTable"]
 
 _MOST_KNOWN = 10_000
 _AT_ONCE = 500
 _MARKED_BYTES = 32 << 10
-"""Of one call: it fits the smallest frame that may be set."""
+"""Of one call: fits the smallest frame_limit."""
 
 
-class Records:
+class StatusTable:
     """The status records of one prefix.
 
     Parameters
     ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
     known_for : float
-        Seconds that "committed, not yet finalised" may be taken for true without looking again. Must be shorter than
-        the time that late writes take at most: what is read by a status may be cleaned up that long after it changed.
+        Seconds that "committed, not yet finalised" may be cached. Must be shorter than `late_writes`: versions read by
+        a status may be removed that long after it changed.
     """
 
     def __init__(self, gateway: Gateway, layout: Layout, known_for: float) -> None:
@@ -74,7 +71,7 @@ class Records:
         return found
 
     def status(self, txid: bytes) -> Status | None:
-        """Return the status of a transaction as it is now."""
+        """Return the status of a transaction, never from the cache."""
         cells = self._gateway.call(get_row(self._table, status_row(txid), [STATE]))
         return Status.decode(cells[STATE][0]) if STATE in cells else None
 
@@ -89,8 +86,8 @@ class Records:
         return status
 
     def unchanged_for(self, txid: bytes, status: Status) -> float:
-        """Return for how many seconds, as far as this process has seen, its owner has not changed a status."""
-        now, life = time.monotonic(), status.life
+        """Return how long this process has seen the owner leave a status unchanged, in seconds."""
+        now, life = time.monotonic(), status.liveness
         with self._lock:
             before, since = self._seen.get(txid, (b"", now))
             if before != life:
@@ -100,10 +97,10 @@ class Records:
                     self._seen.popitem(last=False)
         return now - since
 
-    def begin(self, txid: bytes, status: Status, writes: bytes) -> dict[bytes, dict[bytes, bytes]]:
-        """Return the row and the cells of a record that is to be made, at a timestamp below HBase's own clock.
+    def record(self, txid: bytes, status: Status, writes: bytes) -> dict[bytes, dict[bytes, bytes]]:
+        """Return the row and the cells of a new record, for a put below the timestamps of HBase's own clock.
 
-        So they change nothing where the record was made before, and cannot be read once it was removed.
+        At such a timestamp they change nothing if a record exists, and cannot be read once it was removed.
         """
         cells = {STATE: status.raw}
         if status.detached:
@@ -111,34 +108,34 @@ class Records:
         return {status_row(txid): cells}
 
     def writes_of(self, txid: bytes, status: Status) -> WrittenRows | None:
-        """Return what a transaction has written, None if that cannot be found any more."""
+        """Return which rows a transaction has written; None if the list was removed."""
         if not status.detached:
-            return decode_writes(status.writes)
+            return decode_rows(status.writes)
         cells = self._gateway.call(get_row(self._table, status_row(txid), [WRITES]))
-        return decode_writes(cells[WRITES][0]) if WRITES in cells else None
+        return decode_rows(cells[WRITES][0]) if WRITES in cells else None
 
     def change(self, txid: bytes, expected: Status | None, new: Status) -> Status | None:
-        """Change a status if it is as expected, and return what it is then.
+        """Change a status if it is as expected, and return the status after that.
 
-        A reply that was lost is looked up. A change that was not made is tried again; it may still be made later.
+        A lost reply is looked up. A change that was not made is tried again; it may still be made later.
 
         Raises
         ------
         ServerError
-            If HBase refuses the change for good, for want of a right for example: it has not been made and will not be.
+            If HBase refuses the change for good, for example without the right: it was not made and never will be.
         StorageUnavailableError
-            If the status cannot be looked up, or not be changed in time: the change may be made, or may have been.
+            If the status cannot be read, or not changed in time: the change may have been made, or still be.
         """
         call = compare_and_put(
             self._table, status_row(txid), STATE, None if expected is None else expected.raw, new.raw
         )
-        end = time.monotonic() + self._gateway.timeout
+        deadline = time.monotonic() + self._gateway.timeout
         lost = False
         while True:
             try:
                 if self._gateway.call(call, retry=False):
                     return new
-                # "False" may be the answer to the gateway's own second attempt: what is there decides.
+                # "False" may be the answer to the gateway's own retry: the cell decides.
                 return self.status(txid)
             except StorageUnavailableError as error:
                 if is_refusal(error):
@@ -149,13 +146,13 @@ class Records:
                 found = self.status(txid)
                 if found != expected:
                     return found
-                # Nobody would wait for a reply to what HBase cannot do, while it can still be read.
-                if time.monotonic() > end:
+                # HBase may answer reads and still be unable to write: retries end at the time-out.
+                if time.monotonic() > deadline:
                     raise
             pause()
 
     def change_many(self, changes: Mapping[bytes, tuple[Status, Status]]) -> None:
-        """Try several changes at once; whoever needs to know looks again."""
+        """Try several changes at once; the caller reads the statuses again."""
         items = list(changes.items())
         for start in range(0, len(items), _AT_ONCE):
             calls = [
@@ -165,20 +162,20 @@ class Records:
             self._gateway.flight(calls)
 
     def mark_finalised(self, ended: Mapping[bytes, Status]) -> list[Call[None]]:
-        """Return the calls that mark committed transactions as finalised, all of them in place.
+        """Return the calls that mark committed transactions as finalised.
 
-        They compare nothing: what is committed can only be marked, by anyone, and then be removed. A record that was
-        removed, and comes back by this, is removed once more, and says what an absent one does. One that HBase's clock
-        puts below what is there, as after a move to a server whose clock is behind, is left to the janitor.
+        Plain puts suffice: a committed record can only be marked, by any process, and then be removed. A removed record
+        that comes back by this is removed once more, and means the same as an absent one. A mark that HBase's clock
+        puts below the record, as after a move to a server whose clock is behind, is left to the janitor.
         """
         rows = {status_row(txid): {STATE: status.with_finalised().raw} for txid, status in ended.items()}
         return [put_rows(self._table, part) for part in split_rows(rows, limit_bytes=_MARKED_BYTES)]
 
-    def settle_absent(self, txid: bytes) -> Status:
-        """Return the status of a transaction that had no record: from now on it is aborted, unless it has one.
+    def abort_if_absent(self, txid: bytes) -> Status:
+        """Return the status of a transaction that had no record, which is created as aborted unless it exists by now.
 
-        Such a one may also have committed long since, and its record been removed: so the status says, as that of a
-        finalised transaction does, that what was read before has to be read again.
+        The transaction may also have committed long ago, and its record been removed: so the status, like that of a
+        finalised transaction, makes readers read the row again.
         """
         status = self.status(txid)
         while status is None:
@@ -186,19 +183,19 @@ class Records:
         return status
 
     def abort(self, txid: bytes) -> Status:
-        """Abort a transaction unless it is committed, and return what it is."""
-        status = self.settle_absent(txid)
+        """Abort a transaction unless it is committed, and return its status."""
+        status = self.abort_if_absent(txid)
         while status.state == PENDING:
-            status = self.change(txid, status, status.aborted()) or self.settle_absent(txid)
+            status = self.change(txid, status, status.aborted()) or self.abort_if_absent(txid)
         return status
 
     def drop(self, txids: Iterable[bytes]) -> list[Call[None]]:
         """Return the calls that remove records."""
         return [delete_row(self._table, status_row(txid)) for txid in txids]
 
-    def all(self) -> Iterator[tuple[bytes, Outline]]:
-        """Yield all records, page by page, in no order that means anything; there may be many."""
+    def all(self) -> Iterator[tuple[bytes, StatusHead]]:
+        """Yield all records, in no particular order; there may be many."""
         for page in self._gateway.pages(self._table, b"s", b"t", [STATE], before=None, page_rows=1_000):
             for row, cells in page:
                 if STATE in cells:
-                    yield transaction_of(row), Outline(cells[STATE][0])
+                    yield transaction_of(row), StatusHead(cells[STATE][0])

@@ -1,4 +1,4 @@
-"""`Direct`: writes without a transaction, of what nobody reads yet, or any more."""
+"""`UncheckedWrites`: writes without a transaction, of rows that no snapshot reads yet, or any more."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from structable.backends.ordered.engine import SPACE_BYTES, WriteSet, successor
 
 from .intents import write_intent
 from .session import read_clock
-from .unheld import publish_removed
+from .sessionless import publish_removed
 
-__all__ = ["Direct", "safe_point"]
+__all__ = ["UncheckedWrites", "safe_point"]
 
 
 def safe_point(gateway: Gateway, layout: Layout) -> int:
@@ -25,28 +25,20 @@ def safe_point(gateway: Gateway, layout: Layout) -> int:
     return int(cells[STATE][0]) if STATE in cells else 0
 
 
-class Direct:
-    """Writes and removes cells at once.
-
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    """
+class UncheckedWrites:
+    """Writes and removes cells at once."""
 
     def __init__(self, gateway: Gateway, layout: Layout) -> None:
         self._gateway = gateway
         self._layout = layout
-        self._asked: dict[bytes, int] = {}
+        self._discarded_at: dict[bytes, int] = {}
 
-    def write(self, changes: WriteSet) -> None:
-        """Put and remove rows without a check; whoever reads them later than now sees it."""
+    def write(self, writes: WriteSet) -> None:
+        """Put and remove rows without a check; later snapshots see the result."""
         layout = self._layout
         puts: dict[str, dict[bytes, Mapping[bytes, bytes]]] = {}
         removed: dict[str, list[bytes]] = {}
-        for key, value in chain(changes.writes.items(), changes.derived.items()):
+        for key, value in chain(writes.writes.items(), writes.derived.items()):
             table, row = layout.locate(key)
             if value is None:
                 removed.setdefault(table, []).append(row)
@@ -70,9 +62,9 @@ class Direct:
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
         """Remove rows once no snapshot can read them; see `Engine.discard`."""
         gateway, layout = self._gateway, self._layout
-        now = self._asked.get(beginning)
+        now = self._discarded_at.get(beginning)
         if now is None:
-            now = self._asked[beginning] = read_clock(gateway, layout)
+            now = self._discarded_at[beginning] = read_clock(gateway, layout)
         if safe_point(gateway, layout) < now:
             return False
         publish_removed(gateway, layout, now)
@@ -87,5 +79,5 @@ class Direct:
                     gateway.flight(self._removals(table, [row for row, _ in page], now), retry=True)
             except TableMissingError:
                 return True
-        del self._asked[beginning]
+        del self._discarded_at[beginning]
         return True

@@ -1,4 +1,4 @@
-"""`Resolver`: what rows are at a snapshot, with the intents of other transactions taken into account."""
+"""`Visibility`: the states of rows at a snapshot, which intents of other transactions count for."""
 
 from __future__ import annotations
 
@@ -7,42 +7,31 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from structable.backends.hbase.layout import FAMILY, VALUE
-from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, FoundRow, get_rows
 from structable.spi.errors import StorageUnavailableError
 
-from .intents import LOCK, Merge, RowState, base_of, fold, fold_stepwise, intents_of
+from .context import Context
+from .intents import LOCK, RowState, base_of, fold, fold_stepwise, intents_of
 from .status import ABORTED, COMMITTED, Status
-from .status_table import Records
 
-__all__ = ["Resolver"]
+__all__ = ["Visibility"]
 
-_COURTESY = (0.002, 0.008)
-"""Seconds that a reader waits before it makes a writer take a later timestamp."""
+_PUSH_DELAY = (0.002, 0.008)
+"""Seconds that a reader waits before it pushes a writer to a later commit timestamp."""
 
 
-class Resolver:
-    """Reads rows of other transactions without ever waiting for one.
+class Visibility:
+    """Reads rows without ever waiting for another transaction to end."""
 
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    records : Records
-        The statuses.
-    merge : callable
-        Applies increments.
-    """
-
-    def __init__(self, gateway: Gateway, records: Records, merge: Merge) -> None:
-        self._gateway = gateway
-        self._records = records
-        self._merge = merge
+    def __init__(self, context: Context) -> None:
+        self._gateway = context.gateway
+        self._status_table = context.status_table
+        self._merge = context.merge
 
     def read(
         self, table: str, rows: Sequence[bytes], at: int | None, assumed: Mapping[bytes, Status] | None = None
     ) -> dict[bytes, RowState]:
-        """Return the states of rows at a timestamp, or newest; rows that never were are left out."""
+        """Return the states of rows at a timestamp, or newest; rows that were never written are left out."""
         before = None if at is None else at + 1
         states: dict[bytes, RowState] = {}
         calls = [
@@ -66,10 +55,10 @@ class Resolver:
         found : sequence of FoundRow
             All cells of family x, at the timestamp.
         at : int or None
-            The timestamp. A pending writer is made to commit after it; None is the newest committed state, which leaves
-            pending ones alone.
+            The timestamp, beyond which pending writers are pushed; None for the newest committed state, which pushes no
+            writer.
         assumed : mapping, optional
-            Statuses that are known without looking.
+            Known statuses.
         """
         states: dict[bytes, RowState] = {}
         contested: dict[bytes, Cells] = {}
@@ -85,10 +74,10 @@ class Resolver:
     def history(
         self, table: str, rows: Mapping[bytes, Collection[int]], assumed: Mapping[bytes, Status]
     ) -> dict[tuple[bytes, int], RowState]:
-        """Return the states of rows at several timestamps each; rows that never were are left out.
+        """Return the states of rows at several timestamps each; rows that were never written are left out.
 
-        The intents of a row are looked at once, at the last of its timestamps. What was committed up to there, and is
-        no intent any more, is a version by then: so the versions below the earlier timestamps are read after that.
+        The intents of a row are read once, at the last of its timestamps. What was committed up to there, and has no
+        intent any more, is a version by then: so the versions below the earlier timestamps are read after that.
 
         Parameters
         ----------
@@ -97,7 +86,7 @@ class Resolver:
         rows : mapping
             Row to timestamps.
         assumed : mapping
-            Statuses that are known without looking.
+            Known statuses.
         """
         last: dict[int, list[bytes]] = {}
         for row, times in rows.items():
@@ -133,7 +122,7 @@ class Resolver:
     def _committed(
         self, table: str, contested: dict[bytes, Cells], at: int | None, assumed: Mapping[bytes, Status] | None
     ) -> dict[bytes, list[tuple[int, bytes]]]:
-        """Return commit timestamp and intent of all that counts at a timestamp; rows are read again where need be."""
+        """Return commit timestamp and intent of all that count at a timestamp; reads rows again if necessary."""
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         ignored: set[tuple[bytes, bytes]] = set()
         waited = False
@@ -151,7 +140,7 @@ class Resolver:
                     if status is None:
                         absent.setdefault(row, set()).add(txid)
                     elif status.finalised:
-                        # Its data is in place, perhaps since the row was read: this is an intent that came late.
+                        # Its version is in the row, perhaps since the row was read: this intent arrived late.
                         if status.state != COMMITTED or at is None or status.commit <= at:
                             again.add((row, txid))
                     elif status.state == COMMITTED:
@@ -160,13 +149,13 @@ class Resolver:
                         pushes[txid] = status, status.pushed(at + 1)
             if pushes and not waited:
                 waited = True
-                time.sleep(random.uniform(*_COURTESY))
+                time.sleep(random.uniform(*_PUSH_DELAY))
                 continue
             if pushes:
                 try:
-                    self._records.change_many(pushes)
+                    self._status_table.change_many(pushes)
                 except StorageUnavailableError:
-                    # What was changed, and by whom, is looked up; but not for ever.
+                    # The statuses are read again until the time-out: the pushes may have been made.
                     if time.monotonic() > end:
                         raise
                 continue
@@ -188,8 +177,8 @@ class Resolver:
     ) -> dict[bytes, Status]:
         txids = {txid for cells in contested.values() for txid, _ in intents_of(cells)}
         if not assumed:
-            return self._records.statuses(txids)
-        return {**self._records.statuses(txids - assumed.keys()), **assumed}
+            return self._status_table.statuses(txids)
+        return {**self._status_table.statuses(txids - assumed.keys()), **assumed}
 
     def _read_again(
         self,
@@ -199,7 +188,7 @@ class Resolver:
         absent: Mapping[bytes, set[bytes]],
         at: int | None,
     ) -> None:
-        """Read rows anew whose intents' transactions have ended; abort those that left no record but an intent."""
+        """Read rows again whose transactions have ended; abort transactions that have an intent but no record."""
         rows = sorted(again | absent.keys())
         before = None if at is None else at + 1
         found = dict(self._gateway.call(get_rows(table, rows, [FAMILY], before)))
@@ -207,7 +196,7 @@ class Resolver:
             contested[row] = found.get(row, {})
             left = {txid for txid, _ in intents_of(contested[row])}
             for txid in absent.get(row, set()) & left:
-                self._records.settle_absent(txid)
+                self._status_table.abort_if_absent(txid)
 
 
 def _counts(status: Status, at: int | None) -> bool:

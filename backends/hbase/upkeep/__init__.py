@@ -1,5 +1,5 @@
-"""What runs in the background of an HBase store, and what the doctor asks.
+"""Upkeep of an HBase store, and what the doctor reports.
 
-`heartbeat` renews a process's session; `janitor` removes what dead sessions left, by when they were `last_seen`;
-`diagnosis` compares HBase's tables with the catalog. `background` holds the threads.
+`background` has the threads that send heartbeats and run the `janitor`, which removes what dead sessions left, by when
+their cells last changed (`last_seen`); `diagnosis` compares HBase's tables with the catalog.
 """

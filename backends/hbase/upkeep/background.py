@@ -1,28 +1,75 @@
-"""How background threads outlive errors."""
+"""`Background`: the threads that keep a session alive and run the janitor; they outlive errors."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from structable.backends.hbase.failpoints import reach
+from structable.backends.hbase.settings import Settings
+from structable.backends.hbase.txn.session import Session
 from structable.spi.errors import StructableError
 
-__all__ = ["surviving"]
+from .janitor import Janitor
+
+__all__ = ["Background"]
+
+_HEARTBEATS = 6
+"""In the time after which a session may be declared dead."""
 
 _log = logging.getLogger("structable.hbase")
 
 
-@contextmanager
-def surviving(work: str) -> Iterator[None]:
-    """Log an error and go on: the next round may succeed, and snapshots notice a session without heartbeat.
+class Background:
+    """The threads of one storage."""
 
-    Parameters
-    ----------
-    work : str
-        The name of the work in the log.
-    """
+    def __init__(self, janitor: Janitor, settings: Settings) -> None:
+        self._janitor = janitor
+        self._pause = settings.session_timeout / _HEARTBEATS
+        self._between = settings.housekeeping
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, session: Callable[[], Session | None]) -> None:
+        """Begin; `session` returns the session to keep alive, None to end."""
+        # Two, because a round of the janitor may take longer than a session may be silent.
+        for name, work in (("structable-heartbeat", self._keep_alive), ("structable-janitor", self._clean)):
+            thread = threading.Thread(target=work, args=(session,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _keep_alive(self, session: Callable[[], Session | None]) -> None:
+        while not self._stopping.wait(self._pause):
+            current = session()
+            if current is None:
+                return
+            with _surviving("heartbeat"):
+                current.heartbeat()
+
+    def _clean(self, session: Callable[[], Session | None]) -> None:
+        while not self._stopping.wait(random.uniform(0.5, 1.5) * self._between):
+            current = session()
+            if current is None:
+                return
+            with _surviving("janitor round"):
+                self._janitor.run(current)
+
+    def stop(self, timeout: float) -> None:
+        """End the threads, waiting for their current work for at most so many seconds."""
+        self._stopping.set()
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+@contextmanager
+def _surviving(work: str) -> Iterator[None]:
+    """Log an error and go on: the next round may succeed, and snapshots notice a session without heartbeat."""
     try:
         yield
     except StructableError as error:

@@ -1,4 +1,4 @@
-"""`Diagnosis`: what the transaction table and HBase's list of tables tell about a prefix, and its repair."""
+"""`Diagnosis`: the doctor's report on a prefix, from its transaction table and HBase's list of tables, and repair."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from structable.backends.hbase.layout import FORMAT_VERSION, GC, STATE, Layout, session_row, status_row
-from structable.backends.hbase.settings import Settings
+from structable.backends.hbase.layout import FORMAT_VERSION, GC, STATE, session_row, status_row
 from structable.backends.hbase.tables import FIRST_TIMESTAMP, Tables, drop_table
 from structable.backends.hbase.thrift.errors import ServerError, TableDisabledError, TableMissingError
-from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import Cell, is_enabled
+from structable.backends.hbase.txn.context import Context
 from structable.backends.hbase.txn.session import CLOSED, DEAD, Session
 from structable.backends.hbase.txn.status import COMMITTED, PENDING
-from structable.backends.hbase.txn.status_table import Records
 from structable.backends.ordered.engine import Spaces
 from structable.spi import Finding, FindingLevel
 
@@ -23,47 +21,23 @@ from .janitor import Janitor, Report
 __all__ = ["Diagnosis"]
 
 _LONG_LAG = 100_000
-"""Commits behind which it is worth a note that the safe point is."""
+"""In commits: a safe point further behind the clock is reported."""
 _SLACK = 5.0
 
 
 class Diagnosis:
-    """Looks at a prefix, and finishes what ended processes left.
+    """Reports on a prefix, and finishes what ended processes left."""
 
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    records : Records
-        The statuses.
-    tables : Tables
-        HBase's tables.
-    janitor : Janitor
-        Does the work; not the one that another thread uses.
-    settings : Settings
-        After what times.
-    """
-
-    def __init__(
-        self,
-        gateway: Gateway,
-        layout: Layout,
-        records: Records,
-        tables: Tables,
-        janitor: Janitor,
-        settings: Settings,
-    ) -> None:
-        self._gateway = gateway
-        self._layout = layout
-        self._records = records
+    def __init__(self, context: Context, tables: Tables) -> None:
+        self._gateway = context.gateway
+        self._layout = context.layout
+        self._status_table = context.status_table
+        self._settings = context.settings
         self._tables = tables
-        self._janitor = janitor
-        self._settings = settings
+        self._janitor = Janitor(context)  # of its own: the background thread's has other observations
 
     def findings(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
-        """Look, and change nothing; see `Engine.diagnose`."""
+        """Report without changing anything; see `Engine.diagnose`."""
         report = self._janitor.inspect()
         yield Finding(FindingLevel.OK, "format", f"{FORMAT_VERSION}, in the HBase tables {self._layout.prefix}_*")
         yield self._transactions(report)
@@ -79,8 +53,8 @@ class Diagnosis:
         )
         if report.pending or report.unfinalised:
             text += (
-                f"; what shows no sign of life for {self._settings.lease:g} s (lease) was left by an ended process; "
-                "any other finishes it, or --repair"
+                f"; those without a heartbeat for {self._settings.lease:g} s (lease) were left by an ended process and "
+                "are finished by any other, or by --repair"
             )
         return Finding(FindingLevel.NOTE if report.pending else FindingLevel.OK, "transactions", text)
 
@@ -88,7 +62,7 @@ class Diagnosis:
         cells = self._sessions()
         own = cells.pop(session_row(session.id), None)
         newest = max((at for _, at in cells.values()), default=0) if own is None else own[1]
-        # The servers' clocks, which no decision rests on.
+        # By the servers' clocks, on which no decision depends.
         silent = [
             row
             for row, (raw, at) in cells.items()
@@ -99,7 +73,7 @@ class Diagnosis:
         if silent:
             text += (
                 f"; {len(silent):,} silent for more than half of session_timeout: stopped, killed or cut off; "
-                "--repair ends those that stay so"
+                "--repair ends those that remain silent"
             )
         yield Finding(FindingLevel.NOTE if silent else FindingLevel.OK, "processes", text)
 
@@ -116,7 +90,7 @@ class Diagnosis:
             return Finding(FindingLevel.OK if given < _LONG_LAG else FindingLevel.NOTE, "garbage collection", text)
         lag = report.clock - report.safe
         text = (
-            f"the clock stands at {given:,} commits, and the safe point, which no snapshot is older than, {lag:,} "
+            f"the clock stands at {given:,} commits, and the safe point, below which there is no snapshot, {lag:,} "
             f"behind it; records are kept for {self._settings.late_writes:g} s (late_writes)"
         )
         if lag < _LONG_LAG:
@@ -127,19 +101,19 @@ class Diagnosis:
             if raw not in (DEAD, CLOSED)
         ]
         if holders:
-            floor, row = min(holders)
+            oldest, row = min(holders)
             text += (
-                f"; the oldest snapshot is of process {int.from_bytes(row[1:])}, {report.clock - floor:,} commits old: "
-                "end what is open there, or that process"
+                f"; the oldest snapshot is of process {int.from_bytes(row[1:])}, {report.clock - oldest:,} commits "
+                "old: end its open transactions and scans, or the process"
             )
         return Finding(FindingLevel.NOTE, "garbage collection", text)
 
     def _spaces(self, spaces: Spaces) -> Iterator[Finding]:
         there = set(self._tables.spaces())
-        text = f"{len(spaces.tables & there):,} of tables"
+        text = f"{len(spaces.tables & there):,} data tables"
         waiting = spaces.leaving & there
         if waiting:
-            text += f", {len(waiting):,} of dropped tables, deleted once no snapshot needs them"
+            text += f", {len(waiting):,} dropped, to be deleted once no snapshot needs them"
         yield Finding(FindingLevel.OK, "HBase tables", text)
         for space in sorted(spaces.tables):
             table = self._layout.table(space)
@@ -148,8 +122,8 @@ class Diagnosis:
                     yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", "is disabled: enable it")
             except TableMissingError:
                 text = (
-                    "is missing, with a table's rows: restore a backup of all tables, or make it again, empty, with "
-                    "the family x, and drop its table"
+                    "is missing: restore a backup of all tables, or create it again, empty, with the family x, and "
+                    "drop its table"
                 )
                 yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
         for space in self._unused(spaces):
@@ -160,25 +134,25 @@ class Diagnosis:
     def _unused_table(self, table: str) -> Finding:
         try:
             if self._tables.is_empty(table):
-                text = "is empty and no table's, left by an interrupted call: --repair drops it"
+                text = "is empty and not in the catalog, left by an interrupted call: --repair drops it"
                 return Finding(FindingLevel.NOTE, f"HBase table {table}", text)
             how = "has rows"
         except TableDisabledError:
             how = "is disabled"
-        text = f"{how}, and is no table's: see whether somebody needs them, and drop it by hand"
+        text = f"{how} and is not in the catalog: check whether it is still needed, and drop it by hand"
         return Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
 
     def _strays(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
-        """Tell of tables in whose place none can be made."""
+        """Report HBase tables whose numbers are in the way of new tables."""
         following = spaces().following
         written = [space for space in self._tables.spaces() if space >= following and self._is_written(space)]
-        # The catalog is read once more after the rows: what was made meanwhile is in it by now.
+        # The catalog is read once more after the rows: a table created meanwhile is in it by now.
         following = spaces().following if written else following
         for space in written:
             if space >= following:
                 text = (
-                    "has rows, and a number that no table has had yet: left from before a backup was restored, maybe; "
-                    "drop it by hand, for no table can be made in its place"
+                    "has rows, and a number that no table has had yet, perhaps left from before a backup was restored; "
+                    "drop it by hand, or no table can be created under its number"
                 )
                 yield Finding(FindingLevel.PROBLEM, f"HBase table {self._layout.table(space)}", text)
 
@@ -186,18 +160,18 @@ class Diagnosis:
         try:
             return self._tables.has_rows(self._layout.table(space))
         except ServerError:
-            return False  # it is being made or dropped, or somebody else's
+            return False  # it is being created or dropped, or not structable's
 
     def _unused(self, spaces: Spaces) -> list[bytes]:
-        """Return the spaces with an HBase table that no table, job or snapshot uses or will ever use."""
+        """Return the spaces with an HBase table that no table, job or snapshot will ever use."""
         known = spaces.tables | spaces.loading | spaces.leaving
         return [space for space in self._tables.spaces() if space not in known and space < spaces.following]
 
     def repair(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Finish what ended processes left; see `Engine.repair`.
 
-        Nothing is believed of others but what is seen here: what is pending now, and who is silent now, is watched
-        until it has changed, or has not for so long that the janitor may end it.
+        Transactions that are pending now and sessions that are silent now are watched here until they have changed, or
+        the janitor may end them.
         """
         total = Report()
         watched = self._unsettled(session)
@@ -213,21 +187,23 @@ class Diagnosis:
         yield Finding(
             FindingLevel.OK,
             "repair",
-            f"{total.repaired:,} transactions of ended processes are finished, {total.dead_sessions:,} dead processes "
-            f"are let go, {total.removed:,} records are removed with what they replaced",
+            f"{total.repaired:,} transactions of ended processes were finished, {total.dead_sessions:,} dead processes "
+            f"ended, {total.removed:,} records removed with the versions they replaced",
         )
         if watched:
-            text = f"{len(watched):,} transactions or processes neither showed life nor could be ended: try again"
+            text = f"{len(watched):,} transactions or processes were silent and could not be ended: try again"
             yield Finding(FindingLevel.PROBLEM, "repair", text)
         for space in self._unused(spaces()):
             table = self._layout.table(space)
             with suppress(TableMissingError, TableDisabledError):  # as `findings` says
                 if self._tables.is_empty(table):
                     drop_table(self._gateway, table)
-                    yield Finding(FindingLevel.OK, f"HBase table {table}", "dropped: it was empty, and no table's")
+                    yield Finding(
+                        FindingLevel.OK, f"HBase table {table}", "dropped: it was empty and not in the catalog"
+                    )
 
     def _round(self, session: Session, total: Report) -> None:
-        session.beat()
+        session.heartbeat()
         report = self._janitor.run(session, alone=True)
         assert report is not None
         total.repaired += report.repaired
@@ -235,10 +211,10 @@ class Diagnosis:
         total.removed += report.removed
 
     def _unsettled(self, session: Session) -> dict[bytes, bytes]:
-        """Return what may have been left by others: row of the transaction table to its cell."""
+        """Return what other processes may have left: row of the transaction table to its cell."""
         own = session_row(session.id)
         found = {row: raw for row, (raw, _) in self._sessions().items() if row != own and raw not in (DEAD, CLOSED)}
-        for txid, outline in self._records.all():
+        for txid, outline in self._status_table.all():
             if outline.state == PENDING or (outline.state == COMMITTED and not outline.finalised):
-                found[status_row(txid)] = outline.life
+                found[status_row(txid)] = outline.liveness
         return found

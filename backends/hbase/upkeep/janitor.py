@@ -1,12 +1,13 @@
-"""`Janitor`: finishes what dead processes left, and removes versions that nobody can read any more.
+"""`Janitor`: finishes the transactions of dead processes, and removes versions that no snapshot can read any more.
 
-Its work list is the records of transactions; no table of rows is ever searched, but for what write jobs wrote. Every
-step may be repeated, and done by two processes at once.
+Its work list is the records of transactions; tables of rows are searched only for what write jobs wrote. Every step may
+be repeated, and taken by two processes at once.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,13 +23,10 @@ from structable.backends.hbase.layout import (
     SESSION_BYTES,
     STATE,
     VALUE,
-    Layout,
     intent_column,
-    lister_of,
+    session_of_list,
 )
-from structable.backends.hbase.settings import Settings
 from structable.backends.hbase.thrift.errors import TableDisabledError, TableMissingError
-from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
     ROWS_AT_ONCE,
     Call,
@@ -39,21 +37,23 @@ from structable.backends.hbase.thrift.requests import (
     put_then_delete,
 )
 from structable.backends.hbase.txn.bulk_search import bulk_intents, bulk_versions
-from structable.backends.hbase.txn.finaliser import Placing
+from structable.backends.hbase.txn.context import Context
+from structable.backends.hbase.txn.intent_resolution import IntentResolution
 from structable.backends.hbase.txn.intents import LOCK, TOMBSTONE, intent_of
 from structable.backends.hbase.txn.recent_writes import read_lists
 from structable.backends.hbase.txn.session import CLOSED, DEAD, Session, read_clock
-from structable.backends.hbase.txn.status import ABORTED, COMMITTED, PENDING, Outline, Status
-from structable.backends.hbase.txn.status_table import Records
-from structable.backends.hbase.txn.unheld import publish_removed
+from structable.backends.hbase.txn.sessionless import publish_removed
+from structable.backends.hbase.txn.status import ABORTED, COMMITTED, PENDING, Status, StatusHead
 from structable.spi.errors import DataCorruptionError, InvalidFieldError
 
-from .last_seen import Sightings
+from .last_seen import LastSeen
 
 __all__ = ["Janitor", "Report"]
 
 _RECORDS_AT_ONCE = 50
 _CALLS_AT_ONCE = 50
+
+_log = logging.getLogger("structable.hbase")
 
 
 @dataclass(slots=True)
@@ -63,13 +63,13 @@ class Report:
     Parameters
     ----------
     pending, aborted, unfinalised, finalised : int
-        Records by state, as they were found.
+        Records by state, as found.
     sessions, dead_sessions, plans : int
-        Processes alive, processes silent for too long, pinned snapshots.
+        Live processes, processes declared dead, pinned snapshots.
     clock, safe : int
         The newest timestamp, and the oldest that can still be read.
     repaired, removed : int
-        Transactions aborted or finalised in a dead process's stead; records removed with the versions they replaced.
+        Transactions of other processes aborted or finalised; records removed with the versions they replaced.
     """
 
     pending: int = 0
@@ -87,20 +87,20 @@ class Report:
 
 @dataclass(slots=True)
 class _Work:
-    """What a round has found to be done; of the many records that only wait for their time, nothing.
+    """The work of a round; most records only wait for their time and are not in it.
 
     Parameters
     ----------
     least : int
-        The least timestamp that somebody may still read at or commit above.
+        The smallest timestamp at which any process may still read or above which it may commit.
     pending, unfinalised : list
-        Transactions that have been silent for longer than their lease; the latter with their statuses.
+        Transactions whose lease has expired; the latter with their statuses.
     replacing : list of int and bytes
-        Commit timestamp and transaction, where what was replaced may go.
+        Commit timestamp and transaction, for those whose replaced versions may be removed.
     first : int
-        The least commit timestamp of those that have to wait: what was committed later has to wait for it.
+        The smallest commit timestamp of those that must wait; later commits must wait for it.
     aborted : list of bytes
-        Transactions of which no write can come late any more.
+        Transactions of which no write can arrive any more.
     """
 
     least: int
@@ -112,44 +112,28 @@ class _Work:
 
 
 class Janitor:
-    """Cleans up a prefix.
+    """Cleans up a prefix."""
 
-    Parameters
-    ----------
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    records : Records
-        The statuses.
-    placing : Placing
-        Finalises.
-    settings : Settings
-        After what times.
-    """
-
-    def __init__(
-        self, gateway: Gateway, layout: Layout, records: Records, placing: Placing, settings: Settings
-    ) -> None:
-        self._gateway = gateway
-        self._layout = layout
-        self._records = records
-        self._placing = placing
-        self._settings = settings
-        self._sessions_seen = Sightings()
-        self._records_seen = Sightings()
-        self._lease_seen = Sightings()
+    def __init__(self, context: Context) -> None:
+        self._gateway = context.gateway
+        self._layout = context.layout
+        self._status_table = context.status_table
+        self._settings = context.settings
+        self._resolution = IntentResolution(context)
+        self._sessions_seen = LastSeen()
+        self._statuses_seen = LastSeen()
+        self._lease_seen = LastSeen()
         self._lock = threading.Lock()
 
     def run(self, session: Session, *, alone: bool = False) -> Report | None:
-        """Do one round; None if another process has the lease of this work, unless `alone` says to do it anyway.
+        """Do one round, or nothing if another process has the janitor's lease, unless `alone`.
 
-        Threads do it one after another.
+        Only one thread at a time does a round.
 
         Raises
         ------
         StorageUnavailableError
-            If HBase cannot be reached; what was done stays done.
+            If HBase cannot be reached; the next round continues.
         """
         with self._lock:
             return self._run(session, alone=alone)
@@ -158,13 +142,13 @@ class Janitor:
         if not alone and not self._take_lease(session):
             return None
         report = Report()
-        # In this order: what begins later than the counter is read begins at it or above; and whoever's list is there
-        # has, or had, a sign of life and records that are looked for after it.
+        # In this order: a snapshot that begins after the clock was read is at or above it; and a process sends its
+        # first heartbeat before it writes its list and records, so every list found here has one.
         report.clock = read_clock(self._gateway, self._layout)
         lists = self._gateway.call(read_lists(self._layout))
-        left = {lister_of(column): (column, at) for column, (_, at) in lists.items()}
-        floors = self._floors(report, left)
-        work = self._look(min([report.clock, *floors]), report, left)
+        left = {session_of_list(column): (column, at) for column, (_, at) in lists.items()}
+        watermarks = self._low_watermarks(report, left)
+        work = self._look(min([report.clock, *watermarks]), report, left)
         self._remove_lists(left.values())
         self._repair(work, report)
         previous = self._published()
@@ -175,12 +159,20 @@ class Janitor:
         reach("before_gc")
         self._remove_versions(work, safe, report)
         self._remove_aborted(work.aborted, report)
+        if report.repaired or report.dead_sessions or report.removed:
+            _log.info(
+                "janitor of %s: %d transactions of dead processes finished, %d sessions ended, %d records removed",
+                self._layout.prefix,
+                report.repaired,
+                report.dead_sessions,
+                report.removed,
+            )
         return report
 
     def _remove_lists(self, left: Iterable[tuple[bytes, int]]) -> None:
-        """Remove the lists of processes that have ended and have no record left, so that no snapshot is that old.
+        """Remove the lists of ended processes without records: no snapshot is as old as they are.
 
-        A process that is not as dead as it seems puts a later list, which stays.
+        If such a process is alive after all, it puts a later list, which remains.
         """
         table = self._layout.transactions
         calls = [put_then_delete(table, {}, {RECENT: [column]}, at) for column, at in left]
@@ -188,17 +180,17 @@ class Janitor:
             self._gateway.flight(calls[begin : begin + _CALLS_AT_ONCE], retry=True)
 
     def _look(self, least: int, report: Report, left: dict[bytes, tuple[bytes, int]]) -> _Work:
-        """Look at all records, of which there may be a hundred thousand, and remember what is to be done.
+        """Read all records, of which there may be a hundred thousand, and collect the work.
 
-        Whose records are there is taken out of `left`.
+        Sessions that have records are removed from `left`.
         """
         work = _Work(least)
         removable = max(self._settings.lease, self._settings.late_writes)
-        with self._records_seen.round():
-            for txid, outline in self._records.all():
+        with self._statuses_seen.round():
+            for txid, outline in self._status_table.all():
                 _count(report, outline)
                 left.pop(txid[:SESSION_BYTES], None)
-                silent = self._records_seen.unchanged_for(txid, outline.life)
+                silent = self._statuses_seen.unchanged_for(txid, outline.liveness)
                 if outline.state == PENDING:
                     if silent >= self._settings.lease:
                         work.pending.append(txid)
@@ -216,18 +208,18 @@ class Janitor:
         return work
 
     def inspect(self) -> Report:
-        """Look, and change nothing."""
+        """Report without changing anything."""
         report = Report()
         report.clock = read_clock(self._gateway, self._layout)
         with self._lock:
-            self._floors(report, {}, change=False)
-        for _, outline in self._records.all():
+            self._low_watermarks(report, {}, change=False)
+        for _, outline in self._status_table.all():
             _count(report, outline)
         report.safe = self._published()
         return report
 
     def _take_lease(self, session: Session) -> bool:
-        """Become the one who cleans up, or stay it; who does not come back within the lease loses it."""
+        """Get or renew the janitor's lease, which another process may take once it has expired."""
         table, mine = self._layout.transactions, session.id.hex().encode() + b"|%d" % time.monotonic_ns()
         cells = self._gateway.call(get_row(table, JANITOR, [STATE]))
         held = cells[STATE][0] if STATE in cells else None
@@ -237,13 +229,15 @@ class Janitor:
                 return False
         return self._gateway.call(compare_and_put(table, JANITOR, STATE, held, mine), retry=False)
 
-    def _floors(self, report: Report, left: dict[bytes, tuple[bytes, int]], *, change: bool = True) -> list[int]:
-        """Return the floors of living sessions; end those that have been silent for too long, and their plans.
+    def _low_watermarks(
+        self, report: Report, left: dict[bytes, tuple[bytes, int]], *, change: bool = True
+    ) -> list[int]:
+        """Return the low watermarks of live sessions; declare silent ones dead, and remove their plans.
 
-        All that are found, living or not, are taken out of `left`.
+        All sessions found are removed from `left`.
         """
         table = self._layout.transactions
-        floors: list[int] = []
+        watermarks: list[int] = []
         alive: set[str] = set()
         ended: list[bytes] = []
         pages = self._gateway.pages(table, b"g", b"gc", [STATE], before=None, page_rows=500)
@@ -259,14 +253,15 @@ class Janitor:
                 if silent > self._settings.session_timeout and change:
                     self._gateway.call(compare_and_put(table, row, STATE, raw, DEAD), retry=False)
                     report.dead_sessions += 1
-                    # Whether it came back just now is seen in the next round.
+                    _log.warning("declared session %d dead: no heartbeat for %.0f s", int.from_bytes(row[1:]), silent)
+                    # If it came back just now, the next round sees that.
                 report.sessions += 1
                 alive.add(row[1:].hex())
-                floors.append(int(raw.partition(b"|")[0]))
+                watermarks.append(int(raw.partition(b"|")[0]))
         if change and ended:
             self._gateway.flight([delete_row(table, row) for row in ended], retry=True)
         self._plans(alive, report, change=change)
-        return floors
+        return watermarks
 
     def _plans(self, alive: set[str], report: Report, *, change: bool) -> None:
         table = self._layout.transactions
@@ -281,33 +276,36 @@ class Janitor:
             self._gateway.flight([delete_row(table, row) for row in lost], retry=True)
 
     def _repair(self, work: _Work, report: Report) -> None:
-        """Decide what dead processes left pending, and finish what they have committed."""
+        """Abort the pending transactions of dead processes, and finalise the committed ones."""
         for txid in work.pending:
-            ended = self._records.abort(txid)
+            ended = self._status_table.abort(txid)
             report.repaired += 1
             if ended.state == COMMITTED:
                 work.first = min(work.first, ended.commit)  # its owner was faster
+            else:
+                _log.warning("aborted transaction %s of another process: its lease expired", txid.hex())
         for txid, status in work.unfinalised:
-            # Looked at once more: what is placed long after it was finalised could bring back what is gone.
-            current = self._records.status(txid)
+            # Read once more: resolving intents long after the finalisation could bring back removed rows.
+            current = self._status_table.status(txid)
             if current is None or current.finalised:
                 continue
             try:
                 self._finish(txid, status)
-            except (TableDisabledError, DataCorruptionError, InvalidFieldError):
-                # It stays as it is, and all that came after it; what can be read is read from the intents.
+            except (TableDisabledError, DataCorruptionError, InvalidFieldError) as error:
+                # It stays unfinalised, and so do later commits; their values are read from the intents.
+                _log.warning("finalising transaction %s of another process failed: %s", txid.hex(), error)
                 reach("repair_failed")
                 continue
-            self._records.change(txid, status, status.with_finalised())
+            self._status_table.change(txid, status, status.with_finalised())
             report.repaired += 1
 
     def _finish(self, txid: bytes, status: Status) -> None:
-        """Finalise a committed transaction of somebody else, from its intents; rows that have none are in place."""
+        """Finalise a committed transaction of another process from its intents; rows without one are finalised."""
         if status.unlisted:
             for space, intents in bulk_intents(self._gateway, self._layout, txid, status):
-                self._placing.place(txid, status, {space: intents})
+                self._resolution.resolve(txid, status, {space: intents})
             return
-        writes = self._records.writes_of(txid, status)
+        writes = self._status_table.writes_of(txid, status)
         for space, rows in (writes or {}).items():
             names = list(rows)
             table = self._layout.table(space)
@@ -319,7 +317,7 @@ class Janitor:
                     break
                 intents = {row: intent for row, cells in found if (intent := intent_of(txid, cells)) is not None}
                 if intents:
-                    self._placing.place(txid, status, {space: intents})
+                    self._resolution.resolve(txid, status, {space: intents})
 
     def _published(self) -> int:
         cells = self._gateway.call(get_row(self._layout.transactions, GC, [STATE]))
@@ -330,9 +328,9 @@ class Janitor:
         self._gateway.call(compare_and_put(self._layout.transactions, GC, STATE, expected, b"%d" % safe), retry=False)
 
     def _remove_versions(self, work: _Work, safe: int, report: Report) -> None:
-        """Walk the committed records in the order of their commits, up to the first that has to wait.
+        """Remove what commits replaced, in commit order, up to the first commit that must wait.
 
-        Out of order, a write that comes late could bring back what a later transaction has deleted.
+        Out of order, a late write could bring back what a later transaction has deleted.
         """
         upto = [(commit, txid) for commit, txid in sorted(work.replacing) if commit <= safe and commit < work.first]
         ready = [txid for _, txid in upto]
@@ -340,10 +338,10 @@ class Janitor:
             publish_removed(self._gateway, self._layout, upto[-1][0])
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
-            statuses = self._records.statuses(part)
+            statuses = self._status_table.statuses(part)
             calls: list[Call[None]] = []
             for txid in part:
-                if txid in statuses:  # else another process was here
+                if txid in statuses:  # else another process removed it
                     for call in self._removals(txid, statuses[txid]):
                         calls.append(call)
                         if failpoints or len(calls) == _CALLS_AT_ONCE:
@@ -352,16 +350,16 @@ class Janitor:
                 reach("mid_gc")
             self._remove(calls)
             reach("after_gc")
-            self._gateway.flight(self._records.drop(part), retry=True)
+            self._gateway.flight(self._status_table.drop(part), retry=True)
             report.removed += len(part)
 
     def _removals(self, txid: bytes, status: Status) -> Iterator[Call[None]]:
-        """Yield what removes that which a commit has replaced in its rows; of a row that it deleted, all."""
+        """Yield the calls that remove the versions that a commit replaced; all versions of a row that it deleted."""
         if status.unlisted:
             for space, found in bulk_versions(self._gateway, self._layout, status):
                 yield from self._removals_in(space, found, status.commit)
             return
-        for space, kinds in (self._records.writes_of(txid, status) or {}).items():
+        for space, kinds in (self._status_table.writes_of(txid, status) or {}).items():
             yield from self._removals_in(space, kinds, status.commit)
 
     def _removals_in(self, space: bytes, kinds: Mapping[bytes, int], commit: int) -> Iterator[Call[None]]:
@@ -373,7 +371,7 @@ class Janitor:
                 yield put_then_delete(table, {}, {row: [VALUE] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
 
     def _remove(self, calls: Sequence[Call[None]]) -> None:
-        """Make the calls in their order, leaving out those of tables that are there no longer."""
+        """Make the calls in order, leaving out those of dropped tables."""
         try:
             self._gateway.flight(calls, retry=True)
         except TableMissingError:
@@ -382,22 +380,22 @@ class Janitor:
                     self._gateway.call(call)
 
     def _remove_aborted(self, ready: list[bytes], report: Report) -> None:
-        """Remove the intents of aborted transactions, and their records: no write of theirs can come late."""
+        """Remove the intents and records of aborted transactions of which no write can arrive any more."""
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
-            for txid, status in self._records.statuses(part).items():
+            for txid, status in self._status_table.statuses(part).items():
                 if status.unlisted:
                     for space, intents in bulk_intents(self._gateway, self._layout, txid, status):
-                        self._placing.place(txid, status, {space: intents})
+                        self._resolution.resolve(txid, status, {space: intents})
                 else:
-                    writes = self._records.writes_of(txid, status) or {}
+                    writes = self._status_table.writes_of(txid, status) or {}
                     removed = {space: dict.fromkeys(rows, b"L") for space, rows in writes.items()}
-                    self._placing.place(txid, status, removed)
-            self._gateway.flight(self._records.drop(part), retry=True)
+                    self._resolution.resolve(txid, status, removed)
+            self._gateway.flight(self._status_table.drop(part), retry=True)
             report.removed += len(part)
 
 
-def _count(report: Report, status: Outline) -> None:
+def _count(report: Report, status: StatusHead) -> None:
     if status.state == PENDING:
         report.pending += 1
     elif status.state == ABORTED:

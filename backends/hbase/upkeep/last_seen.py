@@ -1,4 +1,4 @@
-"""`Sightings`: what this process has seen of cells that others change, and since when; no two clocks are compared."""
+"""`LastSeen`: how long cells of other processes have been unchanged, by this process's clock alone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Sightings"]
+__all__ = ["LastSeen"]
 
 
-class Sightings:
-    """The content of cells, as last seen, and how long it has been so."""
+class LastSeen:
+    """The content of cells, as last seen, and since when."""
 
     def __init__(self) -> None:
         self._cells: dict[bytes, tuple[bytes, float]] = {}
@@ -19,7 +19,7 @@ class Sightings:
     def unchanged_for(self, name: bytes, content: bytes) -> float:
         """Return for how many seconds a cell has had this content."""
         now = time.monotonic()
-        # In a round they move from one mapping to the other: there are many, and there is no time when all are in both.
+        # A round moves cells from one mapping to the other, so that the many of them are never in memory twice.
         seen = self._before.pop(name, None) or self._cells.get(name)
         if seen is None or seen[0] != content:
             seen = content, now
@@ -28,7 +28,7 @@ class Sightings:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Look at all cells there are in the `with` block: those that were not seen in it are forgotten after it."""
+        """Look at all existing cells in the `with` block; cells not seen in it are forgotten after it."""
         self._before, self._cells = self._cells, {}
         try:
             yield

@@ -1,4 +1,4 @@
-"""`Changes`: a write set by HBase table, as intents, and what of it is checked against others."""
+"""`IntentSet`: a write set as intents, by space, and which of them are checked against other transactions."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 
 from .intents import increment_intent, write_intent
 
-__all__ = ["Changes", "SpaceChanges"]
+__all__ = ["IntentSet", "SpaceIntents"]
 
 
 @dataclass(slots=True)
-class SpaceChanges:
-    """What is written to one space.
-
-    Parameters
-    ----------
-    checked : dict
-        Row to intent, for the rows that conflict with other transactions' writes.
-    derived : dict
-        Row to intent, for those that follow from the others.
-    """
+class SpaceIntents:
+    """Row to intent: `checked` rows conflict with other transactions, `derived` ones follow from them."""
 
     checked: dict[bytes, bytes] = field(default_factory=dict)
     derived: dict[bytes, bytes] = field(default_factory=dict)
@@ -40,31 +32,24 @@ class SpaceChanges:
         return chain(self.checked.items(), self.derived.items())
 
 
-class Changes:
-    """A write set, ready to be sent.
-
-    Parameters
-    ----------
-    layout : Layout
-        The names.
-    writes : WriteSet
-        What is to be written.
+class IntentSet:
+    """A write set as intents.
 
     Attributes
     ----------
-    spaces : dict of bytes to SpaceChanges
-        What is written where.
+    spaces : dict of bytes to SpaceIntents
+        The intents of each space.
     markers : set of bytes
-        The spaces whose schema must not have changed since the snapshot, and is not changed here.
+        The spaces whose schema must not have changed since the snapshot, and does not change here.
     schemas : list of bytes
-        The spaces whose schema is changed.
+        The spaces whose schema changes here.
     increments : bool
         Whether there are increments.
     """
 
     def __init__(self, layout: Layout, writes: WriteSet) -> None:
         self._layout = layout
-        self.spaces: dict[bytes, SpaceChanges] = {}
+        self.spaces: dict[bytes, SpaceIntents] = {}
         space, checked = b"", {}
         for key, value in writes.writes.items():
             if not space or not key.startswith(space):
@@ -77,23 +62,23 @@ class Changes:
         for key, value in writes.derived.items():
             self._space(key).derived[layout.row(key)] = write_intent(value)
         if writes.changed_spaces:
-            # The catalog's own marker gives the new epoch, and makes changes of schemas follow one another.
+            # The catalog's own marker carries the new epoch, and orders all schema changes.
             for space in (CATALOG_SPACE, *writes.changed_spaces):
                 self._space(space).checked[layout.row(space + MARKER)] = write_intent(MARKER)
         self.markers = writes.spaces - writes.changed_spaces
         self.schemas = sorted(writes.changed_spaces)
         self.increments = bool(writes.increments)
 
-    def _space(self, key: bytes) -> SpaceChanges:
+    def _space(self, key: bytes) -> SpaceIntents:
         space = key[:SPACE_BYTES]
         found = self.spaces.get(space)
         if found is None:
-            found = self.spaces[space] = SpaceChanges()
+            found = self.spaces[space] = SpaceIntents()
         return found
 
     @property
     def rows(self) -> int:
-        """How many rows conflict with other transactions' writes."""
+        """The number of checked rows."""
         return sum(len(one.checked) for one in self.spaces.values())
 
     @property

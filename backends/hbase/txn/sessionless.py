@@ -1,7 +1,7 @@
-"""Reading without a sign of life: nothing keeps old versions for it, so that it looks whether they are still there.
+"""Reading without a session: no process keeps old versions for it, so each read checks that none was removed.
 
-A process that removes versions first publishes up to which timestamp. A snapshot that is older than that
-by the time it was read is a conflict; a later one has lost nothing.
+A process that removes versions first publishes up to which timestamp. A snapshot older than that after its read is a
+conflict; a later one has lost nothing.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from .reader import Reader
 from .session import Session
 from .snapshot import HBaseSnapshot
 
-__all__ = ["UnheldSession", "UnheldSnapshot", "publish_removed", "removed_point"]
+__all__ = ["NoSession", "SessionlessSnapshot", "publish_removed", "removed_point"]
 
 
 def removed_point(gateway: Gateway, layout: Layout) -> int:
-    """Return the timestamp before which snapshots may have lost what they read."""
+    """Return the timestamp before which snapshots may have lost versions."""
     cells = gateway.call(get_row(layout.transactions, GC, [REMOVED]))
     return int(cells[REMOVED][0]) if REMOVED in cells else 0
 
 
 def publish_removed(gateway: Gateway, layout: Layout, upto: int) -> None:
-    """Say that snapshots before a timestamp lose what they read, before anything of it is removed.
+    """Publish that snapshots before a timestamp may lose versions, before any version is removed.
 
     Raises
     ------
     StorageUnavailableError
-        If HBase cannot be reached; nothing may be removed then.
+        If HBase cannot be reached; then nothing may be removed.
     """
     while (previous := removed_point(gateway, layout)) < upto:
         expected = b"%d" % previous if previous else None
         call = compare_and_put(layout.transactions, GC, REMOVED, expected, b"%d" % upto)
-        gateway.call(call, retry=False)  # a faster process may have published less
+        gateway.call(call, retry=False)  # another process may have published less meanwhile
 
 
-class UnheldSession(Session):
-    """Takes the place of a session where nothing may be written: it holds nothing, and shows no sign of life."""
+class NoSession(Session):
+    """Stands for a session in a read-only storage: it holds nothing, and has no heartbeat."""
 
     def __init__(self, layout: Layout) -> None:
         self.id = b""
@@ -56,23 +56,23 @@ class UnheldSession(Session):
         return self._closed
 
     @property
-    def floors(self) -> int:
+    def held(self) -> int:
         return 0
 
-    def beat(self) -> None:
-        """Do nothing: there is no session to keep alive."""
+    def heartbeat(self) -> None:
+        """Do nothing."""
 
-    def tell(self) -> None:
-        """Do nothing: there is nothing to publish."""
+    def publish_recent_writes(self) -> None:
+        """Do nothing."""
 
     def hold(self, holder: object, timestamp: int) -> None:
-        """Do nothing: see `UnheldSnapshot`."""
+        """Do nothing."""
 
-    def let_go(self, holder: object) -> None:
+    def release(self, holder: object) -> None:
         """Do nothing."""
 
     def require_alive(self) -> None:
-        """Refuse to go on when the storage was closed."""
+        """Raise if the storage was closed."""
         if self._closed:
             raise StorageUnavailableError("the storage was closed")
 
@@ -80,20 +80,8 @@ class UnheldSession(Session):
         self._closed = True
 
 
-class UnheldSnapshot(HBaseSnapshot):
-    """A snapshot that is looked after by its reader.
-
-    Parameters
-    ----------
-    reader : Reader
-        Reads.
-    session : UnheldSession
-        What there is of a session.
-    gateway : Gateway
-        Where HBase is.
-    layout : Layout
-        The names.
-    """
+class SessionlessSnapshot(HBaseSnapshot):
+    """A snapshot that checks after each read that nothing of it was removed."""
 
     def __init__(self, reader: Reader, session: Session, gateway: Gateway, layout: Layout) -> None:
         super().__init__(reader, session)
@@ -103,7 +91,7 @@ class UnheldSnapshot(HBaseSnapshot):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         try:
             values = super().get_many(keys)
-        except TableDisabledError:  # as it is before it is dropped
+        except TableDisabledError:  # as a table is before it is dropped
             self._require_there()
             raise
         self._require_there()

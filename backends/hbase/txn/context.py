@@ -1,0 +1,25 @@
+"""`Context`: what all steps of all transactions of a storage share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from structable.backends.hbase.layout import Layout
+from structable.backends.hbase.settings import Settings
+from structable.backends.hbase.thrift.gateway import Gateway
+
+from .intents import Merge
+from .status_table import StatusTable
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A prefix of HBase tables, how to reach and use it, and what is known of its transactions."""
+
+    gateway: Gateway
+    layout: Layout
+    settings: Settings
+    merge: Merge
+    status_table: StatusTable

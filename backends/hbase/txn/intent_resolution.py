@@ -1,0 +1,105 @@
+"""`IntentResolution`: turns the intents of ended transactions into versions, or removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from structable.backends.hbase.failpoints import failpoints
+from structable.backends.hbase.layout import VALUE, intent_column
+from structable.backends.hbase.thrift.errors import TableMissingError
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, put_then_delete, split_rows
+
+from .context import Context
+from .intents import INCREMENT, LOCK, RowState
+from .status import COMMITTED, Status
+from .visibility import Visibility
+
+__all__ = ["EndedIntents", "IntentResolution", "Intents"]
+
+Intents = Mapping[bytes, Mapping[bytes, bytes]]
+"""Space to row to intent."""
+
+EndedIntents = tuple[bytes, Status, Intents]
+"""A transaction that has ended, its status, and all or some of its intents."""
+
+
+class IntentResolution:
+    """Resolves intents. Any process may do so for any transaction that has ended, any number of times."""
+
+    def __init__(self, context: Context) -> None:
+        self._gateway = context.gateway
+        self._layout = context.layout
+        self._visibility = Visibility(context)
+
+    def resolve(self, txid: bytes, status: Status, intents: Intents) -> None:
+        """Resolve intents of one transaction, leaving out tables that were dropped."""
+        for space, rows in intents.items():
+            try:
+                self._gateway.flight(self.calls([(txid, status, {space: rows})]), retry=True)
+            except TableMissingError:
+                continue
+
+    def calls(self, transactions: Sequence[EndedIntents]) -> list[Call[None]]:
+        """Return the calls that put every row's version and then delete its intent."""
+        merged = self._merged(transactions)
+        return [call for one in transactions for call in self._calls(*one, merged)]
+
+    def _merged(self, transactions: Sequence[EndedIntents]) -> dict[bytes, Mapping[tuple[bytes, int], RowState]]:
+        """Return, for each space, the states that increments make of their rows, each at its own timestamp.
+
+        A state contains all increments of the row up to its timestamp, of all transactions, in their order.
+        """
+        committed = {txid: status for txid, status, _ in transactions if status.state == COMMITTED}
+        rows: dict[bytes, dict[bytes, list[int]]] = {}
+        for _, status, intents in transactions:
+            if status.state != COMMITTED:
+                continue
+            for space, some in intents.items():
+                for row, intent in some.items():
+                    if intent[0] == INCREMENT:
+                        rows.setdefault(space, {}).setdefault(row, []).append(status.commit)
+        # A hot row is in many transactions, and has many intents: it is read once for all of them.
+        return {
+            space: self._visibility.history(self._layout.table(space), some, committed) for space, some in rows.items()
+        }
+
+    def _calls(
+        self,
+        txid: bytes,
+        status: Status,
+        intents: Intents,
+        merged: Mapping[bytes, Mapping[tuple[bytes, int], RowState]],
+    ) -> list[Call[None]]:
+        column = intent_column(txid)
+        found: list[Call[None]] = []
+        for space, rows in intents.items():
+            table = self._layout.table(space)
+            if status.state != COMMITTED:
+                found += self._removals(table, rows, column, status.start + 1)  # a job's are one later
+                continue
+            puts: dict[bytes, Mapping[bytes, bytes]] = {}
+            for row, intent in rows.items():
+                if intent[0] == INCREMENT:
+                    state = merged[space].get((row, status.commit))
+                    if state is not None and state.version == status.commit:
+                        puts[row] = {VALUE: state.version_cell}
+                elif intent[0] != LOCK:
+                    puts[row] = {VALUE: intent}
+            if locked := [row for row in rows if row not in puts]:
+                # A lock leaves no version: transactions that are still pending must be pushed beyond it.
+                self._visibility.read(table, locked, status.commit, {txid: status})
+            for part in split_rows(puts, 1 if failpoints else ROWS_AT_ONCE):
+                found.append(put_then_delete(table, part, {row: [column] for row in part}, status.commit))
+            found += self._removals(table, [row for row in rows if row not in puts], column, status.commit)
+        return found
+
+    @staticmethod
+    def _removals(
+        table: str, rows: Mapping[bytes, bytes] | Sequence[bytes], column: bytes, at: int
+    ) -> list[Call[None]]:
+        names = list(rows)
+        count = 1 if failpoints else ROWS_AT_ONCE
+        return [
+            put_then_delete(table, {}, {row: [column] for row in names[begin : begin + count]}, at)
+            for begin in range(0, len(names), count)
+        ]

@@ -1,0 +1,143 @@
+"""`Transactions`: begins and commits the transactions of a storage."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import suppress
+
+from structable.backends.hbase.layout import CLOCK, FAMILY, TICK, Layout
+from structable.backends.hbase.settings import Settings
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import get_row
+from structable.backends.ordered.engine import BulkCommit, WriteSet
+from structable.spi.errors import StorageUnavailableError
+
+from .bulk import BulkCommitter
+from .commit import Committer
+from .context import Context
+from .finaliser import Finaliser
+from .intents import Merge, base_of
+from .reader import Reader
+from .session import Session
+from .sessionless import NoSession, SessionlessSnapshot
+from .snapshot import HBaseSnapshot
+from .status_table import StatusTable
+from .visibility import Visibility
+
+__all__ = ["Transactions"]
+
+_LONGEST_KNOWN = 5.0
+"""Seconds that a decided, unfinalised status is cached at most."""
+
+_log = logging.getLogger("structable.hbase")
+
+
+class Transactions:
+    """The transactions of one process on one prefix.
+
+    Parameters
+    ----------
+    merge : callable
+        `Engine.merge`.
+
+    Attributes
+    ----------
+    context : Context
+        For whatever else works on transactions.
+    finaliser : Finaliser
+        Finalises what was committed here.
+    visibility, reader
+        Read without a snapshot.
+    """
+
+    def __init__(self, gateway: Gateway, layout: Layout, settings: Settings, merge: Merge) -> None:
+        status_table = StatusTable(gateway, layout, min(_LONGEST_KNOWN, settings.late_writes / 2))
+        self.context = context = Context(gateway, layout, settings, merge, status_table)
+        self.visibility = Visibility(context)
+        self.reader = Reader(context, self.visibility)
+        self.finaliser = Finaliser(context)
+        self._gateway = gateway
+        self._layout = layout
+        self._settings = settings
+        self._committer = Committer(context, self.finaliser)
+        self._bulk = BulkCommitter(context)
+        self._process = os.getpid()
+        self._session: Session | None = None
+        self._renewing = threading.Lock()
+
+    def start(self) -> None:
+        """Begin a session."""
+        self._session = self._new_session()
+
+    def _new_session(self) -> Session:
+        if self._settings.read_only:
+            return NoSession(self._layout)
+        return Session(self._gateway, self._layout, self._settings.session_timeout)
+
+    @property
+    def current_session(self) -> Session | None:
+        """The session, even if it has been lost; None before the start and after the end."""
+        return self._session
+
+    @property
+    def session(self) -> Session:
+        """The session of this process; a new one if other processes have ended the last."""
+        session = self._session
+        if session is not None and session.over and os.getpid() == self._process:
+            with self._renewing:
+                session = self._session
+                if session is not None and session.over:
+                    session = self._session = self._new_session()
+        if session is None or os.getpid() != self._process:
+            raise StorageUnavailableError(
+                "the HBase store was not started, was closed, or belongs to the process that forked this one"
+            )
+        return session
+
+    def begin(self) -> HBaseSnapshot:
+        """Begin a snapshot at the newest timestamp."""
+        session = self.session
+        if self._settings.read_only:
+            snapshot: HBaseSnapshot = SessionlessSnapshot(self.reader, session, self._gateway, self._layout)
+        else:
+            snapshot = HBaseSnapshot(self.reader, session)
+        # Held before the clock is read: the janitor reads the clock before it reads the sessions.
+        session.hold(snapshot.holder, session.clock)
+        cells = self._gateway.call(get_row(self._layout.transactions, CLOCK, [TICK, FAMILY]))
+        snapshot.timestamp = timestamp = int.from_bytes(cells.pop(TICK)[0])
+        session.hold(snapshot.holder, timestamp)
+        session.clock = max(session.clock, timestamp)
+        if len(cells) > 1:
+            states = self.visibility.states(self._layout.transactions, [(CLOCK, cells)], timestamp)
+            snapshot.epoch = states[CLOCK].version
+        else:
+            snapshot.epoch = base_of(cells).version
+        session.require_alive()
+        return snapshot
+
+    def commit(self, snapshot: HBaseSnapshot, writes: WriteSet) -> None:
+        """Commit writes that are based on a snapshot; see `Engine.commit`."""
+        self._committer.commit(snapshot.session, snapshot.timestamp, writes)
+
+    def commit_bulk(self, bulk: BulkCommit) -> None:
+        """Commit a write job; see `Engine.commit_bulk`."""
+        self._bulk.commit(self.session, bulk)
+
+    def close(self, timeout: float) -> None:
+        """End the session, waiting for HBase for at most `timeout` seconds; closes the gateway."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        # Other processes notice the silence of a session that could not be ended.
+        leaving = threading.Thread(target=_end, args=(session,), name="structable-leaving", daemon=True)
+        leaving.start()
+        leaving.join(timeout)
+        self._gateway.close()
+        leaving.join(timeout)
+
+
+def _end(session: Session) -> None:
+    with suppress(StorageUnavailableError):
+        session.close()
