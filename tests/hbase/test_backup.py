@@ -85,7 +85,7 @@ def test_a_table_that_is_not_in_the_backup(
         restore()
         [left] = tables(shell, hbase_prefix) - backup
     with connect(hbase_url, ddl_timeout=1) as storage:
-        with pytest.raises(StorageUnavailableError, match="has rows, and the catalog has no table of its number"):
+        with pytest.raises(StorageUnavailableError, match="has rows, but the catalog has no table of its number"):
             storage.admin.create(_LATER)
         assert not storage.admin.exists("later")
         problems = [found for found in storage.diagnose() if found.level == FindingLevel.PROBLEM]

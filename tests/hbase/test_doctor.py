@@ -65,7 +65,7 @@ def test_a_sound_prefix(url: str) -> None:
     assert "records are kept for 600 s (late_writes)" in found["garbage collection"][1] or (
         found["garbage collection"][1] == "the clock stands at 2 commits; no safe point has been published yet"
     )
-    assert found["HBase tables"][1] == "1 of tables"
+    assert found["HBase tables"][1] == "1 data table"
     assert found["table runs"][1] == "1 rows are readable"
 
 
@@ -101,8 +101,8 @@ def test_what_a_killed_process_left_is_shown_and_ended(url: str, point: str, sho
     assert code == 0, found
     assert found["repair"] == (
         "ok",
-        "1 transactions of ended processes are finished, 1 dead processes are let go, 0 records are removed with what "
-        "they replaced",
+        "1 transactions of ended processes were finished, 1 dead processes ended, 0 records removed with the "
+        "versions they replaced",
     )
     assert found["transactions"][0] == "ok"
     assert found["transactions"][1].startswith("0 pending")
@@ -140,7 +140,7 @@ def test_a_repair_ends_nothing_of_the_living(url: str) -> None:
             found = list(other.repair())
             assert time.monotonic() - started < 8
             assert [finding.level for finding in found] == [FindingLevel.OK]
-            assert found[0].text.startswith("0 transactions of ended processes are finished, 0 dead processes")
+            assert found[0].text.startswith("0 transactions of ended processes were finished, 0 dead processes")
             assert reader.table("runs").count() == 1
         assert storage.table("runs").count() == 2
 
@@ -156,7 +156,7 @@ def test_tables_that_nobody_uses(url: str, hbase_server: Place, hbase_prefix: st
     quick = url.replace(SLOW, QUICK)
     with connect(quick) as storage:
         deadline = time.monotonic() + 60
-        while findings(storage)["HBase tables"].text != "2 of tables":
+        while findings(storage)["HBase tables"].text != "2 data tables":
             assert time.monotonic() < deadline, findings(storage)
             time.sleep(0.2)
     with closing(hbase_server.connection()) as connection:
@@ -168,13 +168,13 @@ def test_tables_that_nobody_uses(url: str, hbase_server: Place, hbase_prefix: st
     assert found[f"HBase table {empty}"][0] == "note"
     assert found[f"HBase table {full}"] == (
         "problem",
-        "has rows, and is no table's: see whether somebody needs them, and drop it by hand",
+        "has rows and is not in the catalog: check whether it is still needed, and drop it by hand",
     )
     assert f"HBase table {foreign}" not in found
 
     with connect(url) as storage:
         repaired = {finding.subject: finding.text for finding in storage.repair()}
-    assert repaired[f"HBase table {empty}"] == "dropped: it was empty, and no table's"
+    assert repaired[f"HBase table {empty}"] == "dropped: it was empty and not in the catalog"
     with closing(hbase_server.connection()) as connection:
         assert {name.encode() for name in (full, foreign)} <= set(connection.tables())
         assert empty.encode() not in connection.tables()

@@ -158,7 +158,7 @@ def test_the_longest_and_the_oddest_prefix(hbase_server: Place, hbase_prefix: st
     with connect(hbase_server.url(prefix)) as storage:
         storage.admin.create(BLOBS)
         storage.table("blobs").upsert({"id": 1, "data": b"1"})
-        assert [finding.text for finding in storage.diagnose() if finding.subject == "HBase tables"] == ["1 of tables"]
+        assert [finding.text for finding in storage.diagnose() if finding.subject == "HBase tables"] == ["1 data table"]
     name = prefix.removeprefix("default:")
     assert Layout(prefix).prefix == name
     assert sorted(tables_of(hbase_server, hbase_prefix)) == [f"{name}_00000001", f"{name}_tx"]

@@ -110,7 +110,8 @@ class Diagnosis:
 
     def _spaces(self, spaces: Spaces) -> Iterator[Finding]:
         there = set(self._tables.spaces())
-        text = f"{len(spaces.tables & there):,} data tables"
+        count = len(spaces.tables & there)
+        text = f"{count:,} data table{'s' * (count != 1)}"
         waiting = spaces.leaving & there
         if waiting:
             text += f", {len(waiting):,} dropped, to be deleted once no snapshot needs them"
