@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, ClassVar
 
+from structable.backends.ordered.engine import Upcalls
+from structable.backends.ordered.scan.splits import merge_increments, read_table_split
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
+from structable.spi.bulk import ScanSplit
 from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
@@ -14,6 +18,9 @@ from .engine import HBaseEngine
 from .layout import Layout
 from .settings import Settings
 from .thrift.gateway import Gateway
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 __all__ = ["HBaseBackend"]
 
@@ -65,39 +72,51 @@ class HBaseBackend(Backend):
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        if url.user is not None:
-            raise ValueError(f"{url} names a user, which HBase's Thrift gateway does not support; remove it")
-        prefix = url.path.removeprefix("/") or _PREFIX
-        try:
-            layout = Layout(prefix)
-        except ValueError as error:
-            raise ValueError(f"{url}: {error}") from None
-        timeout = float(options["timeout"])
-        gateway = Gateway(
-            _addresses(url),
-            transport=str(options["transport"]),
-            protocol=str(options["protocol"]),
-            timeout=timeout,
-            pool_size=int(options["pool_size"]),
-            pool_timeout=float(options["pool_timeout"]),
-            frame_limit=int(options["frame_limit"]) - _FRAME_SLACK,
-        )
-        settings = Settings(
-            lease=float(options["lease"]),
-            session_timeout=float(options["session_timeout"]),
-            late_writes=float(options["late_writes"]),
-            timeout=timeout,
-            housekeeping=float(options["housekeeping"]),
-            read_back_rows=int(options["read_back_rows"]),
-            create=may_create(options),
-            read_only=bool(options["read_only"]),
-        )
         return OrderedStorage(
-            HBaseEngine(gateway, layout, settings),
+            _engine(url, options),
             str(url),
             ddl_timeout=float(options["ddl_timeout"]),
-            read_only=settings.read_only,
+            read_only=bool(options["read_only"]),
         )
+
+    def read_split(
+        self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
+    ) -> Iterator[RecordBatch]:
+        # Not started: the record of the plan keeps the snapshot; a session, its threads and clean-up are not needed.
+        with closing(_engine(url, options)) as engine:
+            engine.upcalls = Upcalls(merge_increments, {})
+            yield from read_table_split(engine, split)
+
+
+def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> HBaseEngine:
+    if url.user is not None:
+        raise ValueError(f"{url} names a user, which HBase's Thrift gateway does not support; remove it")
+    prefix = url.path.removeprefix("/") or _PREFIX
+    try:
+        layout = Layout(prefix)
+    except ValueError as error:
+        raise ValueError(f"{url}: {error}") from None
+    timeout = float(options["timeout"])
+    gateway = Gateway(
+        _addresses(url),
+        transport=str(options["transport"]),
+        protocol=str(options["protocol"]),
+        timeout=timeout,
+        pool_size=int(options["pool_size"]),
+        pool_timeout=float(options["pool_timeout"]),
+        frame_limit=int(options["frame_limit"]) - _FRAME_SLACK,
+    )
+    settings = Settings(
+        lease=float(options["lease"]),
+        session_timeout=float(options["session_timeout"]),
+        late_writes=float(options["late_writes"]),
+        timeout=timeout,
+        housekeeping=float(options["housekeeping"]),
+        read_back_rows=int(options["read_back_rows"]),
+        create=may_create(options),
+        read_only=bool(options["read_only"]),
+    )
+    return HBaseEngine(gateway, layout, settings)
 
 
 def _addresses(url: StorageUrl) -> list[tuple[str, int]]:

@@ -21,7 +21,6 @@ from structable.backends.ordered.engine import (
     WriteSet,
 )
 from structable.spi import Finding
-from structable.spi.errors import StorageUnavailableError
 
 from .layout import FAMILY, MARKER, VALUE, Layout
 from .settings import Settings

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource
+from structable.backends.ordered.engine import EngineSnapshot, Increment, Pair, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
@@ -24,7 +24,7 @@ from .split_choice import divide_scan
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["plan_table_scan", "read_table_split"]
+__all__ = ["merge_increments", "plan_table_scan", "read_table_split"]
 
 _FETCHED_AT_ONCE = 2_000
 
@@ -86,6 +86,11 @@ def plan_table_scan(
 @lru_cache(maxsize=64)
 def _bound(raw_schema: bytes) -> TableBinding:
     return TableBinding(TableSchema.decode(raw_schema), raw_schema)
+
+
+def merge_increments(raw: bytes | None, increments: Sequence[Increment]) -> bytes:
+    """`Upcalls.merge` for an engine that reads a split without being started."""
+    return _bound(increments[0].schema).incremented(raw, increments)
 
 
 def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBatch]:
