@@ -1,4 +1,4 @@
-"""`Connection`: requests to one gateway, answered in their order, over a connection that one thread uses at a time."""
+"""`Connection`: requests to one gateway, answered in order; used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How gateways are spoken to.
+    """How to speak to gateways.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class Wiring:
 class Connection(PooledConnection):
     """A connection to a gateway, open from the start.
 
-    Every method that talks raises `ConnectionLostError` when there is no valid answer, or `RequestTooLargeError`; the
-    connection is of no use then. Whatever else is raised in the middle of an exchange ends it too: a reply that is
-    not read would be the next one's.
+    Every method that sends or receives raises `ConnectionLostError` if there is no valid answer, or
+    `RequestTooLargeError`; the connection is unusable then, as after any other exception in an exchange: a reply that
+    was not read would be taken for the next one.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Connection(PooledConnection):
     address : tuple
         Host and port.
     waits : int
-        How often it waited for replies: round trips.
+        How often it waited for replies, that is, round trips.
     """
 
     def __init__(self, address: tuple[str, int], wiring: Wiring, connect_timeout: float) -> None:
@@ -118,11 +118,11 @@ class Connection(PooledConnection):
 
     @property
     def stale(self) -> bool:
-        """Whether it lay idle for so long, or has so ended, that its gateway may not answer any more."""
+        """Whether its gateway may not answer any more: it was idle for too long, or has ended."""
         return time.monotonic() - self._used > _IDLE_LIMIT or self._wire.readable
 
     def post(self, calls: Iterable[Call[object]]) -> None:
-        """Send requests, without waiting for their replies."""
+        """Send requests without waiting for replies."""
         try:
             self._post(calls)
         except RequestTooLargeError:
@@ -156,7 +156,7 @@ class Connection(PooledConnection):
         self._wire.send(requests)
 
     def take(self) -> object:
-        """Return the result of the oldest request without a reply; where it failed, a `ServerError`."""
+        """Return the result of the oldest outstanding request; a `ServerError` if it failed."""
         call, number = self._outstanding[0]
         self._wire.deadline = time.monotonic() + self._wiring.timeout
         try:
@@ -172,24 +172,24 @@ class Connection(PooledConnection):
         return reply if isinstance(reply, ServerError) else call.decode(reply)
 
     def wait(self) -> object:
-        """Return what `take` does; the client waits for it, as it does for a flight."""
+        """`take`, counted as a round trip."""
         self.waits += 1
         return self.take()
 
     def take_all(self) -> Iterator[object]:
-        """Return the results of all requests without a reply, in their order."""
+        """Yield the results of all outstanding requests, in order."""
         if self._outstanding:
             self.waits += 1
         while self._outstanding:
             yield self.take()
 
     def exchange(self, calls: Sequence[Call[object]]) -> list[object]:
-        """Send requests one after another, never more than about a hundred ahead of their replies.
+        """Send requests, never more than about a hundred ahead of their replies.
 
         Returns
         -------
         list of object
-            A result for each; where one failed, its `ServerError`.
+            A result for each; a `ServerError` for one that failed.
         """
         results: list[object] = []
         sent = 0
@@ -231,7 +231,7 @@ class Connection(PooledConnection):
         return ConnectionLostError(self.address, reason, sent=self._sent)
 
     def shut(self) -> None:
-        """End it under whoever uses it, who closes it then."""
+        """End it, even while another thread uses it; that thread then closes it."""
         self._wire.shut()
 
     def close(self) -> None:

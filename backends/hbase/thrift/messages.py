@@ -1,8 +1,8 @@
 """The typed border to happybase and thriftpy2: requests as bytes, and replies from a stream of bytes.
 
-The service is the `Hbase.thrift` that happybase brings, which HBase calls Thrift1. Where many structures are made or
-read, it is done with classes of our own that have the same fields: they have slots, no constructor in Python, and
-leave out what the gateway has a default for.
+The service is the `Hbase.thrift` that happybase ships, which HBase calls Thrift1. For structures that occur in large
+numbers, this module has its own classes with the same fields: they have slots and no constructor in Python, and omit
+fields for which the gateway has a default.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ PROTOCOLS: Mapping[str, Callable[[object], Any]] = {
 
 
 class Stream(Protocol):
-    """Where replies come from."""
+    """A source of bytes."""
 
     def read(self, size: int) -> bytes:
-        """Return at least one byte and at most so many; raise at the end."""
+        """Return at least one byte and at most `size`; raise at the end."""
 
 
 class _Put:
@@ -101,13 +101,13 @@ class _Row:
 
 
 class _Failure:
-    # The IDL of happybase has no canRetry, which an IOError of HBase 2 has.
+    # HBase 2 adds canRetry to IOError, which happybase's IDL lacks.
     __slots__ = ("canRetry", "message")
     thrift_spec: ClassVar = {1: (TType.BINARY, "message", False), 2: (TType.BOOL, "canRetry", False)}
 
 
 def putting(row: bytes, cells: Mapping[bytes, bytes]) -> object:
-    """Return what puts cells of a row."""
+    """Return a put of cells of a row."""
     mutations = []
     for column, value in cells.items():
         mutation = _Put()
@@ -121,7 +121,7 @@ def putting(row: bytes, cells: Mapping[bytes, bytes]) -> object:
 
 
 def putting_column(column: bytes, rows: Mapping[bytes, bytes]) -> list[object]:
-    """Return what puts one cell of each row, in the same column."""
+    """Return puts of one cell for each row, in the same column."""
     batches: list[object] = []
     for row, value in rows.items():
         mutation = _Put()
@@ -135,7 +135,7 @@ def putting_column(column: bytes, rows: Mapping[bytes, bytes]) -> list[object]:
 
 
 def deleting(row: bytes, columns: Sequence[bytes]) -> object:
-    """Return what deletes all versions of a row's columns up to the request's timestamp."""
+    """Return a delete of all versions of a row's columns up to the request's timestamp."""
     mutations = []
     for column in columns:
         mutation = _Delete()
@@ -149,7 +149,7 @@ def deleting(row: bytes, columns: Sequence[bytes]) -> object:
 
 
 def one_put(column: bytes, value: bytes) -> object:
-    """Return what puts one cell."""
+    """Return a put of one cell."""
     mutation = _Put()
     mutation.column = column
     mutation.value = value
@@ -157,7 +157,7 @@ def one_put(column: bytes, value: bytes) -> object:
 
 
 def scan_of(**settings: object) -> object:
-    """Return a description of a scan; what is None is left out."""
+    """Return a description of a scan; None is left out."""
     return TScan(**settings)
 
 
@@ -177,7 +177,7 @@ def cells(reply: Any) -> dict[bytes, tuple[bytes, int]]:  # noqa: ANN401
 
 
 def encode(protocol: str, api: str, arguments: Mapping[str, object], number: int) -> bytes:
-    """Return a request as it is sent, but for a frame's head; `number` comes back in the reply."""
+    """Return the bytes of a request, without a frame's header; the reply repeats `number`."""
     given = _arguments_class(api)()
     for name, value in arguments.items():
         setattr(given, name, value)
@@ -191,21 +191,13 @@ def encode(protocol: str, api: str, arguments: Mapping[str, object], number: int
 
 
 class Replies:
-    """The replies in a stream.
-
-    Parameters
-    ----------
-    protocol : str
-        "binary" or "compact".
-    stream : Stream
-        Where they come from.
-    """
+    """The replies in a stream."""
 
     def __init__(self, protocol: str, stream: Stream) -> None:
         self._reader = PROTOCOLS[protocol](TCyBufferedTransport(stream, _READ_AHEAD))
 
     def receive(self, api: str, number: int) -> object:
-        """Return what the next reply says, which must be the one to this request.
+        """Return the content of the next reply, which must belong to this request.
 
         Returns
         -------
@@ -215,9 +207,9 @@ class Replies:
         Raises
         ------
         MixedUpError
-            If it is the reply to another request, or none.
+            If it belongs to another request, or is not a reply.
         Exception
-            Of any kind, if it is no reply at all.
+            Of any kind, if it cannot be read.
         """
         name, kind, found = self._reader.read_message_begin()
         if isinstance(name, bytes):
@@ -261,7 +253,7 @@ def _text(message: object) -> str:
 
 @cache
 def _arguments_class(api: str) -> type:
-    """Return the class of a request: the IDL's, where what is not given is None without a constructor in Python."""
+    """Return the class of a request: the IDL's, whose fields are None by default, without a constructor in Python."""
     spec = getattr(Hbase, f"{api}_args").thrift_spec
     return type("Request", (), {**dict.fromkeys(field[1] for field in spec.values()), "thrift_spec": spec})
 

@@ -1,7 +1,4 @@
-"""The calls that the store makes of a gateway: what each one asks, and what it gives.
-
-A call is only a description; `Gateway.call` and `Gateway.flight` send it.
-"""
+"""The calls of a gateway that the store uses. A call is only a description; `Gateway.call` and `flight` send it."""
 
 from __future__ import annotations
 
@@ -37,13 +34,13 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 500
-"""Of a call that puts, reads or deletes many: more would gain nothing, and a gateway holds all of them."""
+"""In one call: more would gain nothing, and the gateway holds all of them in memory."""
 
 Cell = tuple[bytes, int]
 """A value and its timestamp."""
 
 Cells = dict[bytes, Cell]
-"""The newest cell of each column that was asked for and is there."""
+"""The newest cell of each existing column among those requested."""
 
 FoundRow = tuple[bytes, Cells]
 """A row's key and its cells."""
@@ -61,12 +58,11 @@ class Call(Generic[Result_co]):
     api : str
         Its name in the IDL.
     arguments : mapping of str to object
-        As the IDL names them.
+        By their names in the IDL.
     decode : callable
-        Makes the call's result of the reply's.
+        Converts the reply's result to the call's.
     repeatable : bool
-        Whether sending it twice does what sending it once does, or nothing worse: a lost answer is then no reason to
-        give up.
+        Whether sending it twice is as good as once, so that it is repeated after a lost answer.
     """
 
     api: str
@@ -77,16 +73,16 @@ class Call(Generic[Result_co]):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A column family to be made; its cells live for ever, in blocks that are cached, with Bloom filters of rows.
+    """A column family to create; cells never expire, blocks are cached, and Bloom filters are by row.
 
     Parameters
     ----------
     name : str
         Without a colon.
     versions : int
-        How many HBase keeps of a cell.
+        How many versions of a cell HBase keeps.
     in_memory : bool
-        Whether its blocks are the last to leave the cache.
+        Whether its blocks are evicted last.
     """
 
     name: str
@@ -101,9 +97,9 @@ class Region:
     Parameters
     ----------
     start, end : bytes
-        Its rows, `end` excluded; empty where it is the first or the last.
+        Its rows, `end` excluded; empty for the first and last region.
     server : str
-        The host that serves it; empty while none does.
+        The host that serves it; empty if none does.
     """
 
     start: bytes
@@ -141,7 +137,7 @@ def get_rows(
 
 
 def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp: int | None = None) -> Call[None]:
-    """Put cells, all with one timestamp, or, for None, at HBase's own time; not atomic across rows."""
+    """Put cells, all at one timestamp, or at HBase's own time for None; not atomic across rows."""
     batches = [putting(row, cells) for row, cells in rows.items()]
     if timestamp is None:
         return Call("mutateRows", {"tableName": table, "rowBatches": batches}, _nothing)
@@ -181,9 +177,9 @@ def put_then_delete(
     deletes: Mapping[bytes, Sequence[bytes]],
     timestamp: int,
 ) -> Call[None]:
-    """Put cells with a timestamp, and then delete all versions of columns up to it.
+    """Put cells at a timestamp, and then delete all versions of columns up to it.
 
-    HBase does all puts before the first delete; neither is atomic across rows.
+    HBase executes all puts before the first delete; neither is atomic across rows.
     """
     batches = [putting(row, cells) for row, cells in puts.items()]
     batches += [deleting(row, columns) for row, columns in deletes.items()]
@@ -191,9 +187,9 @@ def put_then_delete(
 
 
 def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | None, new: bytes) -> Call[bool]:
-    """Put a cell if it has the expected value, or, for None, is absent; HBase takes an empty value for an absent one.
+    """Put a cell if it has the expected value, or, for None, is absent; to HBase an empty value counts as absent.
 
-    It is never sent twice: after a lost answer, only a look at the cell can tell.
+    It is never sent twice: after a lost answer, only reading the cell can tell what happened.
     """
     arguments = {"tableName": table, "row": row, "column": column, "mput": one_put(column, new)}
     if expected is not None:
@@ -202,7 +198,7 @@ def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | Non
 
 
 def increment(table: str, row: bytes, column: bytes, amount: int) -> Call[int]:
-    """Add to a counter and get its new value; where an answer is lost and it is sent again, it may add twice."""
+    """Add to a counter and get its new value; repeated after a lost answer, it may add twice."""
     return Call("atomicIncrement", {"tableName": table, "row": row, "column": column, "value": amount}, int)
 
 
@@ -217,7 +213,7 @@ def list_tables() -> Call[list[str]]:
 
 
 def create_table(table: str, families: Sequence[Family]) -> Call[None]:
-    """Make a table; `TableExistsError` may also say that a lost answer's own attempt did."""
+    """Create a table; `TableExistsError` may be due to an earlier attempt whose answer was lost."""
     columns = [
         descriptor(
             name=f"{family.name}:",
@@ -233,12 +229,12 @@ def create_table(table: str, families: Sequence[Family]) -> Call[None]:
 
 
 def is_enabled(table: str) -> Call[bool]:
-    """Ask whether a table is enabled."""
+    """Get whether a table is enabled."""
     return Call("isTableEnabled", {"tableName": table}, bool)
 
 
 def disable_table(table: str) -> Call[None]:
-    """Disable a table, which must be so before it can be deleted."""
+    """Disable a table; only a disabled table can be deleted."""
     return Call("disableTable", {"tableName": table}, _nothing)
 
 
@@ -248,7 +244,7 @@ def delete_table(table: str) -> Call[None]:
 
 
 def regions(table: str) -> Call[list[Region]]:
-    """Get the regions of a table in the order of their keys."""
+    """Get the regions of a table, in key order."""
     return Call("getTableRegions", {"tableName": table}, _regions)
 
 
@@ -284,7 +280,7 @@ def open_scanner(
 
 
 def next_rows(scanner: int, count: int) -> Call[list[FoundRow]]:
-    """Get a scanner's next rows; fewer than asked for are the last."""
+    """Get a scanner's next rows; fewer than `count` are the last."""
     return Call("scannerGetList", {"id": scanner, "nbRows": count}, found_rows, repeatable=False)
 
 
@@ -296,15 +292,7 @@ def close_scanner(scanner: int) -> Call[None]:
 def split_rows(
     rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = ROWS_AT_ONCE, limit_bytes: int = 1 << 20
 ) -> Iterator[dict[bytes, Mapping[bytes, bytes]]]:
-    """Cut rows into parts for one call each, in their order; a row beyond the limit gets a part of its own.
-
-    Parameters
-    ----------
-    limit_rows : int
-        How many rows a part has at most.
-    limit_bytes : int
-        How many bytes of keys, columns and values.
-    """
+    """Split rows into parts for one call each, in order, by rows and bytes; a row beyond the limit is its own part."""
     return _cut(
         rows,
         lambda cells: 32 + sum(len(column) + len(value) + 32 for column, value in cells.items()),

@@ -1,4 +1,4 @@
-"""`Wire`: bytes to and from a gateway, where sending never waits for a peer that waits for us to receive."""
+"""`Wire`: bytes to and from a gateway; receives while it sends, so that neither side waits for the other."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ _LENGTH = struct.Struct("!i")
 
 
 class Wire:
-    """A connection that is open.
+    """An open connection.
 
     Parameters
     ----------
     address : tuple
         Host and port.
     framed : bool
-        Whether every message has its length in front of it.
+        Whether every message is preceded by its length.
     connect_timeout : float
         Seconds to wait for the connection.
     timeout : float
-        Seconds to wait for the peer to take what is sent.
+        Seconds to wait for the peer to accept sent bytes.
 
     Attributes
     ----------
     deadline : float
-        Until when `read` waits, on the monotonic clock.
+        The time until which `read` waits, by the monotonic clock.
     first : bytes
-        The first bytes that ever came, for a diagnosis.
+        The first bytes received, for a diagnosis.
     received : int
-        How many bytes came so far.
+        How many bytes were received.
 
     Raises
     ------
     OSError
-        If there is no connection.
+        If the connection fails.
     """
 
     def __init__(self, address: tuple[str, int], *, framed: bool, connect_timeout: float, timeout: float) -> None:
         self._socket = socket.create_connection(address, connect_timeout)
-        # A storage and a scan that nobody has closed are collected in any order: the socket is not to be the first.
+        # An unclosed storage and scan are collected in any order: the socket must not be closed first.
         self._closing = weakref.finalize(self, self._socket.close)
         self._closing.atexit = False
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -68,16 +68,16 @@ class Wire:
 
     @property
     def readable(self) -> bool:
-        """Whether bytes, or the end, are there to be read: an idle connection has neither."""
+        """Whether bytes, or the end, can be read: an idle connection has neither."""
         return bool(self._early) or bool(self._poll.poll(0))
 
     def send(self, messages: Sequence[bytes]) -> None:
-        """Send messages, and receive meanwhile what comes.
+        """Send messages, and receive replies meanwhile.
 
         Raises
         ------
         OSError
-            If the connection is lost; TimeoutError, if the peer takes nothing for too long.
+            If the connection is lost; TimeoutError, if the peer accepts nothing for too long.
         """
         if self._framed:
             messages = [part for message in messages for part in (_LENGTH.pack(len(message)), message)]
@@ -100,14 +100,14 @@ class Wire:
             self._early.append(self._received(_BLOCK))
 
     def read(self, size: int) -> bytes:
-        """Return at least one byte of the replies and at most so many.
+        """Return at least one byte of the replies and at most `size`.
 
         Raises
         ------
         OSError
             If the connection is lost; TimeoutError, at the deadline.
         ValueError
-            If a frame's length is none.
+            If a frame's length is not positive.
         """
         if not self._framed:
             return self._some(size)
@@ -129,7 +129,7 @@ class Wire:
                 self._early.appendleft(found[size:])
                 found = found[:size]
             return found
-        # The transport above asks for as much as it has room for, which may be far more than is to come.
+        # The transport above requests as much as it has room for, which may be far more than a reply.
         size = min(size, 1 << 20)
         while True:
             try:
@@ -149,7 +149,7 @@ class Wire:
         return found
 
     def shut(self) -> None:
-        """End the connection under whoever uses it; a forked process leaves its parent's alone."""
+        """End the connection, even while another thread uses it; a forked process leaves its parent's alone."""
         if os.getpid() == self._process:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)

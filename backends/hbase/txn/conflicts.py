@@ -141,8 +141,9 @@ class Conflicts:
                         if self._wins((start, txid, bulk), (status.start, other, status.bulk)):
                             statuses[other] = self._status_table.abort(other)
                         elif self._expired(other, status):
-                            statuses[other] = self._status_table.abort(other)
-                            _log.warning("aborted transaction %s of another process: its lease expired", other.hex())
+                            statuses[other] = ended = self._status_table.abort(other)
+                            if ended.state != COMMITTED:
+                                _log.warning("aborted transaction %s: its lease expired", other.hex())
                         else:
                             waits = True
                 if row_id not in again:
