@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from structable.cli.app import app
 from structable.spi import Storage, connect
-from tests.cli.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS
+from tests.cli.support.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS
 from tests.postgresql.support.shared import fresh_schema
 
 every_store = pytest.mark.parametrize("url", ["memory", "leveldb", "postgresql"], indirect=True)

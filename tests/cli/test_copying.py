@@ -8,7 +8,7 @@ import pytest
 from structable.cli import copying
 from structable.spi import CommitOutcomeUnknownError, Field, Storage, TableSpecification, connect
 from tests.cli.conftest import Command, Fails, every_store
-from tests.cli.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS
+from tests.cli.support.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS
 from tests.cli.test_transfer import content
 
 

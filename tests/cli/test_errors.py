@@ -33,7 +33,7 @@ from structable.spi import (
     connect,
 )
 from tests.cli.conftest import Command, Fails, Outcome
-from tests.cli.samples import RUNS
+from tests.cli.support.samples import RUNS
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli.md"
 

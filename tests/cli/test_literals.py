@@ -17,7 +17,7 @@ from structable.cli.text_columns import CellError, column_from_text, column_to_t
 from structable.spi import Field, Value
 from structable.spi.arrow import arrow_type
 from structable.spi.rules.values import check_value
-from tests.cli.samples import EVERYTHING, ROWS
+from tests.cli.support.samples import EVERYTHING, ROWS
 
 VALUES: dict[str, st.SearchStrategy[object]] = {
     "truth": st.booleans(),

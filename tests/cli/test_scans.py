@@ -11,7 +11,7 @@ import pytest
 from structable.spi import Storage
 from structable.spi.arrow import arrow_schema
 from tests.cli.conftest import Command, Fails, every_store
-from tests.cli.samples import EVERYTHING, ROWS, RUNS
+from tests.cli.support.samples import EVERYTHING, ROWS, RUNS
 
 
 def keys(structable: Command, url: str, *args: object) -> list[tuple[object, ...]]:

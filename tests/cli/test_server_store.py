@@ -10,7 +10,7 @@ import pytest
 
 from structable.spi import connect
 from tests.cli.conftest import Command, Fails
-from tests.cli.samples import RUNS
+from tests.cli.support.samples import RUNS
 from tests.postgresql.support.server import Server
 
 WRONG = "ge%2Fheim:%40x"  # not as it is typed, nor as it is sent

@@ -8,7 +8,7 @@ import pytest
 
 from structable.spi import Storage, StorageUrl, connect, specification_from_document
 from tests.cli.conftest import Command, Fails, every_store
-from tests.cli.samples import EVERYTHING, RUNS
+from tests.cli.support.samples import EVERYTHING, RUNS
 
 TOML = """\
 name = "runs"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from structable.spi import connect
-from tests.cli.samples import RUNS, RUNS_ROWS
+from tests.cli.support.samples import RUNS, RUNS_ROWS
 
 OnTerminal = Callable[..., tuple[int, str]]
 

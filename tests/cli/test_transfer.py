@@ -20,7 +20,7 @@ import pytest
 from structable.spi import Range, Storage, Value, col, connect
 from structable.spi.arrow import arrow_schema
 from tests.cli.conftest import Command, Fails, every_store
-from tests.cli.samples import EVERYTHING, ROWS, RUNS
+from tests.cli.support.samples import EVERYTHING, ROWS, RUNS
 
 FILES = ["x.csv", "x.json", "x.jsonl", "x.arrow", "x.arrows", "x.feather", "x.parquet"]
 

@@ -8,7 +8,7 @@ from structable.cli.errors import UsageProblem
 from structable.cli.where import parse_where
 from structable.spi import Field, Filter, TableSpecification, col
 from structable.spi.rules.filters import bind_filter
-from tests.cli.samples import EVERYTHING
+from tests.cli.support.samples import EVERYTHING
 
 WORDS = TableSpecification("words", [Field.int(name) for name in ("not", "In", "startswith", "null", "x")], ["x"])
 

@@ -26,7 +26,7 @@ class TestLevelDB(BackendConformance):
 @pytest.fixture(scope="module")
 def owner() -> Iterator[subprocess.Popen[str]]:
     """Start one process that opens all databases of the tests that ask for it."""
-    command = [sys.executable, "-m", "tests.conformance.owner"]
+    command = [sys.executable, "-m", "tests.conformance.support.owner"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()

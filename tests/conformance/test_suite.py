@@ -129,7 +129,9 @@ def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     everything = sorted({name for names in CAUGHT.values() for name in names})
     wanted = [f"Test_nothing::{name}" for name in everything]
     wanted += [f"Test_{store}::{name}" for store, names in [*ALLOWED.items(), *CAUGHT.items()] for name in names]
-    nodes = [f"tests/conformance/planted_suite.py::{one}" for one in [*wanted, "TestWithoutHook::test_count[both]"]]
+    nodes = [
+        f"tests/conformance/support/planted_suite.py::{one}" for one in [*wanted, "TestWithoutHook::test_count[both]"]
+    ]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *nodes]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stdout + run.stderr
@@ -175,7 +177,7 @@ def test_run_takes_a_pattern() -> None:
 SECRETS = ["pa%20ss%27w0rd", "pa ss'w0rd", "t%2Fk3n", "t/k3n"]
 PLANTED_RUN = """
 import sys
-import tests.conformance.planted
+import tests.conformance.support.planted
 from structable.spi.conformance import Capabilities, run
 capabilities = Capabilities(multi_process=False, durable_after_kill=False)
 sys.exit(run(sys.argv[1], sys.argv[2:], capabilities))

@@ -51,7 +51,7 @@ def stores(tmp_path: Path, postgresql_url: str, hbase_url: str) -> Iterator[Stor
     """Connect to a fresh store of every kind; one LevelDB database is owned by another process."""
     client = f"leveldb://{tmp_path}/client"
     with ExitStack() as stack:
-        command = [sys.executable, "-m", "tests.conformance.owner"]
+        command = [sys.executable, "-m", "tests.conformance.support.owner"]
         owner = stack.enter_context(
             subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         )

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from structable.spi import Storage
 from tests.spark.conftest import Tables, every_store
-from tests.spark.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, runs
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import arrow_schema
-from tests.spark.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, runs
 from tests.waiting import until
 
 COLUMNS = RUNS.field_names

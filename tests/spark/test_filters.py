@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from structable.spark_bridge.filters import translate_filter
-from tests.spark.samples import EVERYTHING
+from tests.spark.support.samples import EVERYTHING
 
 NAN = float("nan")
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from structable.spi import Storage, TableSpecification, connect
 from tests.postgresql.support.shared import Schema
 from tests.spark.conftest import Tables
-from tests.spark.samples import RUNS
+from tests.spark.support.samples import RUNS
 
 MOMENTS = ("staged", "committed")
 ROWS = 20

@@ -16,7 +16,7 @@ from structable.spark_bridge.options import ReadOptions
 from structable.spi import Filter, Storage, Value, connect
 from tests.postgresql.support.shared import fresh_schema
 from tests.spark.conftest import Tables, give_up_snapshots
-from tests.spark.samples import EVERYTHING, ROWS, RUNS, UTC, runs
+from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, UTC, runs
 
 # A field, and values as Spark's SQL and as Spark's filters have them.
 VALUES: dict[str, dict[str, Value]] = {

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from structable.spi import Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, complete, every_store, give_up_snapshots, rows_of
-from tests.spark.samples import EVERYTHING, ROWS, RUNS, runs
+from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, runs
 
 
 @every_store

@@ -13,7 +13,7 @@ from structable.spark_bridge import optimizer_rules as optimizer_rules_module
 from structable.spark_bridge import register, registration
 from structable.spi import Storage, UnsupportedOperationError
 from tests.spark.conftest import Tables, every_store
-from tests.spark.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, runs
 from tests.spark.test_pushdown import filters_itself
 
 APPLICATION = """

@@ -14,7 +14,7 @@ from pyspark.sql.functions import max as max_
 from structable.spark_bridge import registration
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, every_store
-from tests.spark.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, runs
 from tests.waiting import until
 
 LEASE = 8.0  # seconds: longer than a busy machine takes from planning to reading

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from structable.spark_bridge import register
 from structable.spi import Storage
 from tests.spark.conftest import Tables, every_store
-from tests.spark.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, runs
 
 Answer = TypeVar("Answer")
 

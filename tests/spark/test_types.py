@@ -6,7 +6,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from structable.spark_bridge.types import check_read_schema, check_write_schema, spark_schema
 from structable.spi import InvalidFieldError, WriteMode
 from structable.spi.arrow import arrow_schema
-from tests.spark.samples import EVERYTHING, RUNS
+from tests.spark.support.samples import EVERYTHING, RUNS
 
 
 def test_the_arrow_schema_that_spark_demands_is_the_tables_own() -> None:

@@ -10,7 +10,7 @@ from pyspark.sql.functions import lit
 
 from structable.spi import Storage, WriteMode
 from tests.spark.conftest import Tables, complete, every_store
-from tests.spark.samples import EVERYTHING, ROWS, RUNS, runs
+from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, runs
 
 OLD = runs(4)
 KEYS = ["app", "started"]

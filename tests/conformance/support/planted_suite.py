@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from structable.spi.conformance import BackendConformance, Capabilities
-from tests.conformance.planted import BUGS, PREFIX
+from tests.conformance.support.planted import BUGS, PREFIX
 
 # That it fails is enough; the smallest failing example is nobody's concern here.
 settings.register_profile(
