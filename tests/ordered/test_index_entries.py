@@ -6,6 +6,7 @@ from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.schema.binding import IndexBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, TableSpecification
+from tests.ordered.entries import decode_entry, encode_entry
 from tests.ordered.strategies import SPACE, fields, row_values, table
 
 
@@ -20,9 +21,9 @@ def test_entries_are_those_of_decoded_values(data: st.DataObject) -> None:
     values = data.draw(row_values(others, nulls=True))
     raw_key = keys.encode_checked(data.draw(row_values(key)))
     value = values[others.index(indexed[0])]
-    wanted = keys.encode_index_entry(0, indexed[0], value, raw_key)
+    wanted = encode_entry(keys, 0, indexed[0], value, raw_key)
     assert index.entry_of(raw_key, rows.encode_values(values)) == wanted
-    assert keys.decode_index_entry(wanted, indexed[0]) == (value, raw_key)
+    assert decode_entry(keys, 0, indexed[0], wanted) == (value, raw_key)
 
 
 def test_rows_of_an_older_layout() -> None:
@@ -34,4 +35,4 @@ def test_rows_of_an_older_layout() -> None:
     raw_key = keys.encode_checked(("a",))
     for number, (field, value) in enumerate([(wide, 7), (Field.string("s"), None)]):
         index = IndexBinding(number, field, schema, keys, rows)
-        assert index.entry_of(raw_key, old) == keys.encode_index_entry(number, field, value, raw_key)
+        assert index.entry_of(raw_key, old) == encode_entry(keys, number, field, value, raw_key)

@@ -3,7 +3,7 @@
     row            space + 0x01 + key fields                                                 -> the row's value
     index entry    space + 0x02 + index number (2 bytes) + indexed value + key fields
 
-The form of a field is that of `key_code`. An indexed value is 0x00 if null; else 0x01 and its form, all integers as
+The form of a field is that of `key_fields`. An indexed value is 0x00 if null; else 0x01 and its form, all integers as
 LONG so that entries outlive a widening of the field.
 """
 
@@ -18,7 +18,7 @@ from structable.spi import DataCorruptionError, Field, FieldType
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
-from .source import DECODE_FAILURES, Source, corrupt
+from .source import Source, corrupt
 
 __all__ = ["ROW_KEY_START", "ROW_MARK", "KeyCodec"]
 
@@ -36,16 +36,7 @@ class _IndexedValueCode:
 
     def __init__(self, rows_begin: bytes, field: Field, corrupt_entry: Callable[[bytes, object], Exception]) -> None:
         self.encode = _generate_encoder(b"\x01", (field,))
-        self.decode = self._generate_decoder(field)
         self.row_key = self._generate_row_key(rows_begin, field.type, corrupt_entry)
-
-    @staticmethod
-    def _generate_decoder(field: Field) -> Callable[[bytes], Value]:
-        source = Source()
-        source.add(0, "def decode(raw):")
-        add_key_decoder(source, 1, "raw", 0, (field,), ["value"], ("value",))
-        source.add(1, "return value")
-        return source.function("decode")
 
     @staticmethod
     def _generate_row_key(
@@ -125,12 +116,8 @@ class KeyCodec:
             return b"\x00"
         return self._value_code(field.type).encode((value,))
 
-    def encode_index_entry(self, number: int, field: Field, value: Value, raw_key: bytes) -> bytes:
-        """Return the raw entry of a row, given by its raw key, in an index."""
-        return self.index_begin(number) + self.encode_index_value(field, value) + raw_key[ROW_KEY_START:]
-
     def index_entry_encoder(self, number: int, field: Field) -> Callable[[Value, bytes], bytes]:
-        """Return `encode_index_entry` of one index as a generated function of value and raw row key."""
+        """Return the generated function from an indexed value and a raw row key to the raw entry in one index."""
         head = self.index_begin(number)
         source = Source()
         value = key_expression(source, head + b"\x01", (_widest(field),), ["value"])
@@ -141,38 +128,11 @@ class KeyCodec:
         return source.function("encode")
 
     def index_row_key_decoder(self, field: Field) -> Callable[[bytes], bytes]:
-        """Return `index_entry_row_key` of one field's index as a generated function of the raw entry."""
+        """Return the generated function from a raw entry in a field's index to the raw row key.
+
+        It raises `DataCorruptionError` for bytes that are no such entry.
+        """
         return self._value_code(field.type).row_key
-
-    def index_entry_row_key(self, raw_entry: bytes, field: Field) -> bytes:
-        """Return the raw row key of a raw index entry.
-
-        Raises
-        ------
-        DataCorruptionError
-            If it is not an entry of an index of this field.
-        """
-        return self._value_code(field.type).row_key(raw_entry)
-
-    def decode_index_entry(self, raw_entry: bytes, field: Field) -> tuple[Value, bytes]:
-        """Return the indexed value, None for null, and the raw row key of a raw index entry.
-
-        Raises
-        ------
-        DataCorruptionError
-            If it is not an entry of an index of this field.
-        """
-        code = self._value_code(field.type)
-        raw_key = code.row_key(raw_entry)
-        if raw_entry[_VALUE_START] == 0:
-            return None, raw_key
-        if raw_entry[_VALUE_START] != 1:
-            raise self._corrupt_entry(raw_entry, "the indexed value is neither null nor set")
-        value_end = len(raw_entry) - len(raw_key) + ROW_KEY_START
-        try:
-            return code.decode(raw_entry[_VALUE_START + 1 : value_end]), raw_key
-        except DECODE_FAILURES as error:
-            raise self._corrupt_entry(raw_entry, error) from error
 
     def _value_code(self, kind: FieldType) -> _IndexedValueCode:
         code = self._value_codes.get(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -44,6 +45,7 @@ __all__ = ["WriteJobs"]
 
 Result = TypeVar("Result")
 
+_log = logging.getLogger("structable.ordered")
 _RUN_ROWS = 65_536
 _RUN_BYTES = 64 << 20
 _ATTEMPTS = 20
@@ -97,8 +99,11 @@ class WriteJobs:
         if now >= self._next_sweep:
             # Not with each job: the records of a week of small ones are many.
             self._next_sweep = now + _GRACE_SECONDS
-            with suppress(StructableError, OSError):  # the job has begun, and the next sweep finds what is left
+            try:
                 self._sweep()
+            except (StructableError, OSError) as error:
+                # The job has begun, and the next sweep finds what is left.
+                _log.warning("removing what ended write jobs left failed and will be repeated: %s", error)
         return job
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
@@ -318,6 +323,7 @@ class WriteJobs:
             # A job may have been begun, and have staged, since the records were read.
             if now - runs[owner] > _GRACE_SECONDS:
                 self._engine.drop_runs(owner)
+                _log.info("removed staged rows of the write job %r, which has ended or was given up", owner)
 
     def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
         """Run a transaction on the catalog, again after conflicts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Protocol
@@ -15,6 +16,8 @@ from .commit import JobCommit
 from .orders import living_schema
 
 __all__ = ["JobRecovery"]
+
+_log = logging.getLogger("structable.ordered")
 
 
 class _Change(Protocol):
@@ -77,12 +80,14 @@ class JobRecovery:
                 self._set_apart(job)
                 if job_id not in stuck:
                     found.append(f"table {job.table!r} is not whole: {job.text}")
+                    _log.error("%s", found[-1])
                 continue
             except StorageUnavailableError as error:
                 raise StorageUnavailableError(
                     f"the write job {job_id!r} of table {record.table!r}, which was decided, cannot be completed yet: "
                     f"{error}"
                 ) from error
+            _log.warning("completed the write job %r of table %r, which a crash interrupted", job_id, record.table)
             if job_id in stuck:
                 self._clear(record)
             self._drop_runs(runs_owner(job_id, record.identity))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 
@@ -13,6 +14,7 @@ from .catalog import garbage_key, list_garbage
 
 __all__ = ["GarbageCollector"]
 
+_log = logging.getLogger("structable.ordered")
 _PAUSE = 5.0
 """Seconds until what an engine does not let go yet is tried again."""
 
@@ -80,8 +82,12 @@ class GarbageCollector:
             try:
                 while not self._collect() and not self._stopping.wait(_PAUSE):
                     continue
-            except (StructableError, SchemaChangedError):
-                continue  # it stays recorded, for the next `notify` or `resume`
+            except (StructableError, SchemaChangedError) as error:
+                # It stays recorded, for the next `notify` or `resume`.
+                if not self._stopping.is_set():
+                    _log.warning("deleting dropped tables and indexes failed and will be repeated: %s", error)
+            except Exception:
+                _log.exception("deleting dropped tables and indexes failed unexpectedly and will be repeated")
 
     def _collect(self) -> bool:
         """Delete what may be deleted; False if something has to wait."""
@@ -95,6 +101,7 @@ class GarbageCollector:
             if not self._engine.discard(beginning, self._stopping.is_set):
                 whole = False
                 continue
+            _log.info("deleted a dropped table or index: all keys that begin with %s", beginning.hex())
             # Another process may have done the same.
             with suppress(TransactionConflictError):
                 snapshot = self._engine.begin(False)
