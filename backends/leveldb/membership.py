@@ -167,7 +167,7 @@ class Membership:
         with self._lock:
             if self._route is lost:
                 if isinstance(lost, Client):
-                    _log.warning("lost process %d, the owner of the database in %s", lost.process, self.folder.path)
+                    _log.info("lost process %d, the owner of the database in %s", lost.process, self.folder.path)
                     lost.drop()
                 self._elect()
             return self._route

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import shutil
 import struct
@@ -28,6 +29,7 @@ _FRAME = struct.Struct("<II")
 _PAIR = struct.Struct("<II")
 _FRAME_BYTES = 1 << 18
 _NAME = "job"
+_log = logging.getLogger("structable.leveldb")
 
 
 class Runs:
@@ -147,6 +149,7 @@ class Runs:
         folder = self._folder / _hashed(job_id)
         try:
             shutil.rmtree(folder)
+            _log.info("removed the staged runs of job %s", job_id)
         except FileNotFoundError:
             if folder.exists():  # another process removes it, too, or still writes
                 shutil.rmtree(folder, ignore_errors=True)

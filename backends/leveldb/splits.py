@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import sys
@@ -40,6 +41,7 @@ _EXACT_ENOUGH = 0.02
 _LEAST_SPLIT = 1 << 15
 _IDLE_SECONDS = 5.0
 _UNFINISHED_SECONDS = 600.0
+_log = logging.getLogger("structable.leveldb")
 
 
 def plan_splits(
@@ -167,6 +169,7 @@ def sweep_plans(folder: Folder) -> None:
         try:
             fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(plan, ignore_errors=True)
+            _log.info("removed the checkpoint %s of a process that has ended", plan)
         except OSError:
             pass  # it is held
         finally:

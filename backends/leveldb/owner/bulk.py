@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from structable.backends.leveldb.native.database import Database, WriteFailedError
 from structable.backends.leveldb.native.log import sync_logs
 from structable.backends.ordered.engine import BulkCommit
@@ -13,6 +15,8 @@ from .keeper import DatabaseKeeper
 from .snapshot import LocalSnapshot
 
 __all__ = ["apply_bulk"]
+
+_log = logging.getLogger("structable.leveldb")
 
 
 def apply_bulk(keeper: DatabaseKeeper, history: History, bulk: BulkCommit) -> None:
@@ -60,6 +64,7 @@ def _write(
         # The decision stands, and a part of the chunks: reads stay with the state before it until the database was
         # reopened and recovered.
         keeper.ailing = StorageUnavailableError(f"a bulk commit failed, and the database must be reopened: {error}")
+        _log.error("a bulk commit to %s failed half-way; recovery completes it: %s", keeper.path, error)
         # What was written counts from then on; recovery writes the rest.
         history.unsettled = _ended(node)
         if isinstance(error, Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import struct
 import threading
 import time
@@ -27,6 +28,7 @@ _FIRST_CHUNK = 32
 _CHUNK = 1024
 _CHUNK_BYTES = 1 << 17
 _LOOK_UP_SECONDS = 30.0
+_log = logging.getLogger("structable.leveldb")
 
 
 class _EpochChangedError(Exception):
@@ -65,8 +67,8 @@ class ServedConnection:
                 self._service.detach(self._session, self._number, self)
         except (PeerLostError, TimedOutError, OSError):
             pass  # the client is gone; it looks a commit up by another connection
-        except (ValueError, IndexError, struct.error):
-            pass  # the client does not speak this protocol: close the connection
+        except (ValueError, IndexError, struct.error) as error:
+            _log.warning("closed a connection that does not speak the protocol: %s", error)
         finally:
             self._end()
 
@@ -317,4 +319,5 @@ class ServedConnection:
     def _goodbye(self) -> None:
         with contextlib.suppress(StructableError):  # markers left behind are swept after a day
             drop_markers(self._store, self._session.client, self._session.numbers)
+        self._session.said_goodbye = True
         self._channel.send(messages.DONE)

@@ -8,6 +8,7 @@ database is being opened and recovered, every other thread waits.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ from .committer import Committer
 __all__ = ["Changes", "DatabaseKeeper"]
 
 _HEAL_PAUSE = 0.2
+_log = logging.getLogger("structable.leveldb")
 
 Changes = Mapping[bytes, bytes | None]
 
@@ -134,13 +136,14 @@ class DatabaseKeeper:
 
     def _open_repaired(self, create: bool, checked: bool) -> Database:
         try:
-            if not checked:
-                repair_after_crash(self.path, verify=False)
+            if not checked and repair_after_crash(self.path, verify=False):
+                _log.warning("cut unacknowledged records off the logs in %s after a crash", self.path)
             try:
                 database = Database(self.path, self._options, create=create)
-            except DataCorruptionError:
+            except DataCorruptionError as error:
                 if not repair_after_crash(self.path, verify=True):
                     raise
+                _log.warning("cut damaged, unacknowledged records off the logs in %s: %s", self.path, error)
                 database = Database(self.path, self._options, create=create)
         except StructableError:
             raise
@@ -211,9 +214,11 @@ class DatabaseKeeper:
         try:
             roll_back(self.path, parts, is_state=all(database.get(key) == value for key, value in final.items()))
         except (OSError, ValueError, IndexError, StructableError) as error:
+            _log.error("a write to %s failed (%s) and cannot be rolled back: %s", self.path, failure.reason, error)
             return CommitOutcomeUnknownError(
                 f"the commit failed ({failure.reason}) and could not be rolled back: {error}"
             )
+        _log.error("a write to %s failed and was rolled back: %s", self.path, failure.reason)
         return StorageUnavailableError(f"nothing was committed: the database could not be written: {failure.reason}")
 
     def heal(self) -> None:
@@ -233,8 +238,10 @@ class DatabaseKeeper:
                         raise StorageUnavailableError("a reader did not return from LevelDB")
                     self.database = None
                 self.open(create=False)
+                _log.info("reopened the database in %s after a failure", self.path)
             except OSError as error:  # StorageUnavailableError is one, too
                 self._heal_after = time.monotonic() + _HEAL_PAUSE
+                _log.warning("cannot reopen the database in %s: %s", self.path, error)
                 raise StorageUnavailableError(
                     f"{self.ailing or 'the database is closed'}; reopening it failed: {error}"
                 ) from error

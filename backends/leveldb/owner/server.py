@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import resource
 import socket
 import threading
@@ -26,6 +27,7 @@ _PULSE = 0.5
 _RESERVED_DESCRIPTORS = 32
 _ACCEPT_PAUSE = 0.05
 _REFUSAL_SECONDS = 0.1
+_log = logging.getLogger("structable.leveldb")
 
 
 class Server:
@@ -95,8 +97,9 @@ class Server:
                 continue
             try:
                 self._admit(connection)
-            except Exception:
+            except Exception as error:
                 connection.close()  # this client finds it closed, and the next one is served
+                _log.warning("cannot serve a connection: %s", error)
         if listener is not None:
             listener.close()
 
@@ -121,6 +124,7 @@ class Server:
 
     def _refuse(self, connection: socket.socket, reason: str) -> None:
         channel = Channel(connection, receive_seconds=_REFUSAL_SECONDS, send_seconds=_REFUSAL_SECONDS)
+        _log.warning("refused a connection: %s", reason)
         error = StorageUnavailableError(f"the process that owns the database refused the connection: {reason}")
         with contextlib.suppress(PeerLostError, TimedOutError):
             channel.send(messages.ERROR, pack_error(error))
@@ -139,9 +143,12 @@ class Server:
         while not self._stopped.wait(_PULSE):
             with self._lock:
                 connections = list(self._threads)
-            for connection in connections:
-                connection.pulse()
-            self._listen_again()
+            try:
+                for connection in connections:
+                    connection.pulse()
+                self._listen_again()
+            except Exception:
+                _log.exception("the upkeep of the server of %s failed, and goes on", self._folder.path)
 
     def _listen_again(self) -> None:
         """Replace a socket that clients cannot find any more."""
@@ -156,6 +163,7 @@ class Server:
             if not self.service.stopping:
                 self._listener = listener
                 before.shut()  # the accepting thread changes over
+                _log.warning("the socket %s was removed; listening on another", before.path)
                 return
         listener.close()
         listener.remove()

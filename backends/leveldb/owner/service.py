@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -11,6 +12,8 @@ from .snapshot import LocalSnapshot
 from .store import LocalStore
 
 __all__ = ["ClientSession", "Service"]
+
+_log = logging.getLogger("structable.leveldb")
 
 
 class ClientSession:
@@ -23,6 +26,7 @@ class ClientSession:
         """The open connections by their numbers."""
         self.numbers: set[int] = set()
         """The numbers of all its connections, closed ones too."""
+        self.said_goodbye = False
 
     def end(self) -> None:
         """Free its snapshots."""
@@ -55,7 +59,10 @@ class Service:
         """Add a connection, and return the session of its client."""
         with self._lock:
             self.store.count_commits()
-            session = self._sessions.setdefault(client, ClientSession(client))
+            session = self._sessions.get(client)
+            if session is None:
+                session = self._sessions[client] = ClientSession(client)
+                _log.info("client %s connected", client.hex())
             session.connections[number] = connection
             return session
 
@@ -66,7 +73,9 @@ class Service:
                 del session.connections[number]
             if session.connections:
                 return
-            self._sessions.pop(session.client, None)
+            known = self._sessions.pop(session.client, None)
+        if known is not None:
+            _log.info("client %s %s", session.client.hex(), "closed" if session.said_goodbye else "was lost")
         session.end()
 
     def is_connected(self, client: bytes, number: int) -> bool:
