@@ -16,7 +16,7 @@ __all__ = ["LevelDBEngine"]
 
 
 class LevelDBEngine(RoutedEngine):
-    """A database folder that is made if it is missing, by way of this process's membership.
+    """A database folder, made if it is missing, and used by this process's membership in it.
 
     Whenever this process becomes the owner, the procedure "recover" is called with an empty argument before any client
     is served. LevelDB's own settings are those of the first engine of this process on the folder.

@@ -1,17 +1,17 @@
-"""The folder of a database: what lies where, who may make it, and what is refused.
+"""The folder of a database: its files, its lock, and what is refused in it.
 
     database/      LevelDB's files
     lock           held with flock by the owning process
-    owner          where the owner listens, JSON
+    owner          the owner's socket and process id, JSON
     epoch          the schema epoch, eight bytes that every process maps into memory
-    socket         where the owner listens, if the path is short enough for a socket
-    clean          the sizes of LevelDB's files, while the database is closed in good order
-    creating       there from before the database's files are made until it can be used: what is there can be made anew
+    socket         the owner's socket, if the path is short enough for one
+    clean          sizes and checksums of LevelDB's files, while the database is closed in good order
+    creating       present while the database is first made; an interrupted creation starts anew
     staging/       runs of write jobs
     checkpoints/   hard-link copies for distributed scans
 
-Only the user who made it can open it: a folder in which others may write is closed to them, and a part that
-is a link or another user's is refused.
+Only the user who made the folder can open it: others lose the right to write in it, and a part that is a link or
+another user's is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .permissions import check_entries, check_kinds, close_to_others, open_priva
 __all__ = ["Folder"]
 
 _FORKING = threading.RLock()
-"""Held while a descriptor is opened that no child may have."""
+"""Held while a descriptor is opened that no forked process may inherit."""
 
 _OURS = {"database", "lock", "owner", "epoch", "socket", "clean", "creating", "staging", "checkpoints"}
 _HARMLESS = {"lost+found"}
@@ -65,12 +65,12 @@ class Folder:
         self._lock: int | None = None
 
     def prepare(self) -> None:
-        """Make the folder where it is missing, open to its owner alone.
+        """Make the folder if it is missing, open to its user alone.
 
         Raises
         ------
         DataCorruptionError
-            If it holds other files and no database; nothing was written.
+            If it holds other files and no database; nothing is written.
         StorageUnavailableError
             If it cannot be made, read or written, is another user's, or has a part that is a link.
         """
@@ -90,12 +90,12 @@ class Folder:
             raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
 
     def require_database(self) -> None:
-        """Check that there is a database, and make nothing.
+        """Check that there is a database, and create nothing.
 
         Raises
         ------
         StoreNotFoundError
-            If there is none, or only the remains of a creation that was cut short.
+            If there is none, or only the remains of an interrupted creation.
         DataCorruptionError
             If there was one, and the file that LevelDB begins with is gone.
         StorageUnavailableError
@@ -116,12 +116,12 @@ class Folder:
             )
 
     def checkpoint(self, plan: str) -> Path:
-        """Return where the checkpoint of a plan lies.
+        """Return the path of the checkpoint of a plan.
 
         Raises
         ------
         ValueError
-            If that is no plan's name.
+            If it is not the name of a plan.
         """
         if not re.fullmatch(r"[0-9a-f]{32}", plan):
             raise ValueError(f"{plan!r} is not the name of a plan")
@@ -167,7 +167,7 @@ class Folder:
             return False  # it was removed: another process may hold the next one
 
     def disown(self) -> None:
-        """Let another process become the owner. In a forked process it only forgets the lock, which is its parent's."""
+        """Let another process become the owner. A forked process only forgets the lock, which is its parent's."""
         descriptor, self._lock = self._lock, None
         if descriptor is not None:
             os.close(descriptor)
@@ -178,10 +178,10 @@ class Folder:
             document = json.loads(_read(self.owner))
             return str(document["socket"]), int(document["process"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None  # there is none yet, or it is no owner's
+            return None  # missing, or not written by an owner
 
     def write_owner(self, socket: str) -> None:
-        """Publish where this process listens.
+        """Publish the socket of this process.
 
         Raises
         ------
@@ -190,10 +190,10 @@ class Folder:
         """
         _replace(self.owner, json.dumps({"socket": socket, "process": os.getpid()}).encode())
 
-    # What LevelDB itself would not notice
+    # Damage that LevelDB itself would not notice
 
     def may_create(self) -> bool:
-        """Tell whether there is no database yet: nothing but the remains of a creation that was cut short.
+        """Return whether there is no database yet, or only the remains of an interrupted creation.
 
         Raises
         ------
@@ -213,12 +213,12 @@ class Folder:
         return True
 
     def begin_creation(self) -> None:
-        """Clear away what a creation that was cut short has left, and record that another one begins.
+        """Remove what an interrupted creation has left, and record that another one begins.
 
         Raises
         ------
         OSError
-            If that cannot be done.
+            If it cannot be recorded.
         """
         os.close(open_private(self._creating, os.O_WRONLY | os.O_CREAT))
         _sync_folder(self.path)
@@ -229,12 +229,12 @@ class Folder:
         _sync_folder(self.database)
 
     def end_creation(self) -> None:
-        """Record that the database is there; nothing was acknowledged before.
+        """Record that the database is made; nothing was acknowledged before.
 
         Raises
         ------
         StorageUnavailableError
-            If that cannot be done.
+            If it cannot be recorded.
         """
         try:
             _sync_folder(self.database)
@@ -244,8 +244,8 @@ class Folder:
             raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
 
     def record_clean(self) -> None:
-        """Note the files' sizes after an orderly and durable close."""
-        with contextlib.suppress(OSError):  # it only means that the next opening cannot compare
+        """Record sizes and checksums of the files after an orderly and durable close."""
+        with contextlib.suppress(OSError):  # then the next opening has nothing to compare
             sizes = {
                 entry.name: entry.stat().st_size
                 for entry in os.scandir(self.database)
@@ -258,7 +258,7 @@ class Folder:
             _replace(self._clean, json.dumps(note).encode())
 
     def is_owned(self) -> bool:
-        """Tell whether a living process owns the database; nothing is written for it."""
+        """Return whether a living process owns the database, without writing anything."""
         with _FORKING:
             try:
                 descriptor = open_private(self._lock_path, os.O_RDONLY)
@@ -273,14 +273,14 @@ class Folder:
         return False
 
     def check_clean(self, *, keep: bool = False) -> bool:
-        """Compare the files with their sizes at the last orderly close, and drop the note, unless it is kept.
+        """Compare the files with the record of the last orderly close, and remove the record unless `keep`.
 
-        LevelDB takes a shortened log for one whose last write was cut off by a crash, and goes on without it.
+        LevelDB takes a shortened log for one whose last write was cut off by a crash, and continues without the rest.
 
         Returns
         -------
         bool
-            Whether the logs are as they were at the last orderly close; false also where that is unknown.
+            Whether the logs are as they were at the last orderly close; false if that is unknown.
 
         Raises
         ------
@@ -289,12 +289,12 @@ class Folder:
         """
         try:
             note = json.loads(_read(self._clean))
-            # Each opening has its own manifest: if it is another one, other software has been here, and may have been.
+            # Each opening has its own manifest: with another one, other software has opened the database since.
             same = (self.database / "CURRENT").read_text() == note["current"]
             sizes: dict[str, int] = dict(note["sizes"]) if same else {}
             checksums: dict[str, int] = dict(note.get("checksums", {})) if same else {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return False  # the note was not written to its end, or is no note
+            return False  # the record is incomplete, or is none
         for name, size in sizes.items():
             try:
                 found = os.stat(self.database / name).st_size
@@ -312,7 +312,7 @@ class Folder:
                 raise DataCorruptionError(f"the LevelDB database in {self.database} has lost its file {name}") from None
             if found != checksum:
                 raise DataCorruptionError(
-                    f"the file {self.database / name} is damaged: it is not as it was when the database was closed"
+                    f"the file {self.database / name} is damaged: its content has changed since the database was closed"
                 )
         if not keep:
             self._clean.unlink(missing_ok=True)
@@ -321,7 +321,7 @@ class Folder:
 
 
 def _is_note(path: Path) -> bool:
-    """Tell whether a file is there that this module may have written: no link, no pipe."""
+    """Return whether a path is a regular file, as this module writes."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
@@ -334,7 +334,7 @@ def _make(path: Path) -> None:
         missing.append(path)
         path = path.parent
     for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another process makes it, too; what it is shows at its use
+        with contextlib.suppress(FileExistsError):  # another process makes it too; its kind is checked below
             os.mkdir(folder, 0o700)
         _sync_folder(folder.parent)
         if not folder.is_dir():

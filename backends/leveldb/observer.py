@@ -1,6 +1,6 @@
-"""`ObservingEngine`: the `Engine` of a storage that only reads, as a client of the owner, or on a copy of its own.
+"""`ObservingEngine`: the engine of a storage that only reads, as a client of the owner, or on a private copy.
 
-It never owns the database, even when its owner ends, and leaves no trace in the folder.
+It never becomes the owner, and leaves no trace in the folder.
 """
 
 from __future__ import annotations
@@ -47,17 +47,7 @@ _ATTEMPTS = 5
 
 
 class Observer:
-    """What one read-only engine has of a database folder: a connection to the owner, or a private copy.
-
-    Parameters
-    ----------
-    engine : ObservingEngine
-        The engine.
-    folder : Folder
-        The database folder.
-    settings : Settings
-        How to use it.
-    """
+    """The access of one read-only engine to a database folder: as a client of the owner, or by a private copy."""
 
     def __init__(self, engine: ObservingEngine, folder: Folder, settings: Settings) -> None:
         self.shared = no_shared()
@@ -72,18 +62,18 @@ class Observer:
         _OPEN.add(self)
 
     def open(self) -> None:
-        """Connect to the owner, or make a copy where there is none.
+        """Connect to the owner, or make a copy if there is none.
 
         Raises
         ------
         StorageUnavailableError, DataCorruptionError
-            If neither can be done.
+            If neither is possible.
         """
         with self._lock:
             self._choose()
 
     def failover(self, lost: Route) -> Route:
-        """Return the new way after the owner was lost: to the next one, or to a copy."""
+        """Return the next route after the owner was lost: to the next owner, or to a copy."""
         return uninterrupted(lambda: self._next_route(lost))
 
     def _next_route(self, lost: Route) -> Route:
@@ -139,8 +129,8 @@ class Observer:
             except StructableError as error:
                 if copy is not None:
                     copy.remove()
-                # A process that has opened the database meanwhile may have removed what was to be copied, or the
-                # staged rows that a decided job was to be completed with; it may have closed it again, too.
+                # A process that opened the database meanwhile may have removed files, or the staged rows of a
+                # decided job; it may have closed the database again, too.
                 if attempt == _ATTEMPTS or not (isinstance(error, RunLostError) or self.folder.is_owned()):
                     raise
             else:
@@ -154,14 +144,14 @@ class Observer:
             raise StorageUnavailableError(f"the folder {self.folder.path} cannot be used: {error}") from error
 
     def open_store(self, path: Path, private: Folder) -> None:
-        """Go by a copy, and complete in it what was decided.
+        """Open a copy, and complete in it what was decided.
 
         Parameters
         ----------
         path : pathlib.Path
             The copy.
         private : Folder
-            Where checkpoints of it go.
+            The folder for checkpoints of it.
         """
         before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
         store = LocalStore(path, self._settings.database, shared, self._merge, self._recover)
@@ -180,7 +170,7 @@ class Observer:
         self._engine.bind(route, shared)
 
     def checkpoint(self, plan: str, private: Folder) -> None:
-        """Make a copy of the newest state for a plan."""
+        """Make a checkpoint of the newest state for a plan."""
         with self._lock:
             route = self._route
         if isinstance(route, LocalRoute):
@@ -192,7 +182,7 @@ class Observer:
             try:
                 OrderedStorage(copied, str(self.folder.path), read_only=True).close()
             except StructableError:
-                # The owner has completed a job in between, and removed its rows.
+                # The owner has completed a job meanwhile, and removed its rows.
                 shutil.rmtree(private.checkpoint(plan), ignore_errors=True)
                 if attempt == _ATTEMPTS:
                     raise
@@ -211,7 +201,7 @@ class Observer:
         Raises
         ------
         RunLostError
-            If the rows of one are gone, most likely because another process has completed it meanwhile.
+            If the rows of one are gone, most likely because another process completed it meanwhile.
         """
         lost: list[str] = json.loads(self._engine.upcalls.procedures["recover"](b""))
         if lost and not self._accepts_losses:
@@ -233,14 +223,14 @@ class Observer:
                 copy.remove()
 
     def end(self) -> None:
-        """Close, and let the engine be closed, as the interpreter ends."""
+        """Close, and end the engine, as the interpreter ends."""
         try:
             self.close()
         finally:
             self._engine.abandon(CLOSED)
 
     def abandon(self) -> None:
-        """Let go of everything in a forked process, without touching what is the parent's."""
+        """Release everything in a forked process, and leave what is the parent's."""
         self._lock = threading.RLock()
         self._closed = True
         route, self._route = self._route, NoRoute(INHERITED)
@@ -252,7 +242,7 @@ class Observer:
 
 
 class ObservingEngine(RoutedEngine):
-    """A database folder that is only read, and must be there.
+    """An existing database folder that is only read.
 
     Parameters
     ----------
@@ -289,10 +279,10 @@ class ObservingEngine(RoutedEngine):
         return read_planned(self._folder, state, keys, aside=private_folder())
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        raise UnsupportedOperationError("a read-only storage stages nothing")
+        raise UnsupportedOperationError("a read-only storage cannot stage rows; connect without read_only=True")
 
     def drop_runs(self, job_id: str) -> None:
-        """Leave them: they belong to writers."""
+        """Keep them: they belong to writers."""
 
     def _leave(self) -> None:
         observer, self._observer = self._observer, None
@@ -301,7 +291,7 @@ class ObservingEngine(RoutedEngine):
 
 
 class _CopiedEngine(ObservingEngine):
-    """Opens a copy that a plan is made of, to complete in it what was decided."""
+    """Opens the copy of a plan, to complete in it what was decided."""
 
     def __init__(self, folder: Folder, settings: Settings, copy: Path, private: Folder) -> None:
         super().__init__(folder.path, settings)

@@ -1,8 +1,8 @@
-"""Files that belong to one user: opened without following links, and refused where other users may have made them.
+"""Files and sockets of one user: links are not followed, and what other users may have made is refused.
 
-A user who may write in a database folder can replace its files by links to others' files, so that structable would
-write there. So the folder and its parts are closed to other users before they are used, and each of their entries must
-be of the right kind and of the right user.
+A user who may write in a database folder can replace its files by links to other files, for structable to write to. So
+other users lose the right to write in the folder and its parts before these are used, and each entry must be of the
+right kind and user.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UntrustedFileError(PermissionError):
-    """A file or folder may be another user's work. The message names it, and what would be right."""
+    """A file or folder may be another user's work; the message names it, and the remedy."""
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a regular file that this user, or the user of its folder, has made; a new one is open to this user alone.
+    """Open a regular file of this user, or of the user of its folder; a new one is open to this user alone.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def open_private(path: Path, flags: int) -> int:
     Raises
     ------
     UntrustedFileError
-        If it is a link, no regular file, another user's, or has other names.
+        If it is a link, not a regular file, another user's, or has other names.
     OSError
         If it cannot be opened.
     """
@@ -65,14 +65,14 @@ def close_to_others(folder: Path) -> bool:
     Returns
     -------
     bool
-        Whether they had it, so that what lies there may be theirs.
+        Whether they had it, so that entries may be theirs.
 
     Raises
     ------
     UntrustedFileError
-        If it is a link, another user's, or meant for all users.
+        If it is a link, another user's, or for all users.
     OSError
-        If it is no folder, or cannot be closed.
+        If it is not a folder, or its mode cannot be changed.
     """
     status = os.lstat(folder)
     if stat.S_ISLNK(status.st_mode):
@@ -94,14 +94,14 @@ def close_to_others(folder: Path) -> bool:
 
 
 def check_entries(folder: Path, *, owners: bool) -> None:
-    """Make sure that the entries of a folder are files and folders, and no links.
+    """Check that the entries of a folder are files and folders, not links.
 
     Parameters
     ----------
     folder : pathlib.Path
         The folder.
     owners : bool
-        Whether to check as well that no entry, at any depth, is another user's or open to others; this takes longer.
+        Whether to check also that no entry, at any depth, is another user's or open to others; this takes longer.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def check_entries(folder: Path, *, owners: bool) -> None:
 
 
 def check_kinds(folder: Path) -> None:
-    """Make sure that no file of a folder is a pipe, a socket or a device, which could block who opens it.
+    """Check that no file of a folder is a pipe, a socket or a device, which could block when opened.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def _check_kind(entry: os.DirEntry[str]) -> None:
         raise UntrustedFileError(_link(entry.path))
     if entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
         return
-    if os.path.lexists(entry.path):  # else another process has removed it
+    if os.path.lexists(entry.path):  # otherwise another process has removed it
         raise UntrustedFileError(f"{entry.path} is not a regular file; remove it")
 
 

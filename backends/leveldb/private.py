@@ -1,10 +1,10 @@
-"""Where a process keeps what it must not put into a database folder that it only reads: copies of databases.
+"""Private copies of databases, for processes that only read a database folder.
 
     <temporary folder>/structable-<user id>/checkpoints/<name>/hold    locked with flock, as long as the copy is used
     <temporary folder>/structable-<user id>/checkpoints/<name>/state   the copy
 
-A copy shares the immutable table files of its original where the file system can link them. What a killed process has
-left is removed when the next copy is made.
+A copy shares the immutable table files of its original if the file system can link them. The copies of killed processes
+are removed when the next copy is made.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def private_folder() -> Folder:
 
 
 def _is_ours(path: Path) -> bool:
-    """Make a folder where it is missing; false if another user has been there first, or may look into it."""
+    """Make a folder if it is missing; false if it is another user's, or open to others."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -80,7 +80,7 @@ class PrivateCopy:
     Parameters
     ----------
     database : pathlib.Path
-        The original; it may be open in another process.
+        The original, which may be open in another process.
 
     Raises
     ------

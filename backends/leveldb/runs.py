@@ -1,10 +1,10 @@
-"""Runs: what a write job has staged, in files that any process of this machine writes and reads.
+"""Runs: the staged rows of write jobs, in files that any process of this machine writes and reads.
 
     staging/<hash of the job's id>/job         the id
     staging/<hash of the job's id>/<uuid>.run  frames of pairs, each with its checksum, and an end
 
 A frame is the length of its content, its CRC-32, and pairs as length-prefixed keys and values; a frame of length zero
-ends the file. A run appears under its name when it is complete and durable.
+ends the file. A run gets its name once it is complete and durable.
 """
 
 from __future__ import annotations
@@ -33,27 +33,21 @@ _log = logging.getLogger("structable.leveldb")
 
 
 class Runs:
-    """The staging folder of a database.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        It exists.
-    """
+    """The staging folder of a database, which must exist."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Write a run, durably, and return its place.
+        """Write a run, durably, and return its path below the folder.
 
         Raises
         ------
         StorageUnavailableError
-            If it cannot be written; nothing stays.
+            If it cannot be written; nothing is left behind.
         """
-        place = f"{_hashed(job_id)}/{uuid.uuid4().hex}.run"
-        path = self._folder / place
+        name = f"{_hashed(job_id)}/{uuid.uuid4().hex}.run"
+        path = self._folder / name
         new = path.with_suffix(".new")
         try:
             self._make_job(path.parent, job_id)
@@ -80,7 +74,7 @@ class Runs:
         finally:
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
-        return place.encode()
+        return name.encode()
 
     def _make_job(self, folder: Path, job_id: str) -> None:
         name = folder / _NAME
@@ -108,7 +102,7 @@ class Runs:
             yield from _pairs(content)
 
     def check(self, state: bytes) -> None:
-        """Raise as `read` does, and read no pair."""
+        """Raise as `read` does, without decoding pairs."""
         for _ in self._frames(state):
             continue
 
@@ -127,10 +121,10 @@ class Runs:
                         return
                     content = file.read(length)
                     if len(content) < length or zlib.crc32(content) != checksum:
-                        raise DataCorruptionError(f"the run {path} is damaged: a checksum does not fit")
+                        raise DataCorruptionError(f"the run {path} is damaged: a checksum does not match")
                     yield content
         except (FileNotFoundError, NotADirectoryError):
-            raise RunLostError(f"the run {path} is not there: its job has ended, or its files were lost") from None
+            raise RunLostError(f"the run {path} is missing: its job has ended, or its files were lost") from None
         except IsADirectoryError as error:
             raise DataCorruptionError(f"the run {path} is a folder") from error
         except OSError as error:
@@ -151,7 +145,7 @@ class Runs:
             shutil.rmtree(folder)
             _log.info("removed the staged runs of job %s", job_id)
         except FileNotFoundError:
-            if folder.exists():  # another process removes it, too, or still writes
+            if folder.exists():  # another process removes it too, or still writes
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError as error:
             raise StorageUnavailableError(f"the staged runs in {folder} cannot be removed: {error}") from error
@@ -178,12 +172,12 @@ def _frame(parts: list[bytes]) -> bytes:
 
 
 def _pairs(content: bytes) -> Iterator[Pair]:
-    place = 0
-    while place < len(content):
-        key_length, value_length = _PAIR.unpack_from(content, place)
-        middle = place + _PAIR.size + key_length
-        place = middle + value_length
-        yield content[middle - key_length : middle], content[middle:place]
+    offset = 0
+    while offset < len(content):
+        key_length, value_length = _PAIR.unpack_from(content, offset)
+        middle = offset + _PAIR.size + key_length
+        offset = middle + value_length
+        yield content[middle - key_length : middle], content[middle:offset]
 
 
 def _sync_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The options of the LevelDB backend, as its parts use them."""
+"""The options of the LevelDB backend, as its modules use them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process uses a database folder.
+    """Settings of a process for a database folder.
 
     Parameters
     ----------
     sync : bool
         Whether commits of this process sync the log before they return.
     request_timeout : float
-        Seconds to wait for the owning process, and for a new one when it ends.
+        Seconds to wait for the owning process, and for the next one when it ends.
     database : DatabaseOptions
-        How LevelDB works, if this process owns the database.
+        LevelDB's own options, if this process owns the database.
     create : bool
-        Whether the folder and the database are made where they are missing.
+        Whether to make a missing folder and database.
     """
 
     sync: bool = True

@@ -1,10 +1,10 @@
-"""Plans: a checkpoint divided for readers in many processes.
+"""Plans: checkpoints, divided for readers in many processes.
 
     checkpoints/<plan>/hold      locked with flock by the planner, as long as the plan is held
     checkpoints/<plan>/state     the checkpoint
-    checkpoints/<plan>/reader-*  each reading process's own copy, for LevelDB locks what it opens
+    checkpoints/<plan>/reader-*  a copy of each reading process, because LevelDB locks what it opens
 
-A plan goes with its planner, whichever way that ends.
+A plan ends with the process that made it, however that ends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def plan_splits(
     release = _PlanRelease(folder.checkpoints / plan, hold)
     try:
         checkpoint(plan)
-        # Opening it moves what was in the log to a table file, once for all readers, and lets sizes count it.
+        # Opening it moves the rows of its log to a table file, once for all readers, so that sizes count them.
         database = Database(folder.checkpoint(plan), _OPTIONS, create=False)
         try:
             bounds = [begin, *_split_points(database, begin, end, count), end]
@@ -77,12 +77,12 @@ def plan_splits(
         release()
         raise
     states = [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
-    # Read later than the state: no schema change that the state shows can be missing.
+    # Read after the checkpoint, so that it counts every schema change in the checkpoint.
     return SplitPlan(states, release, epoch())
 
 
 def elsewhere(states: list[bytes], folder: Folder) -> list[bytes]:
-    """Return the states of a plan whose checkpoint does not lie in the database folder."""
+    """Return the states of a plan whose checkpoint is in another folder than the database."""
     where = os.fsencode(folder.path)
     return [messages.pack_texts([state, where]) for state in states]
 
@@ -105,10 +105,10 @@ def read_split(
     intervals : sequence of tuple of bytes, optional
         Only pairs within these.
     aside : Folder, optional
-        Where this process puts its copy, if not beside the plan's checkpoint.
+        The folder for this process's copy, if it is not beside the plan's checkpoint.
     """
-    place, begin, end, aside = _located(folder, state, aside)
-    with _opened(place, aside) as database:
+    state_path, begin, end, aside = _located(folder, state, aside)
+    with _opened(state_path, aside) as database:
         for low, high in [(begin, end)] if intervals is None else intersection([(begin, end)], intervals):
             yield from database.scan(low, high, fill_cache=False)
 
@@ -116,14 +116,14 @@ def read_split(
 def read_planned(
     folder: Folder, state: bytes, keys: Sequence[bytes], *, aside: Folder | None = None
 ) -> list[bytes | None]:
-    """Return the values of any keys, as `Engine.read_planned` does."""
-    place, _, _, aside = _located(folder, state, aside)
-    with _opened(place, aside) as database:
+    """Return the values of keys, as `Engine.read_planned` does."""
+    state_path, _, _, aside = _located(folder, state, aside)
+    with _opened(state_path, aside) as database:
         return [database.get(key) for key in keys]
 
 
 def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, bytes, bytes, Folder | None]:
-    """Return a split's checkpoint and interval, and where this process puts its copy."""
+    """Return a split's checkpoint and interval, and the folder for this process's copy."""
     parts, _ = messages.unpack_present(state, 0)
     if len(parts) == 2:
         [state, where] = parts
@@ -134,24 +134,24 @@ def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, 
 
 
 @contextlib.contextmanager
-def _opened(place: Path, aside: Folder | None) -> Iterator[Database]:
+def _opened(state_path: Path, aside: Folder | None) -> Iterator[Database]:
     """Open a plan's checkpoint for reading, in this process's copy."""
     try:
-        reader = _READERS.open(place, aside)
+        reader = _READERS.open(state_path, aside)
         try:
             yield reader.database
         finally:
             _READERS.leave(reader)
     except (StructableError, OSError) as error:
-        if place.exists():
+        if state_path.exists():
             if isinstance(error, StructableError):
                 raise
-            raise StorageUnavailableError(f"the checkpoint {place} cannot be read: {error}") from error
+            raise StorageUnavailableError(f"the checkpoint {state_path} cannot be read: {error}") from error
         raise TransactionClosedError("the plan of this split was closed, and its snapshot with it") from error
 
 
 def sweep_plans(folder: Folder) -> None:
-    """Remove the checkpoints of planners that have ended without doing so."""
+    """Remove the checkpoints of processes that have ended without releasing their plans."""
     try:
         plans = list(folder.checkpoints.iterdir())
     except OSError:
@@ -160,12 +160,12 @@ def sweep_plans(folder: Folder) -> None:
         try:
             hold = open_private(plan / "hold", os.O_RDWR)
         except FileNotFoundError:
-            with contextlib.suppress(OSError):  # somebody else removes it
+            with contextlib.suppress(OSError):  # another process removes it
                 if time.time() - plan.stat().st_mtime > _UNFINISHED_SECONDS:
                     shutil.rmtree(plan)
             continue
         except OSError:
-            continue  # not ours to sweep
+            continue  # another user's
         try:
             fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(plan, ignore_errors=True)
@@ -177,7 +177,7 @@ def sweep_plans(folder: Folder) -> None:
 
 
 def hold_plan(folder: Folder) -> tuple[str, int]:
-    """Make the folder of a plan and lock it, so that no process sweeps it while this one lives.
+    """Make the folder of a plan, and lock it, so that no process sweeps it while this one lives.
 
     Returns
     -------
@@ -199,22 +199,14 @@ def hold_plan(folder: Folder) -> tuple[str, int]:
             raise StorageUnavailableError(f"a checkpoint cannot be made in {folder.checkpoints}: {error}") from error
         with contextlib.suppress(OSError):
             fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (path / "hold").exists():  # else somebody has swept it before it was locked
+            if (path / "hold").exists():  # otherwise another process swept it before it was locked
                 _HOLDS.add(hold)
                 return plan, hold
         os.close(hold)
 
 
 class Release:
-    """Removes what `hold_plan` has made, once, and only in the process that made it.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder.
-    hold : int
-        The descriptor of its lock.
-    """
+    """Removes the folder of `hold_plan`, once, and only in the process that made it."""
 
     def __init__(self, path: Path, hold: int) -> None:
         self._path = path
@@ -231,7 +223,7 @@ class Release:
 
 
 class _PlanRelease(Release):
-    """Closes this process's copy of a plan first."""
+    """Closes this process's copy of the plan first."""
 
     def __call__(self) -> None:
         if self._hold is not None and os.getpid() == self._process:
@@ -284,9 +276,9 @@ def _bisect(database: Database, first: bytes, last: bytes, shared: bytes, wanted
 
 
 def _shared(first: bytes, last: bytes) -> bytes:
-    for place, (one, other) in enumerate(zip(first, last, strict=False)):
+    for length, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:
-            return first[:place]
+            return first[:length]
     return first
 
 
@@ -302,7 +294,7 @@ def _key(number: int, shared: bytes) -> bytes:
 
 
 class _Reader:
-    """A checkpoint's copy of this process."""
+    """A copy of a checkpoint, open in this process."""
 
     def __init__(self, state: Path, aside: Folder | None) -> None:
         self.users = 0
@@ -329,7 +321,7 @@ class _Reader:
 
 
 class _Readers:
-    """The copies that this process has open: shared by the splits of a plan, and closed when idle for a while."""
+    """The open copies of this process: shared by the splits of a plan, and closed after a while without use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -362,12 +354,12 @@ class _Readers:
 
     def _wake_up(self) -> None:
         if sys.is_finalizing():
-            # A generator that the interpreter collects at its end leaves here; a thread started now never runs, and
-            # `start` waits for it forever.
+            # The interpreter closes generators as it ends; a thread started now never runs, and `start` would wait
+            # for it forever.
             return
         timer = threading.Timer(_IDLE_SECONDS, self._close_idle)
         timer.daemon = True
-        with contextlib.suppress(RuntimeError):  # no thread at present: the next one that leaves tries again
+        with contextlib.suppress(RuntimeError):  # out of threads: the next reader that leaves tries again
             timer.start()
             self._timer = timer
 

@@ -1,4 +1,4 @@
-"""Checkpoints: a copy of a live database that shares the table files, for which copying is a hard link."""
+"""Checkpoints: copies of a live database that share its table files by hard links."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["copy_checkpoint", "link_copy"]
 
 _ATTEMPTS = 50
 _NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
-"""What file systems without hard links say, other file systems, and a kernel that protects the files of others."""
+"""Errors of file systems without hard links, across file systems, and for files of other users."""
 
 
 def copy_checkpoint(database: Path, target: Path) -> None:
-    """Copy the files of an open database in which nothing is committed meanwhile.
+    """Copy the files of an open database while nothing is committed.
 
-    LevelDB's compaction may still be at work: it adds table files, notes them in the manifest, and deletes the old
-    ones. A copy counts if the manifest is the same before and after.
+    LevelDB's compaction may still run: it adds table files, records them in the manifest, and deletes old ones. A copy
+    is valid if the manifest is the same before and after.
 
     Parameters
     ----------
     database, target : pathlib.Path
-        From where, and the new folder; it is removed again after a failure.
+        The source, and the new folder, which is removed again after a failure.
 
     Raises
     ------
     StorageUnavailableError
-        If it cannot be written, or the manifest never comes to rest.
+        If it cannot be written, or the manifest keeps changing.
     DataCorruptionError
         If the manifest cannot be read.
     """
@@ -45,14 +45,16 @@ def copy_checkpoint(database: Path, target: Path) -> None:
         except FileNotFoundError as error:
             if not target.is_dir():
                 raise StorageUnavailableError(f"a checkpoint cannot be made in {target}: {error}") from error
-            # else compaction has deleted a file meanwhile
+            # otherwise compaction has deleted a file meanwhile
         except (OSError, DataCorruptionError) as error:
             shutil.rmtree(target, ignore_errors=True)
             if isinstance(error, DataCorruptionError):
                 raise
             raise StorageUnavailableError(f"a checkpoint cannot be made in {target}: {error}") from error
         shutil.rmtree(target, ignore_errors=True)
-    raise StorageUnavailableError(f"LevelDB did not come to rest for a checkpoint of {database}")
+    raise StorageUnavailableError(
+        f"a checkpoint of {database} failed: compaction replaced its files {_ATTEMPTS} times meanwhile"
+    )
 
 
 def _link(source: Path, target: Path) -> None:
@@ -65,20 +67,20 @@ def _link(source: Path, target: Path) -> None:
 
 
 def link_copy(source: Path, target: Path) -> bool:
-    """Link the table files of a database into an existing folder, and copy what LevelDB writes to.
+    """Link the table files of a database into an existing folder, and copy the files that LevelDB writes to.
 
-    Only tables that the manifest names are linked. Another one is just being written by a compaction, and the copy
-    would give its number to a table of its own, and so write into the file that both share.
+    Only tables in the manifest are linked. A compaction may be writing another one, whose number the copy would use for
+    a table of its own, and so write into the shared file.
 
     Returns
     -------
     bool
-        False if the database has changed meanwhile, so that the copy is useless.
+        False if the database has changed meanwhile, which makes the copy useless.
 
     Raises
     ------
     OSError
-        If it cannot be done, or a file has been deleted meanwhile.
+        If a file cannot be linked or copied, or has been deleted meanwhile.
     DataCorruptionError
         If the manifest cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The typed surface of plyvel: a LevelDB database that can be closed under its readers, with structable's errors."""
+"""plyvel behind types: a LevelDB database that can be closed under its readers, with structable's errors."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Changes = Mapping[bytes, bytes | None]
 
 FIRST_KEY = b"\x00\x00\x00\x00\x00"
 LAST_KEY = b"\xff\xff\xff\xff\xff"
-"""Between these two lies all that is ever scanned, and they exist in every database.
+"""Everything that is scanned lies between these two keys, which exist in every database.
 
-plyvel takes an iterator that has become invalid for one that is at its end, and does not ask whether a damaged block
-was the reason. With keys around every interval, an iterator ends at a valid key, where plyvel does ask.
+plyvel takes an invalid iterator for one at its end, and does not check whether a damaged block made it so. With keys
+around every interval, an iterator ends at a valid key, where plyvel does check.
 """
 
 
@@ -44,7 +44,7 @@ class DatabaseLockedError(StorageUnavailableError):
 
 
 class WriteFailedError(Exception):
-    """LevelDB could not write: the record may be in its log or not. The cause says why."""
+    """LevelDB could not write: the record may be in its log or not."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class WriteFailedError(Exception):
 
 
 class RawSnapshot(Protocol):
-    """plyvel's snapshot, freed when nobody references it any more."""
+    """plyvel's snapshot, freed with its last reference."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
@@ -72,7 +72,7 @@ class RawIterator(Protocol):
 
 
 class Gate:
-    """Whether a database may still be read, and the snapshots that were left while it was being closed."""
+    """Whether a database may still be read, and the snapshots that were closed while it was being closed."""
 
     __slots__ = ("parked", "shut")
 
@@ -83,14 +83,14 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """How LevelDB works.
+    """LevelDB's own options.
 
     Parameters
     ----------
     write_buffer, block_cache : int
         Bytes of memory for new rows before they become a table file, and for blocks of table files.
     open_files : int
-        How many table files may be open.
+        Limit of open table files.
     """
 
     write_buffer: int = 16 << 20
@@ -106,9 +106,9 @@ class Database:
     path : pathlib.Path
         The folder of the LevelDB files.
     options : DatabaseOptions
-        How it works.
+        LevelDB's own options.
     create : bool
-        Whether to make it where it is missing.
+        Whether to make it if it is missing.
 
     Raises
     ------
@@ -124,7 +124,7 @@ class Database:
         self.path = path
         self.gate = Gate()
         self.write_failed = False
-        """Whether a write has failed: what is written after it would be lost with it."""
+        """Whether a write has failed: later writes would be lost with it."""
         try:
             self._database = plyvel.DB(
                 str(path),
@@ -195,7 +195,7 @@ class Database:
 
     @native_call
     def sizes(self, intervals: Sequence[tuple[bytes, bytes]]) -> list[int]:
-        """Return about how many bytes of table files each interval takes."""
+        """Return the approximate size of each interval in the table files, in bytes."""
         if self.gate.shut:
             raise StorageUnavailableError(CLOSED)
         try:
@@ -204,12 +204,12 @@ class Database:
             raise translated(error) from error
 
     def close(self, seconds: float = 30.0) -> bool:
-        """Close the database when the last reader has left it; its snapshots and iterators raise from then on.
+        """Close the database once the last reader has left it; its snapshots and iterators raise from then on.
 
         Returns
         -------
         bool
-            False if a reader did not leave within the time: the database stays open, and unusable.
+            False if a reader did not leave in time: the database stays open, and unusable.
         """
         self.gate.shut = True
         if not wait_for_native_calls(seconds):
@@ -255,7 +255,7 @@ def scan_pairs(
 
 CLOSED = "the database was closed"
 _DAMAGED_TABLE = re.compile(r"\.(ldb|sst): (No such file or directory|Invalid argument)")
-"""A table file that is gone or too short: LevelDB maps it into memory, and was about to read behind its end."""
+"""A table file that is gone or too short: LevelDB maps it into memory, and was about to read past its end."""
 PLYVEL_ERRORS = (plyvel.Error, RuntimeError)
 """What plyvel raises; RuntimeError after `close`."""
 
@@ -267,7 +267,7 @@ def translated(error: Exception) -> StructableError:
     if isinstance(error, StructableError):
         return error
     if isinstance(error, plyvel.IOError) and _DAMAGED_TABLE.search(str(error)):
-        return DataCorruptionError(f"the LevelDB database has lost a table file, or a part of it: {error}")
+        return DataCorruptionError(f"the LevelDB database has lost a table file, or part of one: {error}")
     return StorageUnavailableError(f"LevelDB: {error}")
 
 

@@ -1,4 +1,4 @@
-"""What tells a database of structable's from others: the record of its format."""
+"""The format record, which marks a database as structable's."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def prepare(database: Database) -> int:
     else:
         name, _, version = found.partition(b" ")
         if name != _NAME or not version.isdigit():
-            raise DataCorruptionError(f"{database.path} names its format {found!r}, which is not structable's")
+            raise DataCorruptionError(f"{database.path} has the format {found!r}, which is not structable's")
         if int(version) > FORMAT_VERSION:
             raise DataCorruptionError(
-                f"{database.path} has format {int(version)} of a newer structable; this one knows {FORMAT_VERSION}"
+                f"{database.path} has format {int(version)} of a newer structable; this version reads {FORMAT_VERSION}"
             )
     epoch = database.get(EPOCH_KEY)
     return int.from_bytes(epoch, "big") if epoch else 0

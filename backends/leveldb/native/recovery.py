@@ -1,9 +1,9 @@
-"""What a crash may leave in a database's files that LevelDB does not open, or opens with a gap, and its repair.
+"""Repair of a database's files after a crash that LevelDB cannot open, or would open with a gap.
 
-A record that was never acknowledged may have reached the disk in part: cut off, or with holes in it. It is cut off the
-log, or the manifest, as a torn tail. What proves that a record was acknowledged is a later one, since a log is synced
-before the next record is written to it. Where that is not so, `note_unsynced` keeps a file `unsynced` beside the logs:
-it says from which place on a machine's crash may leave gaps, and what follows the first of them is cut off.
+A record that was never acknowledged may have reached the disk in part: cut off, or with holes in it. It is a torn tail,
+and is cut off the log, or the manifest. A later record proves that a record was acknowledged, since a log is synced
+before the next record is written to it. For commits without a sync, `note_unsynced` keeps a file `unsynced` beside the
+logs: after the offset in it a crash of the machine may leave gaps, and the log is cut at the first of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNSYNCED = "unsynced"
 
 
 def note_unsynced(folder: Path) -> None:
-    """Record, durably, that records are written to the logs from here on that are not synced one by one.
+    """Record, durably, that records from here on are not synced one by one.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def note_unsynced(folder: Path) -> None:
 
 
 def all_synced(folder: Path) -> None:
-    """Forget where records began that were not synced one by one: everything in the logs is durable.
+    """Record that everything in the logs is durable.
 
     Raises
     ------
@@ -57,14 +57,14 @@ def all_synced(folder: Path) -> None:
 
 
 def repair_after_crash(folder: Path, *, verify: bool) -> bool:
-    """Cut off what was never acknowledged and cannot be read.
+    """Cut off records that were never acknowledged and cannot be read.
 
     Parameters
     ----------
     folder : pathlib.Path
-        The database, which is not open.
+        The database, which must not be open.
     verify : bool
-        Whether to look at checksums, too, since LevelDB refuses the database; it compares them itself.
+        Whether to verify checksums as well, after LevelDB has refused the database.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
             _cut(manifest, tear)
         state = manifest_state(content[:tear])
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, IndexError):
-        return False  # LevelDB says what is wrong
+        return False  # LevelDB reports the damage
     logs = [log for log in log_files(folder) if int(log.stem) >= state.log]
     unsynced = _unsynced_from(folder)
     expected, exact = state.sequence + 1, False
@@ -107,7 +107,7 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
             continue
         acknowledged = gap or begins_intact_record(content, tear) or any(map(_holds_record, logs[position + 1 :]))
         if acknowledged and (unsynced is None or (int(log.stem), tear) < unsynced):
-            raise DataCorruptionError(f"the log {log} is damaged at byte {tear:,}, and records follow that are not")
+            raise DataCorruptionError(f"the log {log} is damaged at byte {tear:,}, and intact records follow")
         if gap or acknowledged or verify:
             for later in reversed(logs[position + 1 :]):
                 _cut(later, 0)

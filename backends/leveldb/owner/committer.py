@@ -1,13 +1,13 @@
 """The order of commits: one thread at a time validates and writes, for itself and for those that wait behind it.
 
-Whoever finds the database free commits at once. Whoever does not queues up, and the first in the queue is woken to
-commit the whole queue as one batch with one sync of the log. So a lone thread pays for a lock and nothing else, and
-many threads share the syncs.
+A thread that finds the database free commits at once. Other threads queue up, and the first in the queue is woken to
+commit the whole queue as one batch with one sync of the log. So a lone thread pays for a lock alone, and many threads
+share the syncs.
 
-An exception of a signal's handler can leave a call at any point, but only in the main thread. So the main thread holds
-the right by `with right` alone, which gives it back whatever happens, for a commit of its own; all else it leaves to
-other threads (`uninterrupted`). As it may fail to wake those that queued up meanwhile, they look for themselves from
-time to time.
+An exception from a signal's handler can leave a call at any point, but only in the main thread. So the main thread
+holds the right by `with right` alone, which always gives it back, for a commit of its own; everything else is done in
+other threads (`uninterrupted`). An interrupted main thread may fail to wake the queue, so the queued threads look for
+themselves from time to time.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ __all__ = ["Committer", "Pending"]
 
 
 class Pending:
-    """A commit on its way.
+    """A commit in the queue.
 
     Parameters
     ----------
     node : CommitNode or None
-        Where the snapshot of the transaction stands; None commits without a check.
+        The newest commit in the transaction's snapshot; None commits without a check.
     changes : WriteSet
         What to write.
     sync : bool
-        Whether it must survive the machine.
+        Whether it must survive a crash of the machine.
     marker : dict
         Written along with it.
     exclusive : bool
-        It is no commit, but a place in the queue for `Committer.exclusive`.
+        Whether it is no commit, but waits for `Committer.exclusive`.
     """
 
     __slots__ = ("changes", "done", "error", "exclusive", "marker", "node", "sync", "turn")
@@ -63,7 +63,7 @@ class Pending:
         self.error: BaseException | None = None
         self.done = False
         self.turn: SimpleQueue[bool] | None = None
-        """Wakes the thread that waits: True passes the right to write on, False has it look."""
+        """Wakes the waiting thread: True passes it the right to write, False makes it look."""
 
 
 _GATHER = 0.00015  # seconds
@@ -77,7 +77,7 @@ class Committer:
     Parameters
     ----------
     write : callable
-        Commits a group; sets `error` of each member that failed. Called by one thread at a time.
+        Commits a group, and sets `error` of each member that failed. Called by one thread at a time.
     """
 
     def __init__(self, write: Callable[[list[Pending]], None]) -> None:
@@ -86,33 +86,33 @@ class Committer:
         """Held by the thread that may write."""
         self._take: Callable[[bool], bool] = self.right.acquire
         self.crowd = 1
-        """About how many threads commit at once."""
+        """Estimate of the threads that commit at once."""
         self.queue: deque[Pending] = deque()
-        """Those that wait for the right."""
+        """Commits that wait for the right."""
         self.holder = 0
-        """The thread that holds the right for longer than a commit, by `exclusive`."""
+        """The thread that holds the right by `exclusive`, for longer than a commit."""
 
     def wake(self) -> None:
-        """Have the first in the queue look, after `right` was given back."""
+        """Make the first in the queue look, after `right` was given back."""
         try:
             _wake(self.queue[0], right=False)
         except IndexError:
-            return  # it was served meanwhile
+            return  # the queue was served meanwhile
 
     def commit(self, pending: Pending) -> None:
-        """Commit in a group, when the right was not to be had at once; never in the main thread.
+        """Commit in a group, when the right was taken; never in the main thread.
 
         Raises
         ------
         Exception
-            What went wrong with this commit.
+            The error of this commit.
         """
         if self.holder == threading.get_ident():
             self._write([pending])
         else:
             self._wait_for_turn(pending)
             if not pending.done:
-                # This thread has the right to write: it was free after all, or was passed on.
+                # This thread has the right to write now: it was free after all, or was passed on.
                 self._lead(pending)
         if pending.error is not None:
             raise pending.error
@@ -158,7 +158,7 @@ class Committer:
             self.release()
 
     def _gather(self) -> None:
-        # Those that the last sync has served are about to commit again, and a sync is worth waiting for them.
+        # The threads that the last sync served are about to commit again, and a sync is worth waiting for them.
         deadline = time.perf_counter() + _GATHER
         while len(self.queue) < self.crowd - 1 and time.perf_counter() < deadline:
             time.sleep(_GATHER / 8)
@@ -170,7 +170,7 @@ class Committer:
                 first = self.queue[0]  # only the thread with the right to write takes from the queue
             except IndexError:
                 self.right.release()
-                # Whoever queued up before the release has seen the lock taken, and counts on this thread.
+                # A thread that queued up before the release found the lock taken, and relies on this thread.
                 if not self.queue or not self._take(False):
                     return
             else:
@@ -179,16 +179,16 @@ class Committer:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold all other commits off; the holder itself may commit. Never in the main thread."""
+        """Hold off all other commits; the holder itself may commit. Never in the main thread."""
         me = threading.get_ident()
         if self.holder == me:
             yield
             return
-        place = Pending(None, _NO_CHANGES, False, None, exclusive=True)
-        self._wait_for_turn(place)
+        pending = Pending(None, _NO_CHANGES, False, None, exclusive=True)
+        self._wait_for_turn(pending)
         try:
             self.holder = me
-            self.queue.remove(place)
+            self.queue.remove(pending)
             yield
         finally:
             self.holder = 0
@@ -196,7 +196,7 @@ class Committer:
 
     @contextmanager
     def held_for_long(self) -> Iterator[None]:
-        """Let the thread that holds the right to write call what commits."""
+        """Let the thread that holds the right to write make commits meanwhile."""
         before = self.holder
         self.holder = threading.get_ident()
         try:

@@ -23,19 +23,7 @@ __all__ = ["LocalSnapshot"]
 
 
 class LocalSnapshot(EngineSnapshot):
-    """A LevelDB snapshot.
-
-    Parameters
-    ----------
-    raw : RawSnapshot
-        plyvel's.
-    gate : Gate
-        The database's.
-    node : CommitNode or None
-        The newest commit that is certainly in it; None where no commit will follow.
-    epoch : int
-        The schema epoch.
-    """
+    """A LevelDB snapshot, its schema epoch, and the newest commit certainly in it; None if no commit will follow."""
 
     __slots__ = ("_gate", "_raw", "epoch", "node")
 
@@ -47,11 +35,11 @@ class LocalSnapshot(EngineSnapshot):
 
     @classmethod
     def unread(cls, node: CommitNode, epoch: int) -> LocalSnapshot:
-        """Return a snapshot that can be committed, and not read."""
+        """Return a snapshot that can be committed but not read."""
         return cls(_ENDED, _NO_GATE, node, epoch)
 
     def hand_over(self) -> tuple[RawSnapshot, Gate]:
-        """Return plyvel's snapshot, which is somebody else's from now on, and the database's gate."""
+        """Return plyvel's snapshot, for another owner from now on, and the database's gate."""
         raw, self._raw = self._raw, _ENDED
         return raw, self._gate
 

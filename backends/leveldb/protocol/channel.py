@@ -25,22 +25,14 @@ _LARGEST = 3 << 30
 _LONGEST_SECONDS = 1e9
 
 _POLLED = 50e-6
-_TOO_LATE = 1e-3
+_OVERDUE = 1e-3
 _MOST_UNPOLLED = 256
 _polled_until = array("d", [0.0])
 """Until when a thread of this process polls. No lock, which an interruption of that thread might leave taken."""
 
 
 class PeerLostError(Exception):
-    """The other side is gone.
-
-    Parameters
-    ----------
-    reason : str
-        How that showed.
-    was_sent : bool
-        Whether the other side may have begun with the last request.
-    """
+    """The other side is gone; `was_sent` says that it may have begun the last request."""
 
     def __init__(self, reason: str, *, was_sent: bool = True) -> None:
         super().__init__(reason)
@@ -54,19 +46,19 @@ class TimedOutError(Exception):
 class Channel:
     """One connection, used by one thread at a time.
 
-    To wake a thread that sleeps on another core takes longer than most requests. So whoever waits for a frame polls for
-    it first, for 50 us, and gives its core away to whoever wants it before each look. Only one thread of a process
-    polls at a time, and a connection where that was in vain does so less and less often, down to one wait in 256.
+    Waking a thread that sleeps on another core takes longer than most requests. So a thread that waits for a frame
+    polls for it first, for 50 us, and yields its core before each poll. Only one thread of a process polls at a time,
+    and a connection whose polls miss polls less and less, down to one wait in 256.
 
     Parameters
     ----------
     connection : socket.socket
         A connected, blocking stream socket.
-    seconds : float
-        How long to wait for the other side to send or take something; 0 for ever.
+    receive_seconds, send_seconds : float
+        How long to wait for the other side to send, and to read; 0 for ever.
     """
 
-    __slots__ = ("_buffer", "_in_vain", "_receive", "_send", "_unpolled", "connection")
+    __slots__ = ("_buffer", "_misses", "_receive", "_send", "_unpolled", "connection")
 
     def __init__(self, connection: socket.socket, *, receive_seconds: float, send_seconds: float) -> None:
         # The kernel's own time-outs: Python's would ask the kernel before each call whether it would block.
@@ -76,7 +68,7 @@ class Channel:
         self._send = connection.send
         self._receive = connection.recv
         self._buffer = b""
-        self._in_vain = 1
+        self._misses = 1
         self._unpolled = 0
 
     def send(self, message: int, body: bytes = b"") -> None:
@@ -85,9 +77,9 @@ class Channel:
         Raises
         ------
         PeerLostError, TimedOutError
-            If the other side is gone, or does not take it.
+            If the other side is gone, or does not read it in time.
         UnsupportedOperationError
-            If it is over the limit of a frame, which the largest transaction is not; nothing was sent.
+            If it exceeds the limit of a frame, which no transaction can; nothing was sent.
         """
         if len(body) > _LARGEST - _HEAD_BYTES:
             raise UnsupportedOperationError(
@@ -105,17 +97,17 @@ class Channel:
             raise PeerLostError(str(error), was_sent=False) from None
 
     def receive(self) -> bytes:
-        """Return the next frame without its length, the message byte and the body; `KEEP_ALIVE` is passed over.
+        """Return the next frame without its length, the message byte and the body; `KEEP_ALIVE` is skipped.
 
         Raises
         ------
         PeerLostError, TimedOutError
-            If the other side is gone, ends, or sends nothing.
+            If the other side is gone, closes, or sends nothing in time.
         """
         frame = self._receive_any()
         while frame[0] >= KEEP_ALIVE:
             if frame[0] == ENDING:
-                raise PeerLostError("the owner is ending", was_sent=False)
+                raise PeerLostError("the owner is closing", was_sent=False)
             frame = self._receive_any()
         return frame
 
@@ -129,7 +121,7 @@ class Channel:
             return data[4:]
         if len(data) < end:
             if end > _LARGEST:
-                raise PeerLostError(f"a frame of {end:,} bytes is not of this protocol")
+                raise PeerLostError(f"a frame of {end:,} bytes exceeds the limit of the protocol")
             parts, have = [data], len(data)
             while have < end:
                 data = self._read(min(end - have, 1 << 20) if end - have > _RECEIVE else _RECEIVE)
@@ -151,7 +143,7 @@ class Channel:
         return data
 
     def _poll(self, size: int) -> bytes:
-        """Return what comes soon, or nothing."""
+        """Return what arrives soon, or nothing."""
         if self._unpolled:
             self._unpolled -= 1
             return b""
@@ -171,28 +163,28 @@ class Channel:
                 break
         finally:
             _polled_until[0] = 0.0
-        # Late is in vain, too. Who gets the core back after a millisecond has given it to somebody who computes, and
-        # would have been preferred to him if woken.
-        late = perf_counter() - end
-        if late < 0:
-            self._in_vain = 1
+        # A late frame is a miss as well. After a millisecond the core was used by a computing thread, and a thread that
+        # had slept would have been scheduled before it.
+        overdue = perf_counter() - end
+        if overdue < 0:
+            self._misses = 1
         else:
-            self._unpolled = self._in_vain if late < _TOO_LATE else _MOST_UNPOLLED
-            self._in_vain = min(2 * self._unpolled, _MOST_UNPOLLED)
+            self._unpolled = self._misses if overdue < _OVERDUE else _MOST_UNPOLLED
+            self._misses = min(2 * self._unpolled, _MOST_UNPOLLED)
         return data
 
     def stop_receiving(self) -> None:
-        """Let a thread that waits in `receive` find the connection lost; what is being answered can still be sent."""
+        """Make `receive` find the connection lost; the current answer can still be sent."""
         self.connection.shutdown(socket.SHUT_RD)
 
     def shut(self) -> None:
-        """Let both sides find the connection lost; its user on this side still has to close it."""
+        """Make both sides find the connection lost; its user on this side still must close it."""
         with contextlib.suppress(OSError):  # the other side was first
             self.connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def alive(self) -> bool:
-        """Whether the other side has the connection open, on which nothing is under way."""
+        """Whether the other side has the connection open; no request may be under way on it."""
         try:
             self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:

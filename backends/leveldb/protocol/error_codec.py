@@ -1,4 +1,4 @@
-"""How structable's errors travel between processes: by the name of their class, never as code."""
+"""Encoding of structable's errors: the name of their class and their facts, never code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLASSES: dict[str, type[StructableError]] = {
 
 
 def pack_error(error: Exception) -> bytes:
-    """Return an error in its encoded form; one that is not structable's becomes a `StructableError` that tells it."""
+    """Return an error in its encoded form; another's error becomes a `StructableError` with its text."""
     name = type(error).__name__
     if _CLASSES.get(name) is not type(error):
         name = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _CLASSES), "")
@@ -33,7 +33,7 @@ def unpack_error(body: bytes) -> StructableError:
     Raises
     ------
     ValueError
-        If it is none.
+        If the body is not an error.
     """
     name, message, facts = json.loads(body)
     found = _CLASSES.get(name, StructableError)

@@ -1,4 +1,4 @@
-"""What the owner of a database tells every process in shared memory, so that no process has to ask for it."""
+"""Shared memory by which the owner of a database tells every process of schema changes and commits."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _BYTES = 16
 
 
 def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
-    """Map a file into memory as two cells. Each is read and written in one step, for they are aligned.
+    """Map a file into memory as two aligned cells, each read and written in one step.
 
-    The first is the schema epoch, the second the number of the newest commit, as of `RecentCommits`.
+    The first is the schema epoch, the second the number of the newest commit, see `CommitNumbers`.
 
     Parameters
     ----------
     path : pathlib.Path
         The file.
     writable : bool
-        Whether this process is the owner; then the file is made where it is missing.
+        Whether this process is the owner, which makes the file if it is missing.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
     try:
         size = os.fstat(descriptor).st_size
         while writable and size < _BYTES:
-            # No truncate: a full disk must show here, not as SIGBUS.
+            # Not truncate: a full disk must fail here, not as SIGBUS.
             size += os.pwrite(descriptor, bytes(_BYTES - size), size)
         memory = mmap.mmap(descriptor, _BYTES, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     finally:
