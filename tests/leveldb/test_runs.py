@@ -39,7 +39,7 @@ def test_any_job_id_is_safe(folder: Path, engine: LevelDBEngine, job: str) -> No
     engine.drop_runs(job)
     engine.drop_runs(job)
     assert set(engine.jobs_with_runs()) == {"other"}
-    with pytest.raises(StorageUnavailableError, match="not there"):
+    with pytest.raises(StorageUnavailableError, match="is missing"):
         list(engine.read_run(state))
     assert list(engine.read_run(other)) == PAIRS[:2]
 
