@@ -151,7 +151,7 @@ def test_a_request_for_an_index_value_keeps_the_filter() -> None:
     assert str(plain.with_index_value(ITEMS, "status", None).where) == "status is null"
     for name, value in (("number", 1), ("colour", "red"), ("status", 5), (["status"], "x")):
         with pytest.raises(InvalidFieldError):
-            request.with_index_value(ITEMS, name, value)  # type: ignore[arg-type]
+            request.with_index_value(ITEMS, name, value)
 
 
 @pytest.mark.parametrize(
