@@ -1,8 +1,8 @@
 """structable's contract: one structured table, any store.
 
 Services and jobs import from here and from nowhere else; a backend implements `Backend`, `Storage`, `Transaction`,
-`TableAdmin` and `StructuredTable`, with the help of what stands last in `__all__`. Read in this order: `fields`,
-`specification`, `table`, `storage`, `bulk`.
+`TableAdmin` and `StructuredTable`, with the help of the last part of `__all__`. Read in this order: `fields`,
+`specification`, `table`, `transactions`, `storage`, `bulk`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("structable")
-    # Loaded when asked for: Arrow is no dependency of the core.
+    # Imported on first use: the core does not depend on Arrow.
     if name in _ARROW:
         from . import arrow
 

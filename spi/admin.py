@@ -25,7 +25,7 @@ class TableAdmin(ABC):
         TableAlreadyExistsError
             If there is a table of this name.
         InvalidSpecificationError
-            If there is one whose name differs by case alone.
+            If there is a table whose name differs by case alone.
         """
 
     @abstractmethod
@@ -63,11 +63,11 @@ class TableAdmin(ABC):
 
     @abstractmethod
     def drop(self, table: str) -> None:
-        """Remove a table and its rows; an absent one is no error. One created again under the name is empty."""
+        """Remove a table and its rows; an absent table is not an error. A later table of the name is empty."""
 
     @abstractmethod
     def drop_index(self, table: str, field: str) -> None:
-        """Take the index of a field away.
+        """Remove the index of a field.
 
         Raises
         ------

@@ -90,12 +90,14 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
         For an unknown or repeated column or a wrong type.
     """
     if not isinstance(batch, pa.RecordBatch):
-        raise InvalidFieldError(spec.name, "batches", f"{type(batch).__name__} is not a pyarrow.RecordBatch")
+        raise InvalidFieldError(
+            spec.name, "batches", f"a {type(batch).__name__} was given; a pyarrow.RecordBatch is needed"
+        )
     names = batch.schema.names
     for name in names:
         check_field(spec, name)
         if names.count(name) > 1:
-            raise InvalidFieldError(spec.name, name, "is there twice in the batch")
+            raise InvalidFieldError(spec.name, name, "appears twice in the batch; name each column once")
     wanted = arrow_schema(spec, names)
     arrays = [_conformed(spec, field, column) for field, column in zip(wanted, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in wanted]))

@@ -37,7 +37,7 @@ class OwningRowIterator(RowIterator):
     def __next__(self) -> Row:
         try:
             return next(self._rows)
-        except BaseException:  # StopIteration as well: whatever ends the iteration frees the snapshot
+        except BaseException:  # StopIteration too: every end of the iteration frees the snapshot
             self._transaction.rollback()
             raise
 
@@ -56,9 +56,9 @@ class AutoCommitTable(DelegatingTable):
     Parameters
     ----------
     storage : Transactional
-        Where the transactions are run.
+        The store that runs the transactions.
     name : str
-        The table, which is looked up anew by every call.
+        The table's name; every call looks the table up.
     """
 
     def __init__(self, storage: Transactional, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a backend package provides: a `Backend`, found by its entry point, with the options that it declares."""
+"""`Backend`: the entry point of a backend package, with the options that it declares."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Option:
     name : str
         Its name.
     default : str, int, float or bool
-        The value where it is not given. Its type is the option's type.
+        The value if it is not given. Its type is the option's type.
     description : str
-        What it does, with the unit.
+        Its effect, with the unit.
     choices : tuple of str
-        The allowed values, where they are few.
+        The allowed values; empty for any.
     minimum : float or None
         The smallest allowed number.
     maximum : float or None
-        The largest allowed number. Options of type float are times in seconds, and never more than 2,000,000 (23 days),
-        which every timer of a system or server can count. Those of type int are at most 2,147,483,647.
+        The largest allowed number. Options of type float are times in seconds, at most 2,000,000 (23 days), which every
+        system's and server's timers can count. Those of type int are at most 2,147,483,647.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Option:
         Raises
         ------
         ValueError
-            If it is not one of that type, not among the choices, below the minimum or above the maximum.
+            If it is not of that type, not among the choices, below the minimum or above the maximum.
         """
         parsed = self._converted(value)
         if self.choices and parsed not in self.choices:
@@ -78,8 +78,8 @@ class Option:
             try:
                 return float(value) if kind is float else _whole(value)
             except (ValueError, OverflowError):
-                pass  # said below, in the option's own terms
-        wanted = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[kind]
+                pass  # the error below names the option
+        wanted = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[kind]
         raise ValueError(f"option {self.name!r} is {shown(value)}; it must be {wanted}")
 
 
@@ -98,14 +98,14 @@ def _whole(value: str | float) -> int:
 COMMON_OPTIONS = (
     Option("pool_timeout", 30.0, "seconds to wait when too many transactions, scans and plans are open", minimum=0),
     Option("ddl_timeout", 30.0, "seconds that an admin call waits for open transactions", minimum=0),
-    Option("create", True, "whether to make a missing store; false raises StoreNotFoundError"),
+    Option("create", True, "whether to create an absent store; false raises StoreNotFoundError"),
     Option("read_only", False, "whether to write nothing, and refuse every write and change of tables"),
 )
 """Options that every backend knows."""
 
 
 def may_create(options: Mapping[str, OptionValue]) -> bool:
-    """Tell whether a store that is missing is made; else the backend raises `StoreNotFoundError`."""
+    """Tell whether an absent store is created; otherwise the backend raises `StoreNotFoundError`."""
     return bool(options["create"]) and not options["read_only"]
 
 
@@ -117,15 +117,15 @@ class Backend(ABC):
     description: ClassVar[str]
     """One line for people."""
     options: ClassVar[Sequence[Option]]
-    """All options that it knows, `COMMON_OPTIONS` among them."""
+    """All its options, including `COMMON_OPTIONS`."""
 
     @abstractmethod
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
         """Return a storage.
 
-        Without `may_create(options)` a store that is not there is `StoreNotFoundError`, and nothing is made. With
-        `read_only` the storage writes nothing of its own accord: no lock files, nothing swept or prepared, no signs of
-        life. It need not refuse the caller's writes: what `connect` puts around it does.
+        Without `may_create(options)` an absent store is a `StoreNotFoundError`, and nothing is created. With
+        `read_only` the storage writes nothing on its own: no lock files, no heartbeats, no clean-up or preparation. It
+        need not refuse the caller's writes: the wrapper that `connect` returns does.
 
         Parameters
         ----------
@@ -137,22 +137,22 @@ class Backend(ABC):
         Raises
         ------
         ValueError
-            If the URL lacks something, or holds what the backend has no use for.
+            If the URL lacks a part, or has one that the backend does not use.
         StoreNotFoundError
-            If the store is not there and must not be made.
+            If the store does not exist and must not be created.
         StorageUnavailableError
             If the store cannot be reached.
         DataCorruptionError
-            If what is there is not structable's, or was made by a newer version.
+            If the store's content is not structable's, or was written by a newer version.
         """
 
     def read_split(
         self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
     ) -> Iterator[RecordBatch]:
-        """Yield the batches of one split, as `Storage.read_split` does, and free what that took.
+        """Yield the batches of one split, as `Storage.read_split` does, and release all resources.
 
-        A backend that needs less to read a split than to connect overrides this. The plan was made through a storage of
-        the same URL and options, so that what `connect` checks of the store needs no second look.
+        A backend that can read a split without connecting overrides this. The plan was made through a storage of the
+        same URL and options, so the store need not be checked again.
 
         Parameters
         ----------

@@ -16,11 +16,11 @@ __all__ = ["CommitResult", "ScanPlan", "ScanSplit", "SnapshotHold", "StagedWrite
 
 
 class WriteMode(enum.StrEnum):
-    """What a write job does with each of its rows; the names are those of the table operations.
+    """The operation that a write job applies to each of its rows.
 
-    INSERT refuses a job with a key that exists or comes twice; UPDATE one with a key that does not exist. DELETE takes
-    batches of key columns. OVERWRITE replaces the whole table. Where a key comes twice, except in INSERT, one of its
-    rows wins.
+    INSERT refuses a job with a key that exists or appears twice, UPDATE one with a key that does not exist. DELETE
+    takes batches of key columns. OVERWRITE replaces the whole table. If a key appears twice, except in INSERT, one of
+    its rows wins.
     """
 
     UPSERT = "upsert"
@@ -32,13 +32,13 @@ class WriteMode(enum.StrEnum):
 
 
 class SnapshotHold:
-    """Keeps a plan's snapshot until it is closed, or neither the plan nor one of its splits is referenced here.
+    """Keeps a plan's snapshot until it is closed, or this process references neither the plan nor one of its splits.
 
     Parameters
     ----------
     release : callable without arguments
-        Frees the snapshot; called once, from whichever thread ends the hold, and never in a process that was forked
-        from the planning one. It must not reference the hold.
+        Frees the snapshot; called once, by the thread that ends the hold, and never in a process forked from the
+        planning one. It must not reference the hold.
     """
 
     __slots__ = ("__weakref__", "_finalizer")
@@ -74,9 +74,9 @@ class ScanSplit:
     index : int
         The split's number within the plan, from 0.
     state : bytes
-        What the backend needs to read it.
+        The backend's description of the split.
     hold : SnapshotHold or None
-        The plan's hold, in the planning process only: it does not travel.
+        The plan's hold, in the planning process only: it is not pickled.
     """
 
     table: str
@@ -164,14 +164,14 @@ class WriteJob:
     table : str
         The table.
     mode : WriteMode
-        What happens to each row.
+        The operation on each row.
     job_id : str
         The caller's name for the job: committing one twice does nothing the second time. It belongs to the table of
         that moment, not to the table's name.
     state : bytes
-        What the backend needs.
+        The backend's own data.
     committed : bool
-        Whether the job had been committed when `begin_write` returned it: nothing needs to be staged.
+        Whether the job had been committed when `begin_write` returned it; nothing need be staged then.
     """
 
     table: str
@@ -194,7 +194,7 @@ class StagedWrite:
     rows : int
         The number of rows staged.
     state : bytes
-        What the backend needs.
+        The backend's own data.
     """
 
     job_id: str
@@ -206,7 +206,7 @@ class StagedWrite:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What `commit_write` did; true in a boolean context if it made the rows visible.
+    """The outcome of `commit_write`; true in a boolean context if that call made the rows visible.
 
     Parameters
     ----------

@@ -159,8 +159,8 @@ class DelegatingTable(StructuredTable):
 
 
 def consumed(given: Many) -> Many:
-    """Return what can be read more than once, or what was given if it is no list: the table refuses that."""
-    # As a list, a text would be a list of letters.
+    """Return an iterable as a list, to be read more than once; any other argument is left for the table to refuse."""
+    # A list of a string would be one of characters.
     if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return list(given)  # type: ignore[return-value]  # an iterable of the same
+        return list(given)  # type: ignore[return-value]  # a list of the same elements
     return given

@@ -1,4 +1,4 @@
-"""`Finding`: one thing that a check of a store has found."""
+"""`Finding`: one result of a check of a store."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ __all__ = ["Finding", "FindingLevel"]
 
 
 class FindingLevel(enum.StrEnum):
-    """What a finding means."""
+    """The severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
-    """Nothing is wrong, but the check says less than it might, or something is unfinished that ends by itself."""
+    """No problem, but the check could not see everything, or some work is unfinished that completes by itself."""
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked.
+    """One result of a check.
 
     Parameters
     ----------
     level : FindingLevel
-        What it means.
+        Its severity.
     subject : str
-        What was checked.
+        The subject of the check.
     text : str
-        What was found.
+        The result, for people.
     """
 
     level: FindingLevel

@@ -1,4 +1,4 @@
-"""Specifications as plain documents: for catalogs, and for the JSON and TOML files that people write."""
+"""Specifications as plain documents, for catalogs and for JSON and TOML files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEYS = ("name", "fields", "primary_key", "indexes", "options")
 
 
 def specification_to_document(spec: TableSpecification) -> dict[str, object]:
-    """Return a specification as JSON has it: `fields` is a list of `{"name": ..., "type": "decimal(10,2)"}`."""
+    """Return a specification as a JSON document: `fields` is a list of `{"name": ..., "type": "decimal(10,2)"}`."""
     return {
         "name": spec.name,
         "fields": [field_to_document(field) for field in spec.fields],
@@ -46,7 +46,7 @@ def specification_from_document(document: object) -> TableSpecification:
     for key in document:
         if key not in _KEYS:
             raise InvalidSpecificationError(
-                f"{shown(key)} is no part of a specification; its parts are {', '.join(_KEYS)}"
+                f"{shown(key)} is not a part of a specification; its parts are {', '.join(_KEYS)}"
             )
     for key in _KEYS[:3]:
         if key not in document:
@@ -63,7 +63,7 @@ def specification_from_document(document: object) -> TableSpecification:
 
 
 def field_to_document(field: Field) -> dict[str, str]:
-    """Return a field as JSON has it: `{"name": "cost", "type": "decimal(10,2)"}`."""
+    """Return a field as a JSON document: `{"name": "cost", "type": "decimal(10,2)"}`."""
     return {"name": field.name, "type": field.type_text}
 
 

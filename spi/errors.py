@@ -19,7 +19,7 @@
       UnsupportedOperationError
       DataCorruptionError
 
-All are picklable: Spark executors and client processes send them home. `StorageUnavailableError` and
+All are picklable, as Spark executors and client processes send them to other processes. `StorageUnavailableError` and
 `TransactionConflictError` mean that nothing was committed; `CommitOutcomeUnknownError` is the only error
 after which a commit may stand.
 """
@@ -66,7 +66,7 @@ def _restore(error: type[StructableError], args: tuple[object, ...]) -> Structab
 
 
 class InvalidSpecificationError(StructableError, ValueError):
-    """A table specification breaks a rule; the message names what is wrong and what is allowed."""
+    """A table specification breaks a rule; the message names the problem and the allowed values."""
 
 
 class InvalidFieldError(StructableError, ValueError):
@@ -77,9 +77,9 @@ class InvalidFieldError(StructableError, ValueError):
     table : str
         The table's name.
     field : str
-        The field, or what was given in a field's place.
+        The field, or the argument.
     reason : str
-        What is wrong with it, and what would be right.
+        The problem and its remedy.
     """
 
     def __init__(self, table: str, field: str, reason: str) -> None:
@@ -95,7 +95,7 @@ class FieldSizeLimitError(InvalidFieldError):
     Parameters
     ----------
     table, field : str
-        Where. The field is "primary key" or "row" where the sum counts.
+        The table and the field, or "primary key" or "row" for a sum.
     size, limit : int
         Both in bytes.
     """
@@ -141,11 +141,11 @@ class RecordExistsError(StructableError):
 
 
 class BackendNotFoundError(StructableError, LookupError):
-    """No usable backend for a URL's scheme: the message lists those installed, or how to install a missing driver."""
+    """No usable backend for a URL's scheme; the message lists the installed ones, or tells how to install a driver."""
 
 
 class StoreNotFoundError(StructableError, LookupError):
-    """The URL names a store that is not there, and `create=False` or `read_only=True` kept `connect` from making it."""
+    """The URL names an absent store, and `create=False` or `read_only=True` kept `connect` from creating it."""
 
 
 class SchemaIncompatibleError(StructableError):
@@ -166,7 +166,7 @@ class SchemaIncompatibleError(StructableError):
 
 
 class TransactionError(StructableError):
-    """What went wrong with a transaction as a whole."""
+    """A failure of a whole transaction."""
 
 
 class TransactionConflictError(TransactionError):
@@ -178,7 +178,7 @@ class TransactionClosedError(TransactionError):
 
 
 class CommitOutcomeUnknownError(TransactionError):
-    """The commit may or may not have happened, and there was no way to find out. Never retried."""
+    """The commit may or may not have happened, and the store could not tell. Never retried."""
 
 
 class StorageUnavailableError(StructableError, ConnectionError):
@@ -187,16 +187,16 @@ class StorageUnavailableError(StructableError, ConnectionError):
     Attributes
     ----------
     lasting : bool
-        Whether the reason lasts until it is removed by hand, as a missing right does: `Transactional.run` raises such
-        an error at once instead of trying again.
+        Whether the cause must be removed by hand, like a missing right: `Transactional.run` raises such an error at
+        once instead of retrying.
     """
 
     lasting: bool = False
 
 
 class UnsupportedOperationError(StructableError):
-    """The operation is not possible here: a write in a read-only transaction, or what a store does not offer."""
+    """The operation is not possible here: a write in a read-only transaction, or one that the store does not offer."""
 
 
 class DataCorruptionError(StructableError):
-    """What the store holds cannot be decoded, was made by a newer version, or is not structable's."""
+    """The store's content cannot be decoded, was written by a newer version, or is not structable's."""

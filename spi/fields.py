@@ -1,4 +1,4 @@
-"""Field types and fields: what a column may hold."""
+"""Field types and fields."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ _WIDTHS = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named, typed column; equal by content. Nothing is checked before a `TableSpecification` is built with it.
+    """A named, typed column; equal by content. A `TableSpecification` checks it.
 
     Parameters
     ----------
     name : str
         `[A-Za-z][A-Za-z0-9_]{0,47}`.
     type : FieldType
-        What it holds.
+        Its type.
     precision, scale : int or None
         Of DECIMAL only: 1 <= precision <= 38 digits, of which `scale` (0 <= scale <= precision) follow the point.
     """

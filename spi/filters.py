@@ -79,7 +79,7 @@ class Filter:
 
 
 class UnboundFilterError(TypeError):
-    """A subclass of `Filter` that structable does not know was used."""
+    """An unknown subclass of `Filter` was used."""
 
     def __init__(self, unknown: object) -> None:
         super().__init__(f"{unknown!r} is not one of structable's filters")
@@ -200,7 +200,7 @@ def _parts(where: Filter, kind: type[And] | type[Or]) -> tuple[Filter, ...]:
 class Column:
     """A column in a filter, made by `col`: compare it, or call one of its methods.
 
-    Values are checked when the filter is used with a table, not here.
+    Values are checked when the filter is used with a table.
     """
 
     __slots__ = ("name",)

@@ -30,7 +30,7 @@ def connect(url: str, **options: object) -> Storage:
     Parameters
     ----------
     url : str
-        `memory://[name]`, `leveldb:///folder`, or whatever an installed backend offers. Its parameters are options.
+        `memory://[name]`, `leveldb:///folder`, or the URL of any installed backend. Its parameters are options.
     **options
         The same options as keywords.
 
@@ -46,7 +46,7 @@ def connect(url: str, **options: object) -> Storage:
     ValueError
         For a malformed URL, or an option that is unknown or does not fit; it lists the known ones.
     StoreNotFoundError
-        If the store is not there, and `create=False` or `read_only=True` was given.
+        If the store does not exist, and `create=False` or `read_only=True` was given.
     StorageUnavailableError, DataCorruptionError
         From the backend.
     """
@@ -61,17 +61,17 @@ def connect(url: str, **options: object) -> Storage:
 
 
 def read_split(url: str, split: ScanSplit, **options: object) -> Iterator[RecordBatch]:
-    """Yield the batches of one split, for a process that wants nothing else of the store.
+    """Yield the batches of one split, for a process that does nothing else with the store.
 
-    The same as `Storage.read_split` of a new connection that is closed afterwards, with less to open where the backend
-    can do with less.
+    The batches are those of `Storage.read_split` of a new connection; a backend that can read a split without
+    connecting opens less.
 
     Parameters
     ----------
     url : str
         The URL of the storage that made the plan.
     split : ScanSplit
-        A split of the plan, from whatever process.
+        A split of the plan, from any process.
     **options
         The options of that storage.
 
@@ -110,7 +110,7 @@ def load_backend(scheme: str) -> Backend:
 
 @dataclass(frozen=True, slots=True)
 class InstalledBackend:
-    """A backend that some installed distribution provides.
+    """A backend of an installed distribution.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class InstalledBackend:
     backend : Backend or None
         The backend, if it can be loaded.
     problem : str
-        Why not, and what to do; empty if it can.
+        Why it cannot be loaded, and the remedy; empty if it can.
     """
 
     scheme: str
@@ -131,7 +131,7 @@ class InstalledBackend:
 
 
 def installed_backends() -> list[InstalledBackend]:
-    """Return all backends that are installed, by scheme, with what is wrong with those that cannot be loaded."""
+    """Return all installed backends by scheme, including those that cannot be loaded."""
     found: list[InstalledBackend] = []
     for entry in sorted(set(entry_points(group=ENTRY_POINT_GROUP)), key=lambda entry: (entry.name, entry.value)):
         try:
@@ -143,14 +143,14 @@ def installed_backends() -> list[InstalledBackend]:
 
 @lru_cache(maxsize=1)
 def _known_entries(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Return the backends' entry points on a module search path: to look for them reads a file of each distribution."""
+    """Return the backends' entry points on a module search path; a search reads a file of each distribution."""
     return tuple(entry_points(group=ENTRY_POINT_GROUP))
 
 
 def _entry_point(scheme: str) -> EntryPoint:
     entries = {entry for entry in _known_entries(tuple(sys.path)) if entry.name == scheme}
     if not entries:
-        # One that was installed since then?
+        # It may have been installed since.
         entries = set(entry_points(group=ENTRY_POINT_GROUP, name=scheme))
     if not entries:
         installed = ", ".join(sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})) or "none"

@@ -1,4 +1,4 @@
-"""`ReadOnlyStorage`: what `connect(..., read_only=True)` returns for every store: reads pass, writes are refused."""
+"""`ReadOnlyStorage`: the result of `connect(..., read_only=True)` for every store; it refuses writes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _ALL = Range()
 
 
 class _Refusal:
-    """Refuses what would change the store.
+    """Refuses a call that would change the store.
 
     Parameters
     ----------
     url : str
-        The storage, as it may be shown.
+        The storage's URL, masked.
     """
 
     __slots__ = ("_url",)
@@ -51,12 +51,12 @@ class _Refusal:
 
 
 class ReadOnlyTable(DelegatingTable):
-    """A table whose reads are those of another, and whose writes are refused when they are called.
+    """A table that passes reads on to another table, and refuses writes when they are called.
 
     Parameters
     ----------
     table : StructuredTable
-        What is read.
+        The table to read.
     refuse : callable
         Raises the error of a write, by its name.
     """
@@ -84,12 +84,12 @@ class ReadOnlyTable(DelegatingTable):
 
 
 class ReadOnlyTransaction(Transaction):
-    """A read-only transaction, whose tables name the storage when they refuse to be written.
+    """A read-only transaction, whose tables name the storage when they refuse a write.
 
     Parameters
     ----------
     transaction : Transaction
-        What is read; begun read-only.
+        The transaction to read; begun read-only.
     refuse : callable
         Raises the error of a write, by its name.
     """
@@ -115,12 +115,12 @@ class ReadOnlyTransaction(Transaction):
 
 
 class ReadOnlyAdmin(TableAdmin):
-    """The tables of a store that is only read.
+    """The admin of a store that is only read.
 
     Parameters
     ----------
     admin : TableAdmin
-        What is asked.
+        The admin to ask.
     refuse : callable
         Raises the error of a change, by its name.
     """
@@ -152,12 +152,12 @@ class ReadOnlyAdmin(TableAdmin):
 
 
 class ReadOnlyStorage(Storage):
-    """A storage whose reads are those of another, and which refuses every change, the same for all backends.
+    """A storage that passes reads on to another storage, and refuses every change; the same for all backends.
 
     Parameters
     ----------
     storage : Storage
-        What is read, from a backend that was given `read_only=True`: it writes nothing of its own accord.
+        The storage to read; its backend was given `read_only=True` and writes nothing on its own.
     """
 
     def __init__(self, storage: Storage) -> None:

@@ -1,4 +1,4 @@
-"""Rows as they are read: immutable mappings with attribute access."""
+"""The rows that reads return: immutable mappings with attribute access."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RowShape:
 
 @lru_cache(maxsize=256)
 def _shape(table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> RowShape:
-    # A shape has a class of its own: rows that are unpickled one by one share it.
+    # Each shape makes a class: rows that are unpickled one by one share one.
     return RowShape(table, columns, key)
 
 
@@ -76,7 +76,7 @@ class Row(Mapping[str, Value]):
     _values: tuple[Value, ...]
 
     def __new__(cls, shape: RowShape, values: tuple[Value, ...]) -> Self:
-        # Not a loop's way: whoever decodes many rows makes the type's instances itself.
+        # Slow: a decoder of many rows makes instances of `row_type` itself.
         self: Self = object.__new__(shape.row_type)  # type: ignore[assignment]
         self._values = values
         return self

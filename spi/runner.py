@@ -35,7 +35,7 @@ def retry(
 ) -> Result:
     """Call `attempt` until it succeeds, fails for good, or attempts or seconds are spent; then raise its last error.
 
-    Both errors that are retried say that nothing was committed. `CommitOutcomeUnknownError` passes: the commit may
+    Both retried errors say that nothing was committed. `CommitOutcomeUnknownError` is not retried: the commit may
     stand, and a second attempt might do the work twice.
 
     Parameters
@@ -52,7 +52,7 @@ def retry(
     Raises
     ------
     ValueError
-        If `max_attempts` or `deadline` is not what `Transactional.run` takes.
+        If `Transactional.run` does not take such a `max_attempts` or `deadline`.
     """
     begun = started = time.monotonic()
     if max_attempts is not None or deadline.__class__ is not float or not 0.0 <= deadline < math.inf:
@@ -107,8 +107,8 @@ def _check(max_attempts: object, deadline: object) -> None:
 def _pause(number: int, lasted: float) -> float:
     """Return the seconds to wait after an attempt that failed.
 
-    They are in proportion to what the attempt took, so that short transactions come again soon and long ones meet
-    few of them. With full jitter: contenders that failed together must not come back together.
+    They are in proportion to the attempt's duration, so that short transactions come again soon and long ones meet few
+    of them; with full jitter, since contenders that failed together must not retry together.
     """
     return random.uniform(0.0, min(_LONGEST_PAUSE, max(_FIRST_PAUSE, lasted) * 2.0 ** min(number, _DOUBLINGS)))
 
@@ -124,18 +124,18 @@ def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: flo
 
 
 class _Turn:
-    """What others wait for.
+    """The turn of the transaction that goes first.
 
     Parameters
     ----------
     courtesy : float
-        Seconds that each of their attempts waits at most.
+        Seconds that each attempt of others waits at most.
     """
 
     def __init__(self, courtesy: float) -> None:
         self.courtesy = courtesy
         self.thread = threading.get_ident()
-        # No event, whose own lock an interruption of the main thread might leave taken.
+        # Not an Event: an interruption of the main thread could leave its internal lock taken.
         self.running = threading.Lock()
         self.running.acquire()
 
@@ -150,12 +150,12 @@ def _store_of(transactional: object) -> object:
 
 
 def _give_way(transactional: object, end: float) -> float:
-    """Wait while another thread goes first; return the time then."""
+    """Wait while another thread goes first; return the time at the end."""
     turn = _first(_store_of(transactional))
     now = time.monotonic()
     if turn is not None and turn.thread != threading.get_ident():
         if turn.running.acquire(timeout=max(0.0, min(turn.courtesy, end - now))):
-            turn.running.release()  # for the next that waits
+            turn.running.release()  # for the next waiter
         now = time.monotonic()
     return now
 
@@ -176,7 +176,7 @@ class _Losing:
         self._turn: _Turn | None = None
 
     def goes_first(self, lasted: float) -> bool:
-        """Let others wait, so that no pause is needed; false if another body goes first already.
+        """Make others wait, so that no pause is needed; false if another body goes first already.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What a scan returns: an iterator of rows, or an explanation of the path that it would take."""
+"""`RowIterator`, the result of a scan, and `ScanExplanation`, the path that a scan would take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["RowIterator", "ScanExplanation"]
 
 
 class RowIterator(Iterator[Row], ABC):
-    """Rows of one snapshot; close it, leave its `with` block or exhaust it to release what it holds.
+    """Rows of one snapshot; close it, leave its `with` block or exhaust it to release its snapshot.
 
     Raises
     ------
@@ -50,7 +50,7 @@ class ScanExplanation:
     index : str or None
         The indexed field that an index scan reads.
     interval : str
-        The part of the key (or of the index) that is read, for people.
+        The interval of the key or of the index that is read, for people.
     pushed_down : str or None
         The part of the filter that the path itself answers.
     residual : str or None
@@ -58,7 +58,7 @@ class ScanExplanation:
     order : str
         Where the order comes from: "by the path", or "sorted in memory by ...".
     notes : tuple of str
-        What else the backend wants to say.
+        Further remarks of the backend.
     """
 
     table: str

@@ -39,7 +39,7 @@ class TableSpecification:
     Raises
     ------
     InvalidSpecificationError
-        If an argument breaks these rules; the message names what is wrong and what is allowed.
+        If an argument breaks these rules; the message names the problem and the allowed values.
     """
 
     name: str
@@ -165,7 +165,7 @@ def _checked_options(table: str, options: Mapping[str, str]) -> Mapping[str, str
 def _checked_name(name: object, role: str) -> str:
     if not isinstance(name, str) or not _NAME.match(name):
         raise InvalidSpecificationError(f"{role} name {shown(name)} is not allowed: {_NAME_RULE}")
-    return str.__str__(name)  # of an enumeration the text
+    return str.__str__(name)  # the plain text of a string enumeration
 
 
 def _checked_fields(table: str, fields: Iterable[Field]) -> tuple[Field, ...]:
@@ -179,7 +179,7 @@ def _checked_fields(table: str, fields: Iterable[Field]) -> tuple[Field, ...]:
         name = _checked_name(field.name, f"table {table!r}: field")
         twin = seen.get(field.name.lower())
         if twin is not None:
-            how = "is there twice" if twin == field.name else f"differs from {twin!r} by case alone"
+            how = "appears twice" if twin == field.name else f"differs from {twin!r} by case alone"
             raise InvalidSpecificationError(f"table {table!r}: field {field.name!r} {how}")
         seen[name.lower()] = name
         _check_type(table, field)

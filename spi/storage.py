@@ -1,4 +1,4 @@
-"""`Storage`: what a backend implements and a service uses."""
+"""`Storage`: one store, as backends implement it and services use it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Storage(Transactional):
 
     @property
     def process_local(self) -> bool:
-        """Whether the data lives in this process alone, so that no other one can read splits or stage rows."""
+        """Whether the data lives in this process only: no other process can read splits or stage rows."""
         return False
 
     @abstractmethod
@@ -79,12 +79,12 @@ class Storage(Transactional):
         columns : iterable of str, optional
             The columns of the batches: exactly these, in this order. All in the table's order, if not given.
         splits : int
-            About how many splits are wanted, at least 1; there may be fewer, never none.
+            About how many splits to make, at least 1; the plan may have fewer, never none.
 
         Raises
         ------
         TableNotFoundError, InvalidFieldError
-            For a table, field or value that does not exist or fit.
+            If the table or a field does not exist, or a value does not fit.
         UnsupportedOperationError
             If the store cannot be read by other processes.
         """
@@ -93,12 +93,12 @@ class Storage(Transactional):
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         """Yield the rows of a split as batches with exactly the plan's columns.
 
-        Their order is the store's: stores that keep their keys in order have them in key order, others as they lie.
+        The order of rows is the store's: key order in stores that keep keys in order, none in others.
 
         Raises
         ------
         TransactionClosedError
-            If the plan's snapshot is no longer held: never another snapshot instead.
+            If the plan's snapshot is no longer held; no other snapshot replaces it.
         """
 
     @abstractmethod
@@ -114,9 +114,9 @@ class Storage(Transactional):
         table : str
             The table.
         mode : WriteMode or str
-            What happens to each row.
+            The operation on each row.
         job_id : str
-            Names the job; it is kept for 7 days after the job ended.
+            The job's name; it is kept for 7 days after the job ended.
 
         Raises
         ------
@@ -136,23 +136,23 @@ class Storage(Transactional):
         job : WriteJob
             As `begin_write` returned it.
         partition, attempt : int
-            Numbers of the caller's. Every call is an attempt of its own, even with equal numbers.
+            The caller's numbers. Every call is a separate attempt, even with equal numbers.
         batches : iterable of pyarrow.RecordBatch
             All key fields, and the fields to write, with the Arrow types of `arrow_schema`.
 
         Raises
         ------
         InvalidFieldError, FieldSizeLimitError
-            For rows that the table refuses, except what needs the table's rows to be known.
+            If the table refuses a row, as far as that does not depend on the table's rows.
         TableNotFoundError
-            If the table was dropped since the job began, where the store looks; `commit_write` does in any case.
+            If the table was dropped since the job began; only some stores check it, and `commit_write` always does.
         """
 
     @abstractmethod
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Make all staged rows visible, atomically; do nothing if the job was committed before, by whatever process.
+        """Make all staged rows visible, atomically; do nothing if any process has committed the job before.
 
-        The job takes effect as of this call: what others changed since `stage` does not conflict with it.
+        The job takes effect as of this call: changes by others since `stage` do not conflict with it.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class Storage(Transactional):
         TableNotFoundError
             If the table was dropped since the job began, even if another of its name exists; nothing was written.
         RecordExistsError, RecordNotFoundError
-            As the mode has it; nothing was written.
+            As the mode demands; nothing was written.
         TransactionClosedError
             If the job was aborted.
         TransactionConflictError, CommitOutcomeUnknownError, StorageUnavailableError
@@ -174,35 +174,35 @@ class Storage(Transactional):
 
     @abstractmethod
     def abort_write(self, job: WriteJob) -> None:
-        """Drop all that was staged; the job cannot be committed any more.
+        """Drop all staged rows; the job can no longer be committed.
 
-        After a commit it does nothing, nor does it to a later job of the same id, begun after this one's table was
-        dropped.
+        It does nothing after a commit, and nothing to a later job of the same id that was begun after this job's table
+        was dropped.
         """
 
     def diagnose(self) -> Iterator[Finding]:
-        """Yield what the store knows of its own state, beyond what any reader of its tables can tell; change nothing.
+        """Yield findings about the store's internal state that cannot be seen by reading tables; change nothing.
 
-        A store that keeps no such state yields nothing, as here.
+        A store without such state yields nothing, which is the default.
         """
         return iter(())
 
     def repair(self) -> Iterator[Finding]:
-        """Finish what ended processes left, as far as that is certain, and yield what was done.
+        """Finish the work that ended processes left, where that is safe, and yield what was done.
 
-        It may wait as long as the store has to, to tell an ended process from a silent one, and never ends what a
-        living one does. Whatever it leaves is found by `diagnose`. A store that needs none yields nothing, as here.
+        It may wait as long as the store needs to tell an ended process from a silent one, and never interferes with a
+        living one. `diagnose` finds the remainder. A store that needs no repair yields nothing, which is the default.
 
         Raises
         ------
         StorageUnavailableError
-            If the store cannot be reached; what was done stays done.
+            If the store cannot be reached; completed work stays.
         """
         return iter(())
 
     @abstractmethod
     def close(self) -> None:
-        """End what is open and free the store; idempotent."""
+        """End open transactions, scans and plans and release the store; idempotent."""
 
     def __enter__(self) -> Self:
         return self

@@ -91,7 +91,7 @@ class StructuredTable(ABC):
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
         """Return the existing rows of exactly these keys, in key order, each once.
 
-        A key without a row is left out, and so the rows need not line up with the keys: pair them by `Row.key`.
+        Keys without a row are left out, so rows need not line up with keys: pair them by `Row.key`.
         """
 
     @abstractmethod
@@ -112,15 +112,15 @@ class StructuredTable(ABC):
         range : Range
             The interval of keys.
         where : Filter, optional
-            Only rows of which it is true (null is unknown, hence not true).
+            Only rows of which it is true; null is unknown, hence not true.
         columns : iterable of str, optional
             The columns to return; key fields are always among them.
         order_by : str, optional
             A key field or an indexed field: nulls first, ties by primary key. Default is key order.
         reverse : bool
-            Exactly the reverse order, ties included.
+            Return the exact reverse, ties included.
         limit : int, optional
-            At most so many rows; 0 is none.
+            The most rows; 0 returns none.
 
         Returns
         -------

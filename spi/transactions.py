@@ -1,4 +1,4 @@
-"""`Transaction`, and `Transactional`: what transactions are begun and run on."""
+"""`Transaction`, and `Transactional`, which begins and runs transactions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Isolation(enum.Enum):
 class Transaction(ABC):
     """Reads of one snapshot, and writes that become visible together at the commit.
 
-    As a context manager it commits on leaving and rolls back on an exception, which comes out unchanged. After a
+    As a context manager it commits on leaving and rolls back on an exception, which propagates unchanged. After a
     `TransactionConflictError` or `StorageUnavailableError` it can only be left, and leaving it without an exception
     raises the same error again. A transaction belongs to one thread at a time.
     """
@@ -60,14 +60,14 @@ class Transaction(ABC):
         StorageUnavailableError
             The store failed; nothing was committed.
         CommitOutcomeUnknownError
-            It cannot be known whether the commit happened.
+            The store cannot tell whether the commit happened.
         TransactionClosedError
-            The transaction has ended before.
+            The transaction had already ended.
         """
 
     @abstractmethod
     def rollback(self) -> None:
-        """Drop all writes and end the transaction; nothing happens if it has ended."""
+        """Drop all writes and end the transaction; do nothing if it has ended."""
 
     @property
     @abstractmethod
@@ -87,7 +87,7 @@ class Transaction(ABC):
 
 
 class Transactional(ABC):
-    """Something that transactions can be run on."""
+    """A store that runs transactions."""
 
     @abstractmethod
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
@@ -96,7 +96,7 @@ class Transactional(ABC):
         Raises
         ------
         StorageUnavailableError
-            If the store cannot be reached, or as many transactions are open as may be for `pool_timeout` seconds.
+            If the store cannot be reached, or if too many transactions are still open after `pool_timeout` seconds.
         """
 
     def run(
@@ -108,18 +108,18 @@ class Transactional(ABC):
         max_attempts: int | None = None,
         deadline: float = 30.0,
     ) -> Result:
-        """Run `body` in a transaction, commit it, and return what it returned; retry it where that is safe.
+        """Run `body` in a transaction, commit it, and return its result; retry it where that is safe.
 
         Parameters
         ----------
         body : callable
-            Takes the transaction. It may run more than once, so what it does outside the transaction must bear that.
+            Takes the transaction. It may run more than once: its effects outside the transaction must be idempotent.
         isolation : Isolation
             The isolation level.
         read_only : bool
             Refuse writes.
         max_attempts : int, optional
-            How often the body runs at most; at least 1. Without it the deadline alone decides.
+            The most runs of the body, at least 1. Without it only the deadline limits them.
         deadline : float
             Seconds after which no further attempt begins; 0 or more, and finite.
 
@@ -127,11 +127,11 @@ class Transactional(ABC):
         ------
         TransactionConflictError, StorageUnavailableError
             The last one, when the deadline or the attempts are spent, with a note (`__notes__`) of both. Between
-            attempts it pauses in proportion to what the last one took, with exponential back-off and full jitter. A
+            attempts it pauses in proportion to the last one's duration, with exponential back-off and full jitter. A
             body that writes and has lost for an eighth of its deadline goes first: other writing `run`s of this process
             on the store wait for its attempts, each for a limited time.
         ValueError
-            If `max_attempts` or `deadline` is not such a number.
+            If `max_attempts` or `deadline` is out of its range.
         CommitOutcomeUnknownError
             Never retried, for the commit may have happened.
         """

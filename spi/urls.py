@@ -26,7 +26,7 @@ class StorageUrl:
     user, password : str or None
         Percent-decoded.
     hosts : str
-        What stands between `//` (or `@`) and the path, as it is: `host:port[,host:port]`, or a memory store's name.
+        The text between `//` (or `@`) and the path, verbatim: `host:port[,host:port]`, or a memory store's name.
     path : str
         Percent-decoded, with its leading slash, or empty.
     parameters : mapping of str to str
@@ -41,7 +41,7 @@ class StorageUrl:
     parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def addresses(self) -> list[tuple[str, str]]:
-        """Return the hosts, without the brackets of IPv6, each with its port as it is written, or "" for none.
+        """Return the hosts, without the brackets of IPv6, each with its port as written, or "" if it has none.
 
         Raises
         ------
@@ -49,10 +49,10 @@ class StorageUrl:
             If a port is not a number from 1 to 65535.
         """
         found = []
-        for place in self.hosts.split(",") if self.hosts else ():
-            host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+        for address in self.hosts.split(",") if self.hosts else ():
+            host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
             if not colon:
-                host, port = place, ""
+                host, port = address, ""
             if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
                 raise ValueError(f"{self} has the port {port!r}; a port is a number from 1 to 65535")
             found.append((host.removeprefix("[").removesuffix("]"), port))
@@ -60,17 +60,19 @@ class StorageUrl:
 
     @classmethod
     def parse(cls, url: str) -> StorageUrl:
-        """Take a URL apart.
+        """Return the parts of a URL.
 
         Raises
         ------
         ValueError
-            If it is no URL, has a fragment or credentials that are not percent-encoded, or names a parameter twice. The
-            message masks the password.
+            If it is not a URL, has a fragment or credentials that are not percent-encoded, or names a parameter twice.
+            The message masks the password.
         """
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         if not separator or not scheme.replace("+", "").replace("-", "").isalnum():
-            raise ValueError(f"{mask_url(url)!r} is not a storage URL, which looks like scheme://place?option=value")
+            raise ValueError(
+                f"{mask_url(url)!r} is not a storage URL, which looks like scheme://host/path?option=value"
+            )
         if "#" in rest:
             raise ValueError(f"{mask_url(url)!r}: a number sign is written %23")
         rest, _, query = rest.partition("?")
@@ -113,7 +115,7 @@ def _is_secret(parameter: str) -> bool:
 
 
 def _hides_password(rest: str, query: str) -> bool:
-    """Tell whether the question mark before `query` was part of a password: what precedes it is no list of hosts."""
+    """Tell whether the question mark before `query` belongs to a password, as no list of hosts precedes it."""
     authority = rest.partition("/")[0]
     if ":" not in authority or "@" in rest or "@" not in query:
         return False
@@ -121,7 +123,7 @@ def _hides_password(rest: str, query: str) -> bool:
 
 
 def mask_url(url: object) -> str:
-    """Return a URL as it may be shown: what looks like a password or another secret is masked, even if malformed."""
+    """Return a URL with everything masked that looks like a password or another secret, even if it is malformed."""
     url = url if isinstance(url, str) else repr(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -129,11 +131,11 @@ def mask_url(url: object) -> str:
     rest, question, query = rest.partition("?")
     if _hides_password(rest, query):
         rest, question, query = f"{rest}?{query}", "", ""
-    credentials, at, place = rest.rpartition("@")
+    credentials, at, hosts = rest.rpartition("@")
     if at:
         user, colon, _ = credentials.partition(":")
         credentials = user + (f":{_MASK}" if colon else "")
     shown = "&".join(
         f"{part.partition('=')[0]}={_MASK}" if _is_secret(part.partition("=")[0]) else part for part in query.split("&")
     )
-    return f"{scheme}{separator}{credentials}{at}{place}{question}{shown}"
+    return f"{scheme}{separator}{credentials}{at}{hosts}{question}{shown}"

@@ -20,7 +20,7 @@ MAX_KEY_SIZE = 2_000
 MAX_KEY_AND_INDEX_SIZE = 2_500
 """Bytes of a primary key and one indexed value together."""
 MAX_ROW_SIZE = 8 * 1024 * 1024
-"""Bytes of a whole row, its key included, after the merge with what was there."""
+"""Bytes of a whole row, its key included, after the merge with the old row."""
 
 NAN = float("nan")
 """The NaN of bound filters: one object, since containers compare by identity first."""

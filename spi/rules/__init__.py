@@ -1,1 +1,1 @@
-"""The rules of what the contract's arguments may be, each once, for all backends, third parties' included."""
+"""The checks of the contract's arguments, each in one place, for all backends, including third parties'."""

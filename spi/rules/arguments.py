@@ -1,4 +1,4 @@
-"""The rule of what stands in a list's or a switch's place, the same in every store."""
+"""Which arguments pass for lists and for switches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_flag", "check_many"]
 
 
 def check_many(spec: TableSpecification, argument: str, given: object) -> list[Any]:
-    """Return what an iterable yields as a list.
+    """Return the elements of an iterable as a list.
 
     Parameters
     ----------
@@ -23,12 +23,12 @@ def check_many(spec: TableSpecification, argument: str, given: object) -> list[A
     argument : str
         The argument's name, for the message: "rows", "keys", "ranges".
     given : iterable
-        What was given.
+        The argument.
 
     Raises
     ------
     InvalidFieldError
-        If it is no iterable, or a text, bytes, or a single range.
+        If it is not iterable, or is a string, bytes, or a single range.
     """
     if isinstance(given, str | bytes | Range) or not isinstance(given, Iterable):
         raise InvalidFieldError(spec.name, argument, f"{shown(given)} is not a list of {argument}")
@@ -36,12 +36,12 @@ def check_many(spec: TableSpecification, argument: str, given: object) -> list[A
 
 
 def check_flag(spec: TableSpecification, argument: str, given: object) -> bool:
-    """Return a switch.
+    """Return a boolean argument.
 
     Raises
     ------
     InvalidFieldError
-        If it is not a bool: a generator, for one, would always count as true.
+        If it is not a bool: any generator, for one, would count as true.
     """
     if isinstance(given, bool):
         return given

@@ -38,7 +38,7 @@ def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]
 
 
 def check_default(spec: TableSpecification, row: Mapping[str, Value], default: Mapping[str, Value]) -> dict[str, Value]:
-    """Return what `update` puts for a checked row that is absent, before its changes.
+    """Return the row that `update` puts for an absent row, before its changes.
 
     Raises
     ------

@@ -22,24 +22,26 @@ __all__ = ["bind_filter"]
 
 
 def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
-    """Return the filter checked against a table: values as they are kept, negations at the leaves, flat `And`/`Or`.
+    """Return a filter checked against a table: values as the table keeps them, negations at the leaves, flat and/or.
 
     Parameters
     ----------
     spec : TableSpecification
         The table.
     where : Filter or None
-        The condition; None (no condition) is returned as it is.
+        The condition; None is returned for None.
 
     Raises
     ------
     InvalidFieldError
-        For an unknown field, a value of a wrong type or out of range, None in a comparison, or no filter at all.
+        If a field is unknown, a value has a wrong type or is out of range, None is compared, or it is not a filter.
     """
     if where is None:
         return None
     if not isinstance(where, Filter):
-        raise InvalidFieldError(spec.name, "where", f"{shown(where)} is no filter; build one as col('name') == value")
+        raise InvalidFieldError(
+            spec.name, "where", f"{shown(where)} is not a filter; build one, as in col('name') == value"
+        )
     return _bound(spec, where, negate=False, depth=0)
 
 
@@ -52,7 +54,9 @@ def _bound(spec: TableSpecification, where: Filter, *, negate: bool, depth: int)
         where, negate = where.part, not negate
     if depth > _DEEPEST:
         raise InvalidFieldError(
-            spec.name, "where", f"the filter is nested more than {_DEEPEST} levels deep; combine its parts in fewer"
+            spec.name,
+            "where",
+            f"the filter is nested more than {_DEEPEST} levels deep; combine its parts in fewer levels",
         )
     match where:
         case And(parts) | Or(parts):

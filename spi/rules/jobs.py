@@ -1,4 +1,4 @@
-"""The rule of what write jobs take, the same in every store."""
+"""Which modes, ids, columns and attempts a write job accepts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def check_job(mode: object, job_id: object) -> WriteMode:
     Raises
     ------
     ValueError
-        If the mode is unknown, or the id is not a text of 1 to 200 characters that UTF-8 and every store can hold.
+        If the mode is unknown, or the id is not a string of 1 to 200 characters that UTF-8 and every store can hold.
     """
     try:
-        checked = WriteMode(mode)  # type: ignore[arg-type]  # it refuses what is none
+        checked = WriteMode(mode)  # type: ignore[arg-type]  # refused below
     except ValueError:
         raise ValueError(f"mode is {mode!r}; allowed are {', '.join(WriteMode)}") from None
     if not isinstance(job_id, str) or not 1 <= len(job_id) <= _LONGEST_ID:
-        raise ValueError(f"job_id is {job_id!r}; it must be a text of 1 to {_LONGEST_ID} characters")
+        raise ValueError(f"job_id is {job_id!r}; it must be a string of 1 to {_LONGEST_ID} characters")
     if "\0" in job_id or any("\ud800" <= one <= "\udfff" for one in job_id):
         raise ValueError(f"job_id is {job_id!r}; it must not hold NUL characters or lone surrogates")
     return checked
@@ -43,19 +43,19 @@ def check_staged_columns(job: WriteJob, key: Sequence[str], names: Sequence[str]
     """
     for name in key:
         if name not in names:
-            raise InvalidFieldError(job.table, name, "is part of the primary key and is missing in the batches")
+            raise InvalidFieldError(job.table, name, "is part of the primary key and missing in the batches")
     others = ", ".join(name for name in names if name not in key)
     if job.mode is WriteMode.DELETE and others:
-        raise InvalidFieldError(job.table, others, f"a job of mode delete takes the key columns only: {', '.join(key)}")
+        raise InvalidFieldError(job.table, others, f"a job of mode delete takes only the key columns: {', '.join(key)}")
 
 
 def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWrite]:
-    """Return the attempts that count: of two of one partition the last that was handed over.
+    """Return the attempts that count: the last one given of each partition.
 
     Raises
     ------
     ValueError
-        If one belongs to another job.
+        If an attempt belongs to another job.
     """
     attempts: dict[int, StagedWrite] = {}
     for one in staged:
@@ -66,7 +66,7 @@ def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWr
 
 
 def table_dropped(table: str, job_id: str) -> TableNotFoundError:
-    """Return the error of a job whose table was dropped since it began, whether or not another has the name now."""
+    """Return the error of a job whose table was dropped since it began, even if another table has the name now."""
     error = TableNotFoundError(table)
     error.add_note(f"The write job {job_id!r} was begun for a table of this name that was dropped since.")
     return error

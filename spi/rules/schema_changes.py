@@ -1,4 +1,4 @@
-"""The rule of which schema changes are allowed on a table that exists."""
+"""Which schema changes an existing table accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDENINGS = (
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What has to be done to turn an existing table into the wanted one.
+    """The steps from an existing table to the wanted one.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def plan_schema_change(before: TableSpecification, after: TableSpecification) ->
         ours, theirs = ", ".join(before.primary_key), ", ".join(after.primary_key)
         differences.append(f"the primary key is ({ours}) and cannot become ({theirs})")
     differences.extend(
-        f"index {name!r} is missing; drop_index takes an index away"
+        f"index {name!r} is missing; drop_index removes an index"
         for name in before.indexes
         if name not in after.indexes
     )

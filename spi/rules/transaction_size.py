@@ -1,4 +1,4 @@
-"""How much one transaction may write: the same limit on every store, for what no store and no protocol could take."""
+"""How much one transaction may write: one limit for every store, which each store and protocol can take."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def may_be_too_large(writes: int) -> bool:
 
 
 def check_transaction_size(size: int) -> None:
-    """Check the bytes that a transaction writes: those so far with the next write, or all of them at its commit.
+    """Check the bytes that a transaction writes: those so far with the next write, or all at its commit.
 
     Raises
     ------
@@ -34,8 +34,8 @@ def check_transaction_size(size: int) -> None:
     """
     if size > _limit:
         raise UnsupportedOperationError(
-            f"the transaction writes {size:,} bytes, over the limit of {_limit:,}; write it in parts, or "
-            "as a write job (begin_write), which has no limit"
+            f"the transaction writes {size:,} bytes, over the limit of {_limit:,}; split it, or use a write "
+            "job (begin_write), which has no limit"
         )
 
 

@@ -94,7 +94,7 @@ def _string(value: object, field: Field) -> str:
         value.encode()
     except UnicodeEncodeError:
         _refuse(f"{shown(value)} holds a lone surrogate, which UTF-8 cannot encode")
-    return str.__str__(value)  # of a subclass, as enumerations are, the text and not what the subclass shows
+    return str.__str__(value)  # the text itself: a subclass, like an enumeration, may print another one
 
 
 def _bytes(value: object, field: Field) -> bytes:
@@ -141,7 +141,7 @@ def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime:
             value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
         )
     except (TypeError, ValueError):
-        _refuse(f"{shown(value)} is no point in time")
+        _refuse(f"{shown(value)} is not a point in time")
 
 
 _CHECKERS: dict[FieldType, Callable[[object, Field], Value]] = {
@@ -169,9 +169,9 @@ def check_value(table: str, field: Field, value: object) -> Value:
     table : str
         The table's name, for the message.
     field : Field
-        What the value is for.
+        The field.
     value : object
-        Anything; None is refused (null is the caller's matter).
+        Any object; None is refused, for null is checked by the caller.
 
     Raises
     ------
