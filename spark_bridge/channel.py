@@ -27,7 +27,7 @@ Channel: TypeAlias = "Connection[object, object]"
 _log = logging.getLogger("structable.spark")
 
 _HANDSHAKE_SECONDS = 10
-_MOST_BYTES = 2**31 - 1
+MOST_BYTES = 2**31 - 1
 
 
 class Listener:
@@ -115,10 +115,10 @@ def send(channel: Channel, message: object) -> None:
         If the other side has ended.
     """
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    if len(data) > _MOST_BYTES:
+    if len(data) > MOST_BYTES:
         raise UnsupportedOperationError(
             f"a message of {len(data):,} bytes between Spark's processes and the coordinator; at most "
-            f"{_MOST_BYTES:,} can be sent. The message holds the conditions of a query, or the list of its staged "
+            f"{MOST_BYTES:,} can be sent. The message holds the conditions of a query, or the list of its staged "
             "partitions: use a join instead of long lists of values, and fewer partitions"
         )
     channel.send_bytes(data)
@@ -132,7 +132,7 @@ def receive(channel: Channel) -> object:
     OSError, EOFError
         If the other side has ended, even in the middle of a message.
     """
-    return pickle.loads(channel.recv_bytes(_MOST_BYTES))
+    return pickle.loads(channel.recv_bytes(MOST_BYTES))
 
 
 def _set_up(connected: socket.socket) -> None:

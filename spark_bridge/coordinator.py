@@ -44,15 +44,15 @@ from .options import ReadOptions, WriteOptions
 from .store_client import StoreClient
 from .stores import OpenStores
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "commit_with_retries"]
 
 _log = logging.getLogger("structable.spark")
 
-_WATCH_SECONDS = 0.5
-_IDLE_STORE_SECONDS = 60.0
+WATCH_SECONDS = 0.5
+IDLE_STORE_SECONDS = 60.0
 _COMMIT_SECONDS = 60.0
 # A connection has room for 32 plans, transactions and scans; this many may be plans.
-_PLANS_PER_CONNECTION = 24
+PLANS_PER_CONNECTION = 24
 
 
 class Coordinator:
@@ -82,15 +82,16 @@ class Coordinator:
         self._running = running
         self._executions = executions
         self._lock = threading.Lock()
-        self._plans: dict[str, HeldPlan] = {}
-        self._stores = OpenStores(_IDLE_STORE_SECONDS)
+        self.held: dict[str, HeldPlan] = {}
+        """By their ids; guarded by the lock."""
+        self._stores = OpenStores(IDLE_STORE_SECONDS)
         self._closed = threading.Event()
         self._process = os.getpid()
         secret = secrets.token_bytes(32)
         self._planners = Listener("127.0.0.1", secret, self._serve_planner)
         self._readers = Listener(bind, secret, self._serve_reader)
         self.client = CoordinatorClient(("127.0.0.1", self._planners.port), (host, self._readers.port), secret)
-        self._operations: dict[str, Callable[..., object]] = {
+        self.operations: dict[str, Callable[..., object]] = {
             "describe": self._describe,
             "plan": self._plan,
             "begin_write": self._begin_write,
@@ -115,8 +116,8 @@ class Coordinator:
         self._planners.close()
         self._readers.close()
         with self._lock:
-            plans = list(self._plans.values())
-            self._plans.clear()
+            plans = list(self.held.values())
+            self.held.clear()
         for held in plans:
             held.plan.close()
         self._stores.close()
@@ -124,12 +125,12 @@ class Coordinator:
     def plans(self) -> int:
         """Return the number of snapshots that are held."""
         with self._lock:
-            return len(self._plans)
+            return len(self.held)
 
     def _serve_planner(self, channel: Channel) -> None:
         try:
             operation, arguments = cast(tuple[str, tuple[object, ...]], receive(channel))
-            answer: tuple[bool, object] = True, self._operations[operation](*arguments)
+            answer: tuple[bool, object] = True, self.operations[operation](*arguments)
         except EOFError:
             return  # the client ended before it sent a request
         except Exception as error:  # the client raises it
@@ -150,7 +151,7 @@ class Coordinator:
         except ValueError:
             plan_id, reader = "", Reader(0, None, 0)
         with self._lock:
-            held = self._plans.get(plan_id)
+            held = self.held.get(plan_id)
             if held is not None and held.expired(time.monotonic()):
                 held = None
             if held is not None:
@@ -183,7 +184,7 @@ class Coordinator:
             plan = storage.plan_scan(options.table, where=where, columns=columns, splits=splits)
             self._stores.retain(options.store, connection)
             with self._lock:
-                self._plans[plan_id] = HeldPlan(plan, options, connection, execution)
+                self.held[plan_id] = HeldPlan(plan, options, connection, execution)
         return PlannedScan(plan_id, plan.splits)
 
     def _begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
@@ -195,7 +196,7 @@ class Coordinator:
 
     def _commit_write(self, store: StoreClient, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
         with self._stores.using(store) as storage:
-            result, tries = _commit(storage, job, staged)
+            result, tries = commit_with_retries(storage, job, staged)
         self._stores.release(store)
         if not result and tries == 1:
             _log.warning(
@@ -228,13 +229,13 @@ class Coordinator:
         """
         now = time.monotonic()
         with self._lock:
-            plans = {plan_id: held for plan_id, held in self._plans.items() if held.options.store == store}
+            plans = {plan_id: held for plan_id, held in self.held.items() if held.options.store == store}
             idle = [plan_id for plan_id, held in plans.items() if held.dispensable(now)]
-            if len(plans) >= _PLANS_PER_CONNECTION and idle:
-                closed_early = self._plans.pop(min(idle, key=lambda plan_id: plans[plan_id].need()))
+            if len(plans) >= PLANS_PER_CONNECTION and idle:
+                closed_early = self.held.pop(min(idle, key=lambda plan_id: plans[plan_id].need()))
             else:
                 used = Counter(held.connection for held in plans.values())
-                return next(connection for connection in itertools.count() if used[connection] < _PLANS_PER_CONNECTION)
+                return next(connection for connection in itertools.count() if used[connection] < PLANS_PER_CONNECTION)
         self._close(closed_early)
         return closed_early.connection
 
@@ -245,19 +246,20 @@ class Coordinator:
             self._stores.release(held.options.store, held.connection)
 
     def _watch(self) -> None:
-        while not self._closed.wait(_WATCH_SECONDS):
+        while not self._closed.wait(WATCH_SECONDS):
             if not self._running():
                 self.close()
                 return
             try:
-                self._expire()
+                self.expire()
                 self._stores.close_idle()
             except Exception:  # of one store; snapshots of the others must still end
                 _log.exception("a snapshot or a connection could not be closed")
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Close the snapshots whose lease or grace is over; a background thread does so all the time."""
         with self._lock:
-            plans = list(self._plans.values())
+            plans = list(self.held.values())
         for held in plans:
             visits = held.visits
             over = held.is_over(self._executions)
@@ -266,14 +268,14 @@ class Coordinator:
                     held.mark(over=over)
         now = time.monotonic()
         with self._lock:
-            ended = [plan_id for plan_id, held in self._plans.items() if held.expired(now)]
-            expired = [self._plans.pop(plan_id) for plan_id in ended]
+            ended = [plan_id for plan_id, held in self.held.items() if held.expired(now)]
+            expired = [self.held.pop(plan_id) for plan_id in ended]
         for held in expired:
             _log.info("table %r: closing a snapshot, %s", held.options.table, held.reason(now))
             self._close(held)
 
 
-def _commit(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> tuple[CommitResult, int]:
+def commit_with_retries(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> tuple[CommitResult, int]:
     """Commit a job with retries; return the result and the number of tries."""
     deadline = time.monotonic() + _COMMIT_SECONDS
     pause = 0.01

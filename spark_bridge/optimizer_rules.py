@@ -5,7 +5,7 @@ from __future__ import annotations
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-__all__ = ["ensure_rule"]
+__all__ = ["add_rule", "ensure_rule", "has_rule"]
 
 
 def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
@@ -26,20 +26,22 @@ def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
         Why the optimizer lacks the rule; None if it has the rule.
     """
     try:
-        if not _has_rule(spark, name):
-            _add_rule(spark, name, java)
-        return None if _has_rule(spark, name) else "its optimizer takes no further rules"
+        if not has_rule(spark, name):
+            add_rule(spark, name, java)
+        return None if has_rule(spark, name) else "its optimizer takes no further rules"
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         return str(error).strip().splitlines()[0]
 
 
-def _has_rule(spark: SparkSession, name: str) -> bool:
+def has_rule(spark: SparkSession, name: str) -> bool:
+    """Whether a session's optimizer has a rule."""
     # The optimizer itself is asked: a rule that it ignored would mean wrong results.
     rules = spark._jsparkSession.sessionState().optimizer().batches().mkString()
     return name in str(rules)
 
 
-def _add_rule(spark: SparkSession, name: str, java: str) -> None:
+def add_rule(spark: SparkSession, name: str, java: str) -> None:
+    """Add a rule to a session's optimizer, as `ensure_rule` describes it."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     jvm = gateway.jvm

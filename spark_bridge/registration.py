@@ -20,7 +20,7 @@ from .write_guard import guard_writes
 __all__ = ["register"]
 
 _lock = threading.Lock()
-_coordinators: weakref.WeakKeyDictionary[SparkContext, Coordinator] = weakref.WeakKeyDictionary()
+coordinators: weakref.WeakKeyDictionary[SparkContext, Coordinator] = weakref.WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
@@ -56,9 +56,9 @@ def register(spark: SparkSession) -> None:
 
 def _coordinator(context: SparkContext) -> Coordinator:
     with _lock:
-        coordinator = _coordinators.get(context)
+        coordinator = coordinators.get(context)
         if coordinator is None or coordinator.closed:
-            coordinator = _coordinators[context] = _started(context)
+            coordinator = coordinators[context] = _started(context)
         return coordinator
 
 

@@ -61,12 +61,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def give_up_snapshots(session: SparkSession) -> None:
     """Let the coordinator give up what queries have left: on a server a snapshot keeps tables from being dropped."""
-    coordinator = registration._coordinators[session.sparkContext]
+    coordinator = registration.coordinators[session.sparkContext]
     deadline = time.monotonic() + 20
     while coordinator.plans() and time.monotonic() < deadline:
-        for held in list(coordinator._plans.values()):
+        for held in list(coordinator.held.values()):
             held.options = replace(held.options, lease=0.0)
-        coordinator._expire()
+        coordinator.expire()
         time.sleep(0.01)  # a reader that has finished may not have said so
     assert coordinator.plans() == 0
 

@@ -65,7 +65,7 @@ def application() -> Application:
 
 @pytest.fixture
 def coordinator(application: Application, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
-    monkeypatch.setattr(coordinator_module, "_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(coordinator_module, "WATCH_SECONDS", 0.02)
     coordinator = Coordinator(lambda: 3, lambda: application.running, application)
     yield coordinator
     coordinator.close()
@@ -159,7 +159,7 @@ def read(coordinator: Coordinator, plan_id: str, asked: ReadOptions, *readers: R
     for each in readers:
         with coordinator.client.holding(plan_id, asked, each):
             pass
-    until(lambda: coordinator._plans[plan_id].readers == 0)
+    until(lambda: coordinator.held[plan_id].readers == 0)
 
 
 def kept(coordinator: Coordinator, *, seconds: float = 0.5) -> bool:
@@ -258,38 +258,38 @@ def test_of_many_snapshots_the_longest_idle_is_given_up(coordinator: Coordinator
         planned = coordinator.client.plan(options(store), COLUMNS, None)
         with coordinator.client.holding(planned.plan_id, options(store), reader()):
             plans.append(planned.plan_id)
-        until(lambda: all(held.readers == 0 for held in list(coordinator._plans.values())))
-    assert coordinator.plans() == coordinator_module._PLANS_PER_CONNECTION
-    assert set(coordinator._plans) == set(plans[-coordinator.plans() :])
+        until(lambda: all(held.readers == 0 for held in list(coordinator.held.values())))
+    assert coordinator.plans() == coordinator_module.PLANS_PER_CONNECTION
+    assert set(coordinator.held) == set(plans[-coordinator.plans() :])
 
 
 def test_a_query_may_have_more_scans_than_a_connection_has_places(coordinator: Coordinator, store: StoreClient) -> None:
     plans = [coordinator.client.plan(options(store), COLUMNS, None).plan_id for _ in range(70)]
-    assert set(coordinator._plans) == set(plans)
-    assert max(held.connection for held in coordinator._plans.values()) == 2
+    assert set(coordinator.held) == set(plans)
+    assert max(held.connection for held in coordinator.held.values()) == 2
 
 
 def test_of_many_snapshots_those_of_ended_queries_are_given_up_first(
     coordinator: Coordinator, store: StoreClient, application: Application
 ) -> None:
     plans = []
-    for number in range(coordinator_module._PLANS_PER_CONNECTION):
+    for number in range(coordinator_module.PLANS_PER_CONNECTION):
         plans.append(coordinator.client.plan(options(store), COLUMNS, None, 1 + number % 2).plan_id)
         read(coordinator, plans[-1], options(store), reader(execution=1 + number % 2))
     application.executions.remove(2)
-    until(lambda: not any(held.need()[0] for held in [coordinator._plans[plan] for plan in plans[1::2]]))
+    until(lambda: not any(held.need()[0] for held in [coordinator.held[plan] for plan in plans[1::2]]))
     coordinator.client.plan(options(store), COLUMNS, None, 1)
-    assert set(plans) - set(coordinator._plans) == {plans[1]}
+    assert set(plans) - set(coordinator.held) == {plans[1]}
 
 
 def test_a_snapshot_in_use_is_never_given_up(coordinator: Coordinator, store: StoreClient) -> None:
     first = coordinator.client.plan(options(store), COLUMNS, None).plan_id
     with coordinator.client.holding(first, options(store), reader()):
-        for _ in range(coordinator_module._PLANS_PER_CONNECTION + 5):
+        for _ in range(coordinator_module.PLANS_PER_CONNECTION + 5):
             planned = coordinator.client.plan(options(store), COLUMNS, None)
             with coordinator.client.holding(planned.plan_id, options(store), reader()):
                 pass
-        assert first in coordinator._plans
+        assert first in coordinator.held
 
 
 def test_a_write_job_is_committed_once(coordinator: Coordinator, store: StoreClient) -> None:
@@ -332,8 +332,8 @@ def test_a_job_that_spark_takes_for_failed_though_committed_is_told_of(
 def test_a_message_of_two_gigabytes_is_refused_before_it_is_sent(
     coordinator: Coordinator, store: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert channel_module._MOST_BYTES == 2**31 - 1
-    monkeypatch.setattr(channel_module, "_MOST_BYTES", 5000)
+    assert channel_module.MOST_BYTES == 2**31 - 1
+    monkeypatch.setattr(channel_module, "MOST_BYTES", 5000)
     many = col("started").isin(range(5000))
     with pytest.raises(UnsupportedOperationError, match=r"a message of [0-9,]+ bytes .* at most 5,000 can be sent"):
         coordinator.client.plan(options(store), COLUMNS, many)
@@ -343,8 +343,8 @@ def test_a_message_of_two_gigabytes_is_refused_before_it_is_sent(
 def test_an_answer_of_two_gigabytes_is_an_error(
     coordinator: Coordinator, store: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "_MOST_BYTES", 5000)
-    monkeypatch.setitem(coordinator._operations, "describe", lambda *asked: "x" * 6000)
+    monkeypatch.setattr(channel_module, "MOST_BYTES", 5000)
+    monkeypatch.setitem(coordinator.operations, "describe", lambda *asked: "x" * 6000)
     with pytest.raises(UnsupportedOperationError, match="bytes between Spark's processes"):
         coordinator.client.describe(store, "runs")
 
@@ -437,7 +437,7 @@ def test_the_client_travels_and_hides_the_secret(coordinator: Coordinator) -> No
 
 
 def test_unused_connections_are_closed(store: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_module, "_IDLE_STORE_SECONDS", 0.2)
+    monkeypatch.setattr(coordinator_module, "IDLE_STORE_SECONDS", 0.2)
     coordinator = Coordinator(lambda: 1, lambda: True, Application())
     try:
         coordinator.client.describe(store, "runs")

@@ -30,14 +30,14 @@ rows, *urls = sys.argv[1:]
 spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 register(spark)
-commit = coordinator._commit
+commit = coordinator.commit_with_retries
 
 def commit_and_stop(storage, job, staged):
     result = commit(storage, job, staged)
     print(job.job_id, flush=True)
     threading.Event().wait()
 
-coordinator._commit = commit_and_stop
+coordinator.commit_with_retries = commit_and_stop
 
 def stop_in_second_task(batches):
     yield from batches

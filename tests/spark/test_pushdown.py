@@ -180,15 +180,15 @@ def test_scans_of_one_frame_have_their_own_filters(tables: Tables, storage: Stor
 @pytest.fixture
 def planned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Return the columns of each scan that the coordinator plans from now on."""
-    coordinator = registration._coordinators[spark.sparkContext]
-    plan = coordinator._operations["plan"]
+    coordinator = registration.coordinators[spark.sparkContext]
+    plan = coordinator.operations["plan"]
     seen: list[tuple[str, ...]] = []
 
     def observed(options: ReadOptions, columns: tuple[str, ...], where: Filter | None, execution: int | None) -> object:
         seen.append(columns)
         return plan(options, columns, where, execution)
 
-    monkeypatch.setitem(coordinator._operations, "plan", observed)
+    monkeypatch.setitem(coordinator.operations, "plan", observed)
     return seen
 
 

@@ -48,11 +48,11 @@ def test_registering_again_changes_nothing(tables: Tables, storage: Storage, spa
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(10))
     frame = tables.read("runs")
-    coordinator = registration._coordinators[spark.sparkContext]
+    coordinator = registration.coordinators[spark.sparkContext]
     rules = optimizer_rules(spark)
     register(spark)
     register(spark)
-    assert registration._coordinators[spark.sparkContext] is coordinator
+    assert registration.coordinators[spark.sparkContext] is coordinator
     assert optimizer_rules(spark) == rules
     assert frame.count() == 10
     assert tables.read("runs").where("started > 7").count() == 2
@@ -90,8 +90,8 @@ def test_without_isolated_scans_no_filter_is_pushed_down(
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(10))
     other = spark.newSession()
-    monkeypatch.setattr(optimizer_rules_module, "_has_rule", lambda session, name: False)
-    monkeypatch.setattr(optimizer_rules_module, "_add_rule", lambda session, name, java: None)
+    monkeypatch.setattr(optimizer_rules_module, "has_rule", lambda session, name: False)
+    monkeypatch.setattr(optimizer_rules_module, "add_rule", lambda session, name, java: None)
     with (
         pytest.warns(UserWarning, match="no filters are pushed down"),
         pytest.warns(UserWarning, match="takes no guard of writes .* do not use saveAsTable"),

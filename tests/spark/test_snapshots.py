@@ -58,10 +58,10 @@ def test_rows_written_while_a_query_runs_are_not_seen(tables: Tables, storage: S
 
 @every_store
 def test_a_query_run_again_after_its_lease_is_a_clear_error(tables: Tables) -> None:
-    coordinator = registration._coordinators[tables.session.sparkContext]
+    coordinator = registration.coordinators[tables.session.sparkContext]
     frame = tables.read("runs")
     assert len(frame.collect()) == 3000
-    for held in coordinator._plans.values():
+    for held in coordinator.held.values():
         held.options = replace(held.options, lease=0.1)
     time.sleep(1)
     with pytest.raises(PythonException, match=r"table 'runs': the snapshot of this query is closed"):
@@ -105,7 +105,7 @@ QUERIES: dict[str, Callable[[DataFrame], object]] = {
 def test_nothing_stays_open_after_queries(
     tables: Tables, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    coordinator = registration._coordinators[tables.session.sparkContext]
+    coordinator = registration.coordinators[tables.session.sparkContext]
     for name, query in QUERIES.items():
         frame = tables.read("runs", splits=2, graceSeconds=2)
         with contextlib.suppress(SparkRuntimeException):
@@ -126,12 +126,12 @@ def test_a_cancelled_query_leaves_nothing_open(tables: Tables) -> None:
             time.sleep(60)
             yield batch
 
-    coordinator = registration._coordinators[tables.session.sparkContext]
+    coordinator = registration.coordinators[tables.session.sparkContext]
     frame = tables.read("runs", graceSeconds=1)
     context = tables.session.sparkContext
     with ThreadPoolExecutor(1) as other:
         query = other.submit(frame.mapInArrow(slow, frame.schema).count)
-        until(lambda: any(held.readers for held in list(coordinator._plans.values())))
+        until(lambda: any(held.readers for held in list(coordinator.held.values())))
         context.cancelAllJobs()
         with pytest.raises(Exception, match="cancelled"):
             query.result()
@@ -159,7 +159,7 @@ def test_an_rdd_may_be_read_long_after_it_was_planned(tables: Tables, storage: S
 
 
 def test_a_part_of_a_cached_frame_that_is_lost_too_late_is_a_clear_error(tables: Tables) -> None:
-    coordinator = registration._coordinators[tables.session.sparkContext]
+    coordinator = registration.coordinators[tables.session.sparkContext]
     frame = tables.read("runs", splits=2, graceSeconds=1).cache()
     assert frame.count() == 3000
     until(lambda: coordinator.plans() == 0)
