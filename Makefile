@@ -47,7 +47,7 @@ postgresql: venv ## a PostgreSQL server to try things on, until Ctrl-C
 
 hbase: venv java ## an HBase server with its Thrift gateway to try things on, until Ctrl-C
 	@tools/hbase
-	@$(BIN)/python -m tests.hbase.server
+	@$(BIN)/python -m tests.hbase.support.server
 
 venv: ## .venv with structable, editable, and the pinned versions of constraints.txt
 	@tools/setup

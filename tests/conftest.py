@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 # Several folders test on the stores that are servers, and pytest finds a fixture only in a conftest above.
-from tests.hbase.fixtures import hbase_prefix, hbase_server, hbase_sweeper, hbase_url, start_hbase  # noqa: F401
+from tests.hbase.support.fixtures import hbase_prefix, hbase_server, hbase_sweeper, hbase_url, start_hbase  # noqa: F401
 from tests.postgresql.support.fixtures import (  # noqa: F401
     postgresql_conninfo,
     postgresql_place,

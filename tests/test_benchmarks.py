@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sessions import JDBC_DRIVER
-from tests.hbase.shared import URL_VARIABLE as HBASE_URL_VARIABLE
+from tests.hbase.support.shared import URL_VARIABLE as HBASE_URL_VARIABLE
 from tests.postgresql.support.shared import URL_VARIABLE
 
 ROOT = Path(__file__).parent.parent

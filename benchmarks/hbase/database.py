@@ -13,7 +13,7 @@ from benchmarks.rows import TABLE, batches, make_rows, specification
 from structable.backends.hbase.engine import HBaseEngine
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage, connect
-from tests.hbase.shared import Place, Sweeper, fresh_prefix, shared_server
+from tests.hbase.support.shared import Place, Sweeper, fresh_prefix, shared_server
 
 if TYPE_CHECKING:
     import happybase

@@ -9,8 +9,8 @@ from structable.spi.conformance import BackendConformance, Capabilities
 from structable.spi.conformance.case import OpenSession
 from structable.spi.conformance.interleaving import Session
 from structable.spi.conformance.isolation import IsolationCases
-from tests.hbase.inside import hold_finaliser
-from tests.hbase.remote import OtherProcess
+from tests.hbase.support.internals import hold_finaliser
+from tests.hbase.support.remote_transactions import OtherProcess
 
 
 class TestHBase(BackendConformance):

@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 
 from structable.backends.hbase.thrift.gateway import Gateway
-from tests.hbase.fake import FakeGateway
-from tests.hbase.faulty import connect
-from tests.hbase.proxy import Proxy
-from tests.hbase.shared import Place
+from tests.hbase.support.fake_gateway import FakeGateway
+from tests.hbase.support.gateway_calls import connect
+from tests.hbase.support.proxy import Proxy
+from tests.hbase.support.shared import Place
 
 
 @pytest.fixture(autouse=True)

@@ -23,9 +23,9 @@ from structable.spi import (
 )
 from structable.spi.conformance.samples import Record
 
-from .bank import quick
-from .inside import drained
-from .proxy import Fault, Proxy
+from .support.bank import quick
+from .support.internals import drained
+from .support.proxy import Fault, Proxy
 
 STEP = int(os.environ.get("STRUCTABLE_TEST_ADMIN_FAULTS_STEP", "7"))
 """How many requests lie between two that go wrong; with 1 all of them do, one after the other, in some 3 minutes."""

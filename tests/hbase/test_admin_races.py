@@ -21,8 +21,8 @@ from structable.spi import (
     col,
     connect,
 )
-from tests.hbase.doomed import Worker, killed_at
-from tests.hbase.shared import Place
+from tests.hbase.support.other_process import Worker, killed_at
+from tests.hbase.support.shared import Place
 from tests.waiting import until
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"

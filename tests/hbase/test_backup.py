@@ -10,10 +10,10 @@ import pytest
 
 from structable.spi import Field, FindingLevel, StorageUnavailableError, TableSpecification, connect
 
-from .administration import Administration
-from .bank import open_bank, quick, require_sound, transfer
-from .killing import killed, write_on
-from .shared import Place
+from .support.administration import Administration
+from .support.bank import open_bank, quick, require_sound, transfer
+from .support.bank_killing import killed, write_on
+from .support.shared import Place
 
 _ACCOUNTS = 12
 _LATER = TableSpecification("later", [Field.int("id")], ["id"])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from structable.spi import connect
 
-from .bank import open_bank, quick, require_sound
-from .inside import collect_garbage, engine_of
-from .shared import Place
+from .support.bank import open_bank, quick, require_sound
+from .support.internals import collect_garbage, engine_of
+from .support.shared import Place
 
 _ROOT = Path(__file__).parents[2]
 _ACCOUNTS = 8
@@ -25,7 +25,7 @@ class _Client:
     """A process that makes transfers until it is killed."""
 
     def __init__(self, url: str, name: str) -> None:
-        command = [sys.executable, "-m", "tests.hbase.worker", "load", url, name]
+        command = [sys.executable, "-m", "tests.hbase.support.bank_worker", "load", url, name]
         self._process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._first = self._process.stdout.readline()

@@ -17,7 +17,7 @@ from structable.spi import (
     TableSpecification,
     connect,
 )
-from tests.hbase.shared import Place
+from tests.hbase.support.shared import Place
 
 RUNS = TableSpecification("runs", [Field.long("id"), Field.string("name")], ["id"], ["name"])
 

@@ -18,8 +18,8 @@ from structable.backends.hbase.thrift.requests import (
     compare_and_put,
 )
 from structable.spi import StorageUnavailableError
-from tests.hbase.fake import FakeGateway, FakeTables
-from tests.hbase.faulty import COLUMN, ROW, connect, counting, fill, once
+from tests.hbase.support.fake_gateway import FakeGateway, FakeTables
+from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, counting, fill, once
 
 
 def test_an_idle_connection_that_ended_is_replaced_before_use(fake: FakeGateway, gateway: Gateway) -> None:

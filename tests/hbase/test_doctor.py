@@ -13,8 +13,8 @@ from structable.backends.hbase.tables import Tables
 from structable.backends.ordered.storage import OrderedStorage
 from structable.cli.app import app
 from structable.spi import Field, Finding, FindingLevel, Storage, TableSpecification, col, connect
-from tests.hbase.doomed import killed_at
-from tests.hbase.shared import Place
+from tests.hbase.support.other_process import killed_at
+from tests.hbase.support.shared import Place
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
 SLOW = "lease=1&session_timeout=3&late_writes=600&housekeeping=600"

@@ -12,9 +12,9 @@ import pytest
 from structable.backends.hbase.failpoints import failpoints
 from structable.spi import Storage, TransactionConflictError, connect
 
-from .bank import OPENING, balances, open_bank, quick, require_sound, transfer
-from .inside import collect_garbage, drained, engine_of
-from .killing import killed, write_on
+from .support.bank import OPENING, balances, open_bank, quick, require_sound, transfer
+from .support.bank_killing import killed, write_on
+from .support.internals import collect_garbage, drained, engine_of
 
 _ACCOUNTS = 12
 _TIMEOUT = 120

@@ -22,9 +22,9 @@ from structable.spi import (
     connect,
 )
 
-from .bank import OPENING, account, balances, open_bank, quick, require_sound, transfer
-from .inside import collect_garbage, drained, engine_of, hold_finaliser
-from .proxy import Fault, Proxy
+from .support.bank import OPENING, account, balances, open_bank, quick, require_sound, transfer
+from .support.internals import collect_garbage, drained, engine_of, hold_finaliser
+from .support.proxy import Fault, Proxy
 
 _ACCOUNTS = 4
 _MANY = 60

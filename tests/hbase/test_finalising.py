@@ -11,8 +11,8 @@ from structable.backends.hbase.upkeep.janitor import Report
 from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
 from tests.waiting import until
 
-from .fake import FakeGateway
-from .inside import drained, engine_of
+from .support.fake_gateway import FakeGateway
+from .support.internals import drained, engine_of
 
 _TABLE = TableSpecification("t", [Field.int("k"), Field.long("n")], ["k"])
 _FAR = 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from structable.spi import Field, StorageUnavailableError, TableSpecification, Transaction, connect
-from tests.hbase.fake import FakeGateway
+from tests.hbase.support.fake_gateway import FakeGateway
 
 
 def test_row_over_the_frame_limit_is_refused_once() -> None:

@@ -25,9 +25,9 @@ from structable.spi import (
 )
 from tests.waiting import until
 
-from .bank import quick
-from .inside import collect_garbage, drained, engine_of
-from .shared import Place
+from .support.bank import quick
+from .support.internals import collect_garbage, drained, engine_of
+from .support.shared import Place
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
 _MANY = 1_000_000

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.hbase.fixtures import StartHBase
-from tests.hbase.shared import Place
+from tests.hbase.support.fixtures import StartHBase
+from tests.hbase.support.shared import Place
 
 if TYPE_CHECKING:
     import happybase

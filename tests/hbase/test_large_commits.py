@@ -12,9 +12,9 @@ import pytest
 from structable.backends.hbase.failpoints import failpoints
 from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, Value, connect
 
-from .bank import open_bank, payday, quick, require_sound, transfer
-from .inside import drained
-from .killing import killed, write_on
+from .support.bank import open_bank, payday, quick, require_sound, transfer
+from .support.bank_killing import killed, write_on
+from .support.internals import drained
 
 _ACCOUNTS = 60
 _TIMEOUT = 120

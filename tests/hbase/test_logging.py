@@ -14,9 +14,9 @@ from structable.backends.hbase.thrift.requests import put_rows
 from structable.backends.hbase.txn.session import DEAD
 from structable.spi import Field, Storage, TableSpecification, connect
 
-from .fake import FakeGateway
-from .faulty import counting, once
-from .inside import collect_garbage, drained, engine_of
+from .support.fake_gateway import FakeGateway
+from .support.gateway_calls import counting, once
+from .support.internals import collect_garbage, drained, engine_of
 
 
 @pytest.fixture(autouse=True)

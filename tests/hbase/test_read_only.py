@@ -25,8 +25,8 @@ from structable.spi import (
 )
 from tests.waiting import until
 
-from .bank import quick
-from .inside import collect_garbage, drained, engine_of
+from .support.bank import quick
+from .support.internals import collect_garbage, drained, engine_of
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
 Everything = dict[tuple[str, bytes], object]

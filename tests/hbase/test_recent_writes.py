@@ -16,8 +16,8 @@ from structable.backends.hbase.txn import recent_writes as recent
 from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, connect
 from structable.spi.errors import DataCorruptionError
 
-from .inside import collect_garbage, drained, engine_of, hold_finaliser
-from .shared import Place
+from .support.internals import collect_garbage, drained, engine_of, hold_finaliser
+from .support.shared import Place
 
 _MANY = 40
 _VAST = 5_000

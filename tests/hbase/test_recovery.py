@@ -26,10 +26,10 @@ from structable.spi import (
 )
 from tests.servers.availability import unavailable
 
-from . import jars
-from .bank import open_bank, quick, require_sound, transfer
-from .inside import collect_garbage, drained
-from .server import Server
+from .support import jars
+from .support.bank import open_bank, quick, require_sound, transfer
+from .support.internals import collect_garbage, drained
+from .support.server import Server
 
 _ACCOUNTS = 8
 _THREADS = 3

@@ -11,10 +11,10 @@ import pytest
 
 from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
 
-from .administration import Administration
-from .connections import READY
-from .fixtures import StartHBase
-from .server import Gateway, Server
+from .support.administration import Administration
+from .support.connections import READY
+from .support.fixtures import StartHBase
+from .support.server import Gateway, Server
 
 _CONTROLLER = "org.apache.hadoop.hbase.security.access.AccessController"
 _GUARDED = {

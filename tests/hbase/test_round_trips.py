@@ -9,7 +9,7 @@ import pytest
 
 from structable.spi import Field, Isolation, Storage, TableSpecification, connect
 
-from .inside import drained, engine_of, hold_finaliser
+from .support.internals import drained, engine_of, hold_finaliser
 
 
 @pytest.fixture

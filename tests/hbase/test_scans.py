@@ -15,8 +15,8 @@ from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
     list_tables,
 )
-from tests.hbase.fake import FakeGateway, FakeTables
-from tests.hbase.faulty import COLUMN, connect, fill, keys_of, once
+from tests.hbase.support.fake_gateway import FakeGateway, FakeTables
+from tests.hbase.support.gateway_calls import COLUMN, connect, fill, keys_of, once
 
 
 @pytest.mark.parametrize("reverse", [False, True])

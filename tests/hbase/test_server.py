@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.hbase import jars
-from tests.hbase.fixtures import StartHBase
-from tests.hbase.server import Gateway, ServerFailedError
-from tests.hbase.shared import URL_VARIABLE, Place, Sweeper, fresh_prefix, shared_server
+from tests.hbase.support import jars
+from tests.hbase.support.fixtures import StartHBase
+from tests.hbase.support.server import Gateway, ServerFailedError
+from tests.hbase.support.shared import URL_VARIABLE, Place, Sweeper, fresh_prefix, shared_server
 from tests.servers.availability import NoServerError
 from tests.servers.processes import free_port
 from tests.servers.revival import ServerDiedError, require_alive
 
 ROOT = Path(__file__).parent.parent.parent
-SHARED = "tests.hbase.shared"
+SHARED = "tests.hbase.support.shared"
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_killed_test_run_leaves_no_server(tmp_path: Path) -> None:
     program = f"""
 import signal
 from pathlib import Path
-from tests.hbase.server import Server
+from tests.hbase.support.server import Server
 from tests.servers.held import joined_or_created
 server = joined_or_created(Path({str(tmp_path)!r}), "hbase", Server, Server.create)
 second = server.start_gateway()
@@ -259,7 +259,7 @@ def test_jars_are_fetched_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(ServerFailedError, match="no route to the registry"):
         jars.resolve()
     write("exit 0")
-    program = "from tests.hbase import jars; print(jars.resolve())"
+    program = "from tests.hbase.support import jars; print(jars.resolve())"
     runs = [
         subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in "ab"
     ]
@@ -284,7 +284,7 @@ def test_tables_of_a_prefix_are_dropped_and_no_others(hbase_server: Place) -> No
 
 @pytest.mark.usefixtures("start_hbase")
 def test_command_runs_a_server_until_it_is_interrupted() -> None:
-    command = [sys.executable, "-m", "tests.hbase.server"]
+    command = [sys.executable, "-m", "tests.hbase.support.server"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         url = run.stdout.readline().strip()

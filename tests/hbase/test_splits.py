@@ -10,7 +10,7 @@ from structable.backends.hbase.layout import SESSIONS
 from structable.backends.hbase.thrift.requests import get_row
 from structable.spi import Field, Storage, TableSpecification, TransactionClosedError, connect, read_split
 
-from .inside import engine_of, hold_finaliser
+from .support.internals import engine_of, hold_finaliser
 
 _TABLE = TableSpecification("t", [Field.int("k"), Field.long("n")], ["k"])
 

@@ -32,9 +32,9 @@ from structable.backends.hbase.thrift.requests import (
     regions,
     split_rows,
 )
-from tests.hbase.fake import FakeGateway
-from tests.hbase.faulty import COLUMN, ROW, connect, connect_to, counting, keys_of, once
-from tests.hbase.shared import Place
+from tests.hbase.support.fake_gateway import FakeGateway
+from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, connect_to, counting, keys_of, once
+from tests.hbase.support.shared import Place
 
 
 @pytest.mark.parametrize("transport", ["buffered", "framed"])

@@ -26,8 +26,8 @@ from structable.backends.hbase.thrift.requests import (
     put_rows,
 )
 from structable.spi import StorageUnavailableError
-from tests.hbase.fake import FakeGateway
-from tests.hbase.faulty import COLUMN, ROW, connect, counting
+from tests.hbase.support.fake_gateway import FakeGateway
+from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, counting
 
 
 class Listener:

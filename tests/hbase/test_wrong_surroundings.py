@@ -19,9 +19,9 @@ from structable.spi import (
     TableSpecification,
     connect,
 )
-from tests.hbase.fake import FakeGateway
-from tests.hbase.server import Gateway, Server
-from tests.hbase.shared import Place
+from tests.hbase.support.fake_gateway import FakeGateway
+from tests.hbase.support.server import Gateway, Server
+from tests.hbase.support.shared import Place
 from tests.hbase.test_wrong_gateways import Listener
 from tests.servers.processes import free_port
 

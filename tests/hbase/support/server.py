@@ -1,7 +1,7 @@
 """An HBase server from Maven's jars, on free loopback ports, with its data in a temporary folder.
 
 Two JVMs: ZooKeeper, master and region server in one, the Thrift gateway in the other.
-`python -m tests.hbase.server` (`make hbase`) runs one in the foreground, for a person.
+`python -m tests.hbase.support.server` (`make hbase`) runs one in the foreground, for a person.
 """
 
 from __future__ import annotations

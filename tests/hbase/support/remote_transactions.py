@@ -13,7 +13,7 @@ import pytest
 
 from structable.spi import Isolation, Transaction, connect
 
-from .inside import hold_finaliser
+from .internals import hold_finaliser
 
 __all__ = ["OtherProcess"]
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from structable.spi import Storage
 
 from .bank import require_sound, transfer
-from .inside import collect_garbage
+from .internals import collect_garbage
 
 __all__ = ["killed", "write_on"]
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _KILLED = -9
 _TIMEOUT = 120
 
 
 def killed(what: str, url: str, point: str, number: int = 1) -> None:
     """Run a worker that must be killed at the point."""
-    command = [sys.executable, "-m", "tests.hbase.worker", what, url, point, str(number)]
+    command = [sys.executable, "-m", "tests.hbase.support.bank_worker", what, url, point, str(number)]
     ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     assert ended.returncode == _KILLED, f"it did not come by {point}: {ended.stdout}{ended.stderr}"
 

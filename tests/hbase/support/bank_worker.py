@@ -1,4 +1,4 @@
-"""Clients of the bank that are killed: each runs in a process of its own, `python -m tests.hbase.worker WHAT URL ...`.
+"""Clients of the bank, to be killed: each a process, `python -m tests.hbase.support.bank_worker WHAT URL ...`.
 
     transfer URL POINT NUMBER    one transfer, killed when it comes by a failpoint for the NUMBERth time
     payday URL POINT NUMBER      many transfers in one transaction
@@ -30,7 +30,7 @@ from structable.spi import (
 )
 
 from .bank import OPENING, account, payday, transfer
-from .inside import collect_garbage, drained
+from .internals import collect_garbage, drained
 
 JOB = "job"
 

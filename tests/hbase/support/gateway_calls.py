@@ -10,8 +10,8 @@ from structable.backends.hbase.thrift.requests import (
     Call,
     increment,
 )
-from tests.hbase.fake import FakeGateway, Fault
-from tests.hbase.shared import Place
+from tests.hbase.support.fake_gateway import FakeGateway, Fault
+from tests.hbase.support.shared import Place
 
 ROW = b"\x01row"
 COLUMN = b"x:v"
