@@ -10,7 +10,8 @@ import pytest
 from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
 
-from .support import SERVE, Process, open_engine
+from .support.engines import open_engine
+from .support.processes import SERVE, Process
 
 
 @pytest.fixture

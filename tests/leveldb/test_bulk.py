@@ -13,7 +13,8 @@ from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.ordered.engine import WriteSet
 from structable.spi.errors import CommitOutcomeUnknownError, TransactionConflictError
 
-from .support import DECISION, Bulk, Process, key, make_engine, open_engine, put, read_all, start
+from .support.engines import DECISION, Bulk, key, make_engine, open_engine, put, read_all, start
+from .support.processes import Process
 
 ROWS = {key(f"bulk-{number}"): b"new" for number in range(4)}
 

@@ -13,7 +13,7 @@ from structable.backends.leveldb.owner.commit_nodes import BulkNode, CommitNode,
 from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
 from structable.spi.errors import TransactionClosedError, TransactionConflictError
 
-from .support import SPACE, Bulk, key, put, read_all
+from .support.engines import SPACE, Bulk, key, put, read_all
 
 
 def test_snapshot_does_not_see_later_commits(engine: LevelDBEngine) -> None:

@@ -12,7 +12,7 @@ import pytest
 from structable.cli.doctor import examine
 from structable.spi import DataCorruptionError, Field, FindingLevel, Storage, TableSpecification, connect
 
-from .support import Process
+from .support.processes import Process
 
 DECIDE = """
 import pyarrow as pa

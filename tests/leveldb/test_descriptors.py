@@ -15,7 +15,8 @@ from structable.backends.ordered.engine import EngineSnapshot, Pair, WriteSet
 from structable.spi.errors import StorageUnavailableError
 from tests.waiting import until
 
-from .support import SPACE, Process, key, open_engine, put
+from .support.engines import SPACE, key, open_engine, put
+from .support.processes import Process
 
 Run = Callable[[str], Process]
 

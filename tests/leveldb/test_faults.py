@@ -17,7 +17,8 @@ from structable.backends.leveldb.native.format import FORMAT_VERSION
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 from tests.waiting import until
 
-from .support import Process, key, open_engine, put, read_all
+from .support.engines import key, open_engine, put, read_all
+from .support.processes import Process
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pytest
 from structable.spi import Field, StorageUnavailableError, TableSpecification, connect
 from structable.spi.errors import StructableError
 
-from .support import SERVE, Process, open_engine
+from .support.engines import open_engine
+from .support.processes import SERVE, Process
 
 CONTENT = b"a file of somebody else, of more than sixteen bytes"
 

@@ -16,7 +16,8 @@ from structable.backends.leveldb.owner import keeper
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.errors import DataCorruptionError, StoreNotFoundError
 
-from .support import Process, key, open_engine, put, read_all
+from .support.engines import key, open_engine, put, read_all
+from .support.processes import Process
 
 BLOCK = 32768
 

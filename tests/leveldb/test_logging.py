@@ -13,7 +13,8 @@ from structable.backends.leveldb.native.database import Database, WriteFailedErr
 from structable.spi.errors import StorageUnavailableError
 from tests.waiting import until
 
-from .support import SERVE, Process, key, open_engine, put
+from .support.engines import key, open_engine, put
+from .support.processes import SERVE, Process
 
 Run = Callable[[str], Process]
 CONNECT = (

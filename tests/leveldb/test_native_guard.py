@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .support import Process
+from .support.processes import Process
 
 INTERRUPTED = """
 from structable.backends.leveldb.native.native_guard import native_call, wait_for_native_calls

@@ -19,7 +19,8 @@ from structable.backends.leveldb.owner.local_route import LocalRoute
 from structable.backends.leveldb.owner.store import LocalStore
 from structable.spi import Field, StorageUnavailableError, TableSpecification, connect
 
-from .support import LONGEST, SERVE, Process, key, open_engine, put
+from .support.engines import key, open_engine, put
+from .support.processes import LONGEST, SERVE, Process
 
 Run = Callable[[str], Process]
 

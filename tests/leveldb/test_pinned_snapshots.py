@@ -16,7 +16,8 @@ from structable.backends.leveldb.owner.commit_nodes import CommitNode
 from structable.backends.ordered.engine import EngineSnapshot, Increment, ReadSet, WriteSet
 from structable.spi.errors import TransactionClosedError, TransactionConflictError
 
-from .support import SERVE, SPACE, Process, key, open_engine, put
+from .support.engines import SPACE, key, open_engine, put
+from .support.processes import SERVE, Process
 
 Run = Callable[[str], Process]
 

@@ -27,7 +27,8 @@ from structable.spi.errors import (
 )
 from tests.waiting import until
 
-from .support import SERVE, SPACE, Process, key, open_engine, put, read_all
+from .support.engines import SPACE, key, open_engine, put, read_all
+from .support.processes import SERVE, Process
 
 Run = Callable[[str], Process]
 

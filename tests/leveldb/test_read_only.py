@@ -28,7 +28,7 @@ from structable.spi import (
     read_split,
 )
 
-from .support import Process
+from .support.processes import Process
 
 Run = Callable[[str], Process]
 TABLE = TableSpecification("t", [Field.int("k"), Field.string("s"), Field.bytes("b")], ["k"], ["s"])

@@ -13,7 +13,8 @@ from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.ordered.engine import Pair
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
-from .support import Process, open_engine
+from .support.engines import open_engine
+from .support.processes import Process
 
 PAIRS = [(f"{number:06}".encode(), os.urandom(number % 500 + 1)) for number in range(3_000)]
 

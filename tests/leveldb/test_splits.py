@@ -18,7 +18,8 @@ from structable.spi import Field, TableSpecification, col, connect, read_split
 from structable.spi.errors import TransactionClosedError
 from tests.waiting import until
 
-from .support import LONGEST, SERVE, SPACE, Bulk, Process, key, open_engine, put, read_all
+from .support.engines import SPACE, Bulk, key, open_engine, put, read_all
+from .support.processes import LONGEST, SERVE, Process
 
 END = SPACE + b"\xff"
 

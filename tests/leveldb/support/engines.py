@@ -1,11 +1,7 @@
-"""What the tests of the LevelDB store share: engines without tables, and processes that use one."""
+"""Engines without tables, their keys, and bulk commits for them."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +10,6 @@ from structable.backends.leveldb.settings import Settings
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, Upcalls, WriteSet
 
 SPACE = b"\x00\x00\x00\x10"
-LONGEST = 60.0
 
 
 def key(name: object) -> bytes:
@@ -72,63 +67,3 @@ class Bulk(BulkCommit):
 
 
 DECISION = b"\x00\x00\x00\x00\x10decision"
-
-_PROLOGUE = """
-import os, resource, signal, sys, threading, time
-from pathlib import Path
-from structable.backends.ordered.engine import Increment, ReadSet, SchemaChangedError, WriteSet
-from structable.spi.errors import *
-from tests.leveldb.support import *
-folder = Path(sys.argv[1])
-def say(*words): print(*words, flush=True)
-def hear(): return sys.stdin.readline().strip()
-"""
-
-
-class Process:
-    """A Python process that runs a script; it and the test talk in lines."""
-
-    def __init__(self, script: str, folder: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROLOGUE + script, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-
-    def hear(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def say(self, words: str = "") -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(words + "\n")
-        self.process.stdin.flush()
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
-        if number == signal.SIGSTOP:
-            os.waitpid(self.process.pid, os.WUNTRACED)
-
-    def end(self) -> int:
-        """Close its input and wait for it."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait(LONGEST)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
-
-
-SERVE = """
-engine = open_engine(folder)
-say("ready")
-hear()
-engine.close()
-"""
-"""Owns the database until it is told something."""
