@@ -140,7 +140,7 @@ def test_passwords_are_masked_in_urls_and_nowhere_else(password: str, message: s
         ("table 't' has no row with the key ('mail:a@b',)", "table 't' has no row with the key ('mail:a@b',)"),
     ],
 )
-def test_passwords_of_urls_that_nobody_typed(message: str, shown: str) -> None:
+def test_passwords_of_urls_of_other_sources(message: str, shown: str) -> None:
     assert masked(message) == shown
 
 
@@ -379,7 +379,7 @@ def test_interruption_leaves_no_traceback_and_no_file(database: str, tmp_path: P
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "structable.cli", "import", database, "runs", str(pipe)]
-    # Whoever runs in a shell's background ignores interrupts, and so would the child.
+    # A process in a shell's background ignores interrupts, and so would the child.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

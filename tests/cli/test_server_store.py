@@ -45,7 +45,7 @@ def with_password(url: str, password: str) -> str:
 
 
 @pytest.fixture
-def nobody_there() -> Iterator[str]:
+def dead_server() -> Iterator[str]:
     """Give a URL to whose port no one listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -68,8 +68,8 @@ def check_all(structable: Command, fails: Fails, url: str, reason: str) -> None:
     assert not Path("out.csv").exists()
 
 
-def test_a_server_that_is_down(structable: Command, fails: Fails, nobody_there: str) -> None:
-    check_all(structable, fails, nobody_there, "Connection refused")
+def test_a_server_that_is_down(structable: Command, fails: Fails, dead_server: str) -> None:
+    check_all(structable, fails, dead_server, "Connection refused")
 
 
 def test_a_server_that_refuses(

@@ -406,7 +406,7 @@ def test_a_stranger_is_not_served(coordinator: Coordinator, store: StoreClient) 
         stranger.describe(store, "runs")
 
 
-def test_a_silent_stranger_stops_nobody(coordinator: Coordinator, store: StoreClient) -> None:
+def test_a_silent_connection_stops_no_other(coordinator: Coordinator, store: StoreClient) -> None:
     with contextlib.ExitStack() as strangers:
         for _ in range(5):
             strangers.enter_context(socket.create_connection(coordinator.client.planners))

@@ -96,7 +96,7 @@ def test_a_killed_driver_leaves_all_or_nothing_and_no_lock(
             assert {row.status for row in storage.table("committed").scan()} == {None, "NEW"}
             assert leftovers[store]() == []
             for moment in MOMENTS:
-                storage.admin.drop(moment)  # which waits for whoever still uses the table
+                storage.admin.drop(moment)  # which waits for other users of the table
 
 
 ALL = [*(("etl", number) for number in range(ROWS)), ("old", 0)]

@@ -87,7 +87,7 @@ def test_a_wrong_option_of_a_write_is_named(options: Mapping[str, str], overwrit
         WriteOptions.parse(options, overwrite=overwrite)
 
 
-def test_an_option_that_nobody_knows_is_refused_with_all_that_are_known() -> None:
+def test_an_unknown_option_is_refused_with_all_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no option 'colour'; it knows .*pool_timeout.*; the format itself takes url"):
         StoreClient("memory://", (("colour", "red"),)).connect()
 

@@ -69,7 +69,7 @@ def test_a_query_run_again_after_its_lease_is_a_clear_error(tables: Tables) -> N
     assert frame.select("*").count() == 3000
 
 
-def test_a_lease_lasts_while_anybody_reads(tables: Tables) -> None:
+def test_a_lease_lasts_while_a_task_reads(tables: Tables) -> None:
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         time.sleep(2 * LEASE)
         yield from batches
