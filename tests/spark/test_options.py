@@ -55,7 +55,7 @@ def test_the_write_mode_follows_option_and_save_mode(mode: str | None, overwrite
         ({"table": "runs"}, "the option url is missing"),
         ({"url": "leveldb:///tables"}, "the option table is missing"),
         ({**PLACE, "table": ""}, "the option table is missing"),
-        ({**PLACE, "path": "/x"}, "a path is no place"),
+        ({**PLACE, "path": "/x"}, "structable tables have no path"),
         ({**PLACE, "columns": "app,,cost"}, "the option columns is 'app,,cost'"),
         ({**PLACE, "columns": "app, app"}, "names 'app' twice"),
         ({**PLACE, "splits": "0"}, "the option splits is '0'"),

@@ -80,7 +80,7 @@ def test_pushdown_is_switched_on(spark: SparkSession) -> None:
 
 
 def test_a_session_elsewhere_is_refused() -> None:
-    with pytest.raises(UnsupportedOperationError, match=r"types\.SimpleNamespace is no session of this process"):
+    with pytest.raises(UnsupportedOperationError, match=r"types\.SimpleNamespace is not a session of this process"):
         register(cast(SparkSession, SimpleNamespace()))
 
 
