@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 class TestLevelDB(BackendConformance):
     capabilities = Capabilities(writes_never_wait=True)
-    max_examples = min(60, settings.default.max_examples)
+    max_examples = min(60, settings().max_examples)
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path) -> str:
