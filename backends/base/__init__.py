@@ -1,1 +1,1 @@
-"""What all stores share, below all of them: slots of pools, work that no signal cuts in two. It knows no store."""
+"""Shared by all stores, and knows none: pools of connections, field types, work that no signal interrupts."""

@@ -1,7 +1,8 @@
 """`ConnectionPool`: connections that are kept open, each lent to one thread at a time, the one used last first.
 
-It is not psycopg_pool, whose scheduler and workers are threads: a fork loses them, and what waits for a connection then
-waits for ever. This pool keeps no threads. It opens connections in the thread that asks, which gets the error at once.
+It is not psycopg_pool, whose scheduler and workers are threads: a fork loses them, and a thread that waits for a
+connection then waits for ever. This pool keeps no threads. It opens connections in the calling thread, which gets the
+error at once.
 
 The exception of a signal's handler may come between any two steps of the main thread, and does no harm: open
 connections are counted by the `Slot` that each holds. One that is lost on the way to its user, or back, is closed when

@@ -1,8 +1,8 @@
-"""`Slots`: so many of something at once, counted by what is alive.
+"""`Slots`: a limited number of permits, counted by the objects that are alive.
 
-A counter that is raised before a `try` and lowered in its `finally` is wrong for good where the exception of a signal's
-handler comes in between, as it may after every call that the main thread makes. Counted here are the objects that
-`take` has returned and that were not collected yet: one that is lost on the way is free again.
+A counter that is raised before a `try` and lowered in its `finally` stays wrong if the exception of a signal's handler
+comes in between, as it may after every call of the main thread. Here the objects count that `take` returned and that
+were not collected yet: a slot that is lost on the way is free again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,15 @@ _LOOK_SECONDS = 0.05
 
 
 class Slot:
-    """One of so many; free again when it is collected."""
+    """A permit; free again when it is collected."""
 
     __slots__ = ("__weakref__",)
 
 
 class Slots:
-    """At most so many slots. Safe to share between threads.
+    """At most `size` slots. Threads may share it.
 
-    Slots are given back in whatever a thread is doing, by the garbage collector: that takes no lock.
-
-    Parameters
-    ----------
-    size : int
-        How many there are.
+    The garbage collector gives slots back, in the middle of any code: that takes no lock.
     """
 
     def __init__(self, size: int) -> None:
@@ -56,7 +51,7 @@ class Slots:
         return None
 
     def wait(self, attempt: Callable[[], Found | None], seconds: float) -> Found | None:
-        """Return what an attempt returns, repeated when something was given back; None if there was nothing in time."""
+        """Repeat an attempt whenever a slot was given back, and return its result; None if there was none in time."""
         found = attempt()
         if found is not None or seconds <= 0:
             return found
@@ -72,7 +67,7 @@ class Slots:
                     continue
                 self._waiting.append(turn)
         finally:
-            # One that stays, because this is interrupted, takes one call of `wake` from the others.
+            # If an interruption leaves it here, it takes one call of `wake` from other threads.
             try:
                 self._waiting.remove(turn)
             except ValueError:
@@ -80,7 +75,7 @@ class Slots:
         return found
 
     def wake(self) -> None:
-        """Let one that waits attempt again: something was given back."""
+        """Let a waiting thread attempt again: a slot was given back."""
         if self._waiting:
             try:
                 self._waiting.popleft().put(None)

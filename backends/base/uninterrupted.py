@@ -1,9 +1,9 @@
-"""`uninterrupted`: work that the exception of a signal's handler must not cut in two.
+"""`uninterrupted`: work that the exception of a signal's handler must not interrupt.
 
 Python runs the handlers of signals in the main thread, between any two of its calls, and they may raise: Ctrl-C does,
 and so do the time limits of workers. Where locks are taken and given back in more than one step, or several things
 change together, the work is done in another thread, where no handler ever runs. That costs some 50 microseconds, and
-only in the main thread: what is called often is written so that an interruption does no harm.
+only in the main thread: code that runs often is written so that an interruption does no harm.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ os.register_at_fork(after_in_child=_stand_ins.clear)
 
 
 def uninterrupted(work: Callable[[], Result]) -> Result:
-    """Return what `work` returns, or raise what it raises. In the main thread it is done by a thread of its own.
+    """Return or raise the result of `work`. In the main thread, another thread runs it.
 
-    An interruption comes out when the work is over; a second one at once, while the work goes on. One that comes before
-    the work was begun prevents it.
+    An interruption comes out when the work is over, a second one at once, while the work goes on. One before the work
+    has begun prevents it.
     """
     if threading.get_ident() != threading.main_thread().ident or sys.is_finalizing():
         return work()  # threads that are started as the interpreter ends never run
@@ -38,7 +38,7 @@ def uninterrupted(work: Callable[[], Result]) -> Result:
             # Not `threading.Thread`: its `start` waits by a lock that an interruption may leave taken.
             _thread.start_new_thread(task.run, ())
         except RuntimeError:
-            # No thread is to be had: too many of them, or the interpreter ends.
+            # No thread can be started: there are too many, or the interpreter ends.
             if task.claimed.acquire(False):
                 task.do()
         task.wait()
@@ -63,7 +63,7 @@ class _Task(Generic[Result]):
     def __init__(self, work: Callable[[], Result]) -> None:
         self._work = work
         self.claimed = threading.Lock()
-        """Taken by who decides whether the work is begun: the thread that does it, or an interruption before."""
+        """Held by the side that decides whether the work begins: its thread, or an interruption before."""
         self._is_over = False
         self._under_way = threading.Lock()
         self._under_way.acquire()
@@ -81,7 +81,7 @@ class _Task(Generic[Result]):
             _stand_ins.discard(me)
 
     def do(self) -> None:
-        """Work, by who has claimed it."""
+        """Do the work; the caller has claimed it."""
         try:
             self.results.append(self._work())
         except BaseException as error:

@@ -29,26 +29,26 @@ _LIBPQ = {
     "sslpassword": "the password of the client's key (libpq's sslpassword)",
     "sslcrl": "revoked certificates (libpq's sslcrl)",
     "sslsni": "whether the host name is sent (libpq's sslsni)",
-    "ssl_min_protocol_version": "the least version of TLS (libpq's ssl_min_protocol_version)",
-    "ssl_max_protocol_version": "the greatest version of TLS (libpq's ssl_max_protocol_version)",
+    "ssl_min_protocol_version": "the lowest version of TLS (libpq's ssl_min_protocol_version)",
+    "ssl_max_protocol_version": "the highest version of TLS (libpq's ssl_max_protocol_version)",
     "channel_binding": "whether SCRAM binds to the channel (libpq's channel_binding)",
     "gssencmode": "whether GSSAPI encrypts (libpq's gssencmode)",
     "krbsrvname": "the Kerberos service (libpq's krbsrvname)",
     "service": "the section of the service file (libpq's service)",
     "passfile": "the file of passwords (libpq's passfile)",
-    "password": "the password, where the URL's user part does not have it",
-    "host": "host or socket folder, where the URL does not have it",
+    "password": "the password, if the URL's user part has none",
+    "host": "host or socket folder, if the URL has none",
     "hostaddr": "the address of the host (libpq's hostaddr)",
-    "port": "the port, where the URL does not have it",
-    "user": "the role, where the URL does not have it",
-    "target_session_attrs": "which of several hosts is taken (libpq's target_session_attrs)",
+    "port": "the port, if the URL has none",
+    "user": "the role, if the URL has none",
+    "target_session_attrs": "which of several hosts is used (libpq's target_session_attrs)",
     "load_balance_hosts": "in which order hosts are tried (libpq's load_balance_hosts)",
     "keepalives": "whether TCP keep-alives are sent (libpq's keepalives)",
     "keepalives_idle": "seconds without traffic before the first (libpq's keepalives_idle)",
     "keepalives_interval": "seconds between them (libpq's keepalives_interval)",
     "keepalives_count": "how many may be lost (libpq's keepalives_count)",
     "tcp_user_timeout": "milliseconds that sent data may stay unconfirmed (libpq's tcp_user_timeout)",
-    "require_auth": "which ways of authentication are accepted (libpq's require_auth)",
+    "require_auth": "which authentication methods are accepted (libpq's require_auth)",
     "options": "command-line options of the server process (libpq's options)",
 }
 
@@ -60,7 +60,7 @@ class PostgreSQLBackend(Backend):
     description: ClassVar[str] = "tables in a schema of a PostgreSQL database, 14 or later"
     options: ClassVar[tuple[Option, ...]] = (
         *COMMON_OPTIONS,
-        Option("schema", "structable", "the schema that holds the tables; it is made where it is missing"),
+        Option("schema", "structable", "the schema that holds the tables; created if it is missing"),
         Option(
             "pool_size",
             40,
@@ -69,7 +69,7 @@ class PostgreSQLBackend(Backend):
             maximum=10_000,
         ),
         Option("statement_timeout", 0.0, "seconds that the server lets one statement take; 0 is no limit", minimum=0),
-        Option("application_name", "structable", "what the server's views call the connections"),
+        Option("application_name", "structable", "the name of the connections in the server's views"),
         Option(
             "durability",
             "machine",
@@ -110,7 +110,7 @@ def _factory(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionF
         "statement_timeout": str(round(float(options["statement_timeout"]) * 1_000)),
         "extra_float_digits": "1",
         "client_min_messages": "warning",
-        # Whatever role and database have them set to:
+        # Role and database may set them otherwise:
         "default_transaction_deferrable": "off",
         "standard_conforming_strings": "on",
         "quote_all_identifiers": "off",
@@ -121,7 +121,7 @@ def _factory(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionF
 
 
 def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str, str]:
-    """Return libpq's parameters; what is not given is left to its environment variables and files."""
+    """Return libpq's parameters; its environment variables and files supply the others."""
     found = {name: str(options[name]) for name in _LIBPQ if options[name] != ""}
     hosts, ports = _hosts(url)
     database = url.path.removeprefix("/")
@@ -131,11 +131,11 @@ def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str
     for name, value in own.items():
         if value:
             if name in found:
-                raise ValueError(f"{url} gives {name} twice: in its place, and as a parameter")
+                raise ValueError(f"{url} gives {name} twice, in its place and as a parameter: give it once")
             found[name] = value
     for name, value in found.items():
         if "\0" in value:
-            raise ValueError(f"{name} of {url} has a NUL in it")
+            raise ValueError(f"{name} of {url} contains a NUL character; remove it")
     found["application_name"] = str(options["application_name"])
     found["client_encoding"] = "UTF8"
     return found

@@ -54,25 +54,7 @@ _ALL = Range()
 
 
 class PostgreSQLStorage(Storage):
-    """The tables of a schema. ConnectionFactory makes schema and catalog where they are missing and may be made.
-
-    Parameters
-    ----------
-    factory : ConnectionFactory
-        The way to the database.
-    schema : str
-        The schema.
-    url : str
-        As it may be shown.
-    pool_size : int
-        Connections at most.
-    pool_timeout : float
-        Seconds to wait for one.
-    ddl_timeout : float
-        Seconds that admin calls wait for open transactions.
-    create : bool
-        Whether to make what is missing.
-    """
+    """The tables of a schema. Connecting makes the schema and the catalog if they are missing and `create` is true."""
 
     def __init__(
         self,
@@ -177,7 +159,7 @@ class PostgreSQLStorage(Storage):
         self._jobs.abort(job)
 
     def close(self) -> None:
-        """End what is open and free the store; idempotent."""
+        """End open plans and connections; idempotent."""
         for hold in list(self._plans):
             hold.close()
         self._pool.close()
@@ -238,7 +220,7 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
             pass
         finally:
             pool.release(connection)
-        # The long way looks the table up again, retries and reports.
+        # A transaction looks the table up again, retries, and raises the error.
         return super().read(key, names)
 
 

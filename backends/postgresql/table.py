@@ -52,7 +52,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         super().__init__(binding, transaction.verify)
         self._tx = transaction
         # Keys in binary, of rows that were read or written here: about how many bytes the row has at most, or that
-        # there is none. What is known to be there is changed by a plain UPDATE, which may wait for the commit.
+        # there is none. A row known to exist is changed by a plain UPDATE, which may wait for the commit.
         self._seen: dict[Pieces, int] = {}
 
     @property
@@ -179,7 +179,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         result = self._tx.ask(self, lambda binding: count_call(binding, request))
         return int(str(self._tx.rows_of(result)[0][0]))
 
-    # Writing one row: sent with the next statement that is waited for, the commit at the latest
+    # Writing one row: sent with the next statement that may see it, the commit at the latest
 
     def _encoded(self, row: Mapping[str, Value]) -> tuple[tuple[str, ...], Pieces]:
         """Check a row; return its fields, as statements have them, and their values in binary."""
@@ -203,7 +203,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         pieces: Pieces | None = None,
         whole: bool = False,
     ) -> None:
-        """Defer the change of a row that is there, or of one that may be; a `whole` row has nulls for all else."""
+        """Defer an UPDATE if the row is `there`, an upsert otherwise; a `whole` row has nulls for all other fields."""
         kind = statements.change if there else statements.put
         encoded_for = None if pieces is None else self.binding
 
@@ -237,7 +237,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         elif seen is not None and seen + size <= MAX_ROW_SIZE:
             self._write(names, given, key, seen + size, there=True, pieces=pieces)
         else:
-            # How large the row becomes depends on what is there, and this call is the one to say that it is too large.
+            # The new size depends on the existing row, and this call must refuse a row that becomes too large.
             found = self._found_size(check_row(self.binding.write_spec, given), names)
             self._write(names, given, key, found or size, there=found is not None, pieces=pieces)
 
@@ -323,7 +323,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
             size += changed.type.width
         if size > MAX_ROW_SIZE:
             raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
-        # Of a new row, the key is yet to be counted.
+        # A new row also has a key.
         seen = size if found.row else MAX_ROW_SIZE
         self._write(self.binding.ordered(row), row, self._key_of(row), seen, there=found.row)
 

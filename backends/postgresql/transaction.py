@@ -15,19 +15,7 @@ __all__ = ["PostgreSQLTransaction"]
 
 
 class PostgreSQLTransaction(Transaction):
-    """A transaction of the server's. It takes a connection with its first operation, and a snapshot with it.
-
-    Parameters
-    ----------
-    pool : ServerPool
-        Where connections come from.
-    catalog : Catalog
-        The tables.
-    isolation : Isolation
-        The level.
-    read_only : bool
-        Refuse writes.
-    """
+    """A transaction that takes a connection and a snapshot with its first operation."""
 
     def __init__(self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
         self._tx = ServerTransaction(pool, catalog, isolation, read_only)

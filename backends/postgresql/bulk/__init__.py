@@ -1,5 +1,5 @@
 """Splits and write jobs, many rows at a time, by COPY.
 
-A scan: `splits` plans, `split_state` travels, `split_reading` reads. A job: `jobs` begins it, `staging` takes rows in
-by `copy_encoder`, `job_commit` and `publishing` merge them into the table.
+A scan: `split_planning` makes splits of `split_state`, which `split_reading` reads. A job: `jobs` begins it, `staging`
+holds the rows that `copy_encoder` encodes, `job_commit` writes them into the table by `staged_merge`.
 """

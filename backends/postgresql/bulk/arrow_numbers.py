@@ -23,7 +23,7 @@ Numbers = npt.NDArray[Any]
 
 
 def sent_type(field: Field) -> np.dtype[Any]:
-    """Return what the server sends for a value of fixed width."""
+    """Return the NumPy type that the server sends for a value of fixed width."""
     return np.dtype(NUMPY_CODES.get(field.type, "?"))
 
 
@@ -43,8 +43,8 @@ def arrow_numbers(field: Field, sent: Numbers) -> Numbers:
             found = low if low < bounds[0] else high
             unit = {FieldType.BYTE: "", FieldType.DATE: " days since 2000"}.get(kind, " microseconds since 2000")
             raise DataCorruptionError(
-                f"field {field.name!r} holds {found}{unit}, beyond what the contract has for {kind.value}: it was not "
-                "written by structable"
+                f"field {field.name!r} holds {found}{unit}, outside the range of {kind.value}: it was not written by "
+                "structable"
             )
     numbers: Numbers = sent.astype("i1" if kind is FieldType.BYTE else sent.dtype.newbyteorder("="))
     if kind in SHIFTS:

@@ -1,10 +1,9 @@
 """Pages of a table as Arrow batches: the server joins the values of each column, and NumPy takes them as they are.
 
-For each run of pages one row comes, with all values of a column behind one another. They are asked for in the form
-that is least work for the server, and where that does not tell all, in a fuller one from then on. The server skips
-nulls: if there are fewer values than rows, it has to say which rows have one. Texts are separated by a character that
-few have: if there are too many of it, their lengths are needed. What is asked for later has to come in the same order:
-that of the pages, for which the server is set.
+Each run of pages is one row, with all values of a column behind one another, in the form that is least work for the
+server, and in a fuller form from then on if that is ambiguous. The server skips nulls: if there are fewer values than
+rows, it must also return which rows have one. Texts are separated by a rare character: if a text contains it, their
+lengths are needed. A second query must return the same order, that of the pages, for which the server is set.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ _ORDERLY_SETTINGS = {
     "synchronize_seqscans": "off",
 }
 ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
-"""Has a transaction read rows as they lie, so that the same pages give them in the same order again."""
+"""Makes a transaction read rows in their physical order, so that pages return them in the same order again."""
 _FIRST_PAGES = 64
 """And the most with texts or bytes: where they are compressed, these pages may still be some tens of MB."""
 _MOST_PAGES = 1_024
 _MOST_BYTES = 32 << 20
-"""What the arrays of a batch may take beside the bytes of texts, should all rows be as short as rows can be."""
+"""The arrays of a batch without the bytes of texts, if all rows are as short as possible."""
 _MOST_ROWS = 226
 """On a page."""
 _BATCH_BYTES = 512 << 10
-"""What a batch is to have, about."""
+"""The size of a batch, about."""
 _WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
-"""It takes the server 4 MiB, more than a batch does. Once it has freed as much, glibc keeps what is freed; before, it
-gives it back to the kernel and asks for it again with every batch, which takes a third of the server's time."""
+"""It takes the server 4 MiB, more than a batch does. After freeing as much, glibc keeps freed memory; before,
+it returns memory to the kernel after every batch, which takes a third of the server's time."""
 _SENDERS = {
     FieldType.BOOLEAN: "boolsend",
     FieldType.BYTE: "int2send",
@@ -79,7 +78,7 @@ Values = Sequence[bytes]
 def read_pages(
     connection: ServerConnection, state: SplitState, pages: PageRange, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows on some pages of a table, as they lie.
+    """Yield the rows on some pages of a table, in physical order.
 
     Parameters
     ----------
@@ -122,24 +121,14 @@ def read_pages(
             size = min(next_size(size, received, _BATCH_BYTES), most)
             part = PageRange(part.end, min(part.end + size, pages.end))
             if part.begin < part.end:
-                query.send(part, columns)  # the server is at it while this batch is used
+                query.send(part, columns)  # the server works on it while this batch is used
             if count:
                 arrays = [column.array(count, values) for column, values in zip(columns, answers, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class _Query:
-    """The query of a split, for some pages at a time.
-
-    Parameters
-    ----------
-    connection : ServerConnection
-        Where it runs.
-    rows : str
-        The SQL of the rows, without their pages.
-    names : str
-        What the columns of `rows` are called, with commas between them.
-    """
+    """The query of a split, run for some pages at a time; `rows` is its SQL without pages, `names` are its columns."""
 
     def __init__(self, connection: ServerConnection, rows: str, names: str) -> None:
         self._connection = connection
@@ -170,17 +159,7 @@ class _Query:
 
 
 class _Column(ABC):
-    """A column as the server is asked for it, and as it becomes Arrow's.
-
-    Parameters
-    ----------
-    name : str
-        What it is called in the query.
-    field : Field
-        What it holds.
-    masked : bool
-        Whether the server is to say which rows have a value.
-    """
+    """A column as the server sends it, and as an Arrow array; a masked one comes with which rows have a value."""
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
         self.name = name
@@ -188,16 +167,16 @@ class _Column(ABC):
         self.masked = masked
 
     def asked(self) -> list[str]:
-        """Return what the server is asked for, in SQL."""
+        """Return the SQL of the expressions for this column."""
         mask = [f"string_agg(boolsend({self.name} is not null), null)"] if self.masked else []
         return [*self._asked(), *mask]
 
     def tells(self, count: int, values: Values) -> bool:
-        """Return whether the answer tells the values of so many rows."""
+        """Return whether the answer determines the values of so many rows."""
         return self.masked or self._count(values) in (0, count)
 
     def fuller(self, values: Values) -> _Column:
-        """Return what is to be asked instead, where these do not tell all."""
+        """Return the column to query instead, if the answer is ambiguous."""
         return type(self)(self.name, self.field, masked=True)
 
     def array(self, count: int, values: Values) -> Array:
@@ -209,7 +188,7 @@ class _Column(ABC):
 
     @abstractmethod
     def _asked(self) -> list[str]:
-        """Return what the values are told by, in SQL."""
+        """Return the SQL of the expressions for the values."""
 
     @abstractmethod
     def _count(self, values: Values) -> int:

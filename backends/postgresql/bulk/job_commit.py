@@ -1,4 +1,4 @@
-"""`JobCommit`: the transaction that publishes a write job, and what became of it where that is in doubt."""
+"""`JobCommit`: the transaction that publishes a write job, and the look-up of its outcome if that is in doubt."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _SECONDS = 15.0
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (_TEXT,), prepare=False)
 _OURS = "committed by this call"
-# What is larger lies in a table of its own beside the rows: compressed it is at most 255 times smaller, and of a row
-# there is no more than a page.
+# Larger rows have values out of line: compression makes a row at most 255 times smaller, and at most a page lies in the
+# table itself.
 _LARGE_ROW = 4 << 20
 
 _QUEUE, _QUEUE_ALONE = (
@@ -71,24 +71,7 @@ _QUEUE, _QUEUE_ALONE = (
 class JobCommit:
     """One commit of a job.
 
-    It runs READ COMMITTED: the job takes effect as of now, and what others change meanwhile is waited for.
-
-    Parameters
-    ----------
-    pool : ServerPool
-        Where connections come from.
-    catalog : Catalog
-        The tables.
-    records : JobRecords
-        Those of jobs.
-    job : WriteJob
-        The job.
-    table_id : int
-        Its table.
-    staged : sequence of StagedTable
-        All attempts that count.
-    lock_timeout : float
-        Seconds that an overwrite waits for open transactions that write the table.
+    It runs READ COMMITTED: the job takes effect as of now, and waits for concurrent changes of its rows.
     """
 
     def __init__(
@@ -113,7 +96,7 @@ class JobCommit:
         self._alone = False
 
     def run(self) -> bool:
-        """Publish the job, and tell so, unless it was committed before; see `Storage.commit_write`."""
+        """Publish the job; return whether it was not committed before; see `Storage.commit_write`."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._pool.connection() as connection:
@@ -130,7 +113,7 @@ class JobCommit:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _consider(self, error: StatementRefusedError, *, last: bool) -> None:
-        """Raise, unless the next attempt may go better."""
+        """Raise, unless another attempt may succeed."""
         if error.state == _DUPLICATE and self._job.mode is WriteMode.INSERT:
             self._refuse_existing()
         elif error.state in (_TWICE, _DUPLICATE) and not self._each_key_once:
@@ -145,7 +128,7 @@ class JobCommit:
         elif error.state not in _REPEATED:
             raise translated(error, self._what) from error
         elif error.state == _DEADLOCK:
-            # Jobs that write the same rows, each in an order of its own: from now on one after the other.
+            # Jobs write the same rows in different orders: from now on one after the other.
             self._alone = True
         if last:
             conflict = TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})")
@@ -182,12 +165,12 @@ class JobCommit:
         return True
 
     def _merges(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> list[StagedMerge]:
-        """Return what is to be written, after a look whether it is there, and for this table."""
+        """Return the merges to run, after checking that the staged rows exist and belong to this table."""
         there = set(staging_tables(connection, self._catalog.schema, self._job.job_id)) if self._staged else set()
         made = []
         for one in self._staged:
             if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
-                problem = "its rows were staged for a table of this name that is there no longer"
+                problem = "its rows were staged for an earlier table of this name"
                 raise SchemaIncompatibleError(binding.spec.name, [problem])
             if one.name not in there:
                 self._refuse_lost()
@@ -269,12 +252,12 @@ class JobCommit:
 
     def _refuse_lost(self) -> NoReturn:
         raise TransactionClosedError(
-            f"rows that were staged for the write job {self._job.job_id!r} are gone: the server crashed since, or they "
-            "were dropped; abort the job and begin another"
+            f"staged rows of the write job {self._job.job_id!r} are gone: the server crashed since, or they were "
+            "dropped; abort the job and begin another"
         )
 
     def _refuse_existing(self) -> None:
-        """Raise with a key that keeps an insert from being done; return if there is none any more."""
+        """Raise with a key that exists already; return if there is none any more."""
         table = self._job.table
         with self._pool.connection() as connection:
             try:
@@ -294,9 +277,9 @@ class JobCommit:
                 raise translated(error, self._what) from error
 
     def _resolve(self, number: str, process: int, error: BrokenConnectionError) -> bool:
-        """Find out what became of the commit, where the connection broke, and tell whether it was done.
+        """Look up the outcome of a commit whose answer was lost; return whether this call did it.
 
-        The server tells, once the transaction has ended that holds the job's record, even after a crash of its own.
+        The server knows once the transaction that holds the job's record has ended, even after a crash.
         """
         _log.warning("the answer to the commit of the write job %r was lost; asking the server", self._job.job_id)
         deadline = time.monotonic() + _SECONDS
@@ -331,13 +314,13 @@ class JobCommit:
         return state == _OURS
 
     def _found(self, connection: ServerConnection, number: str, process: int) -> str:
-        """Return the state of the job when the lost transaction has ended, which this sees to."""
+        """End the lost transaction, and return the state of the job."""
         begin = (command("begin"), command("set local lock_timeout = 1000"), termination(process, int(number)))
         found = connection.pipeline((*begin, self._records.lock(self._job.job_id)))[-1]
         record = self._records.locked(connection.rows(found))
         if record is None or record.state != "committed":
             return "gone" if record is None else record.state
-        # Another caller may have committed the job since, if this one did not. The number alone does not tell: after a
-        # crash of the server that lost the transaction, another one has it.
+        # Another caller may have committed the job since. The number alone does not tell: after a crash that lost the
+        # transaction, another one has it.
         ((status,),) = connection.ask(Call(_STATUS, (number.encode(),)))
         return _OURS if status == "committed" else record.state

@@ -51,13 +51,8 @@ class JobRecord(NamedTuple):
 class JobRecords:
     """The records of one schema.
 
-    A record without the id of its table was written by an older structable, and belongs to the table that has the name
-    now. What there is of them gets the id when the column is made, by the first job of a structable that knows it.
-
-    Parameters
-    ----------
-    schema : str
-        The schema.
+    A record without a table id was written by an older structable, and belongs to the table that has the name now. The
+    first job of a newer structable adds the column, with the ids of the tables there are.
     """
 
     def __init__(self, schema: str) -> None:
@@ -107,7 +102,7 @@ class JobRecords:
         """
         parameters = _parameters(job_id, table, table_id, mode)
         for _ in range(_ATTEMPTS):
-            # Two round trips: the second has to see what another process wrote, for which the first has waited.
+            # Two round trips: the second sees the record of another process for which the first has waited.
             connection.run(Call(self._insert, parameters))
             rows = connection.ask(Call(self._owner, parameters[:1]))
             if rows:
@@ -116,10 +111,10 @@ class JobRecords:
                     return bool(state == "committed")
                 if living:
                     whose = f"a job of mode {owner_mode} on table {owner!r}"
-                    raise ValueError(f"the job id {job_id!r} belongs to {whose}; take another")
+                    raise ValueError(f"the job id {job_id!r} belongs to {whose}; use another")
                 if connection.run(Call(self._take_over, parameters)).ntuples:
                     return False
-        raise TransactionConflictError(f"the write job {job_id!r} was begun by others at the same time")
+        raise TransactionConflictError(f"the write job {job_id!r} was begun by other processes at the same time")
 
     def abort(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
         """Abort a job that is not committed, and tell whether that was so."""
@@ -131,7 +126,7 @@ class JobRecords:
 
     @staticmethod
     def locked(rows: list[tuple[object, ...]]) -> JobRecord | None:
-        """Return what the query of `lock` found."""
+        """Return the record that the query of `lock` found."""
         if not rows:
             return None
         state, table, table_id, mode, transaction = rows[0]
@@ -143,7 +138,7 @@ class JobRecords:
         return Call(self._done, (job_id.encode(),))
 
     def upgraded(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:
-        """Return what `work` does; if the records turn out to be of an older structable, add what they lack first."""
+        """Return the result of `work`; add the column first if the records are of an older structable."""
         try:
             return work()
         except StatementRefusedError as error:

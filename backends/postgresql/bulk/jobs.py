@@ -44,17 +44,7 @@ _SWEEP_SECONDS = 60.0
 
 
 class WriteJobs:
-    """The write jobs of one storage.
-
-    Parameters
-    ----------
-    pool : ServerPool
-        Where connections come from.
-    catalog : Catalog
-        The tables.
-    lock_timeout : float
-        Seconds that an overwrite waits for open transactions that write the table.
-    """
+    """The write jobs of one storage; an overwrite waits `lock_timeout` seconds for open transactions."""
 
     def __init__(self, pool: ServerPool, catalog: Catalog, lock_timeout: float) -> None:
         self._pool = pool
@@ -75,7 +65,7 @@ class WriteJobs:
                 )
                 now = time.monotonic()
                 if now >= self._next_sweep:
-                    # Not with each job: the records of a week of small ones are many.
+                    # Not with each job: a week of small ones leaves many records.
                     self._next_sweep = now + _SWEEP_SECONDS
                     self._sweep(connection)
             except PostgreSQLError as error:
@@ -112,7 +102,7 @@ class WriteJobs:
             try:
                 connection.pipeline((_BEGIN,))
                 name = create_staging(connection, binding, job.job_id, columns)
-                # Nobody else sees the table yet, so that its rows need no mark of who wrote them.
+                # No other transaction sees the table yet, so that its rows can be frozen.
                 text = (
                     f"copy {qualified(self._catalog.schema, name)} ({', '.join(staged_columns(len(columns)))}) "
                     "from stdin (format binary, freeze)"

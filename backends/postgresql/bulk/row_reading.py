@@ -1,7 +1,7 @@
 """Rows of a query as Arrow batches: the server sends them by COPY, and NumPy takes a column of many rows at a time.
 
-COPY's binary format has a row as the number of its columns, and each value after its length. Where values begin is
-worked out for all rows of a batch at once, column by column; texts and bytes are then picked by Arrow.
+In COPY's binary format a row is the number of its columns, and each value after its length. The offsets of values are
+computed for all rows of a batch at once, column by column; Arrow then takes texts and bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .split_state import SplitState
 __all__ = ["UNSYNCHRONISED", "read_rows"]
 
 UNSYNCHRONISED = "set local synchronize_seqscans = off"
-"""Has a scan begin where its pages begin, instead of joining another: splits read side by side gain nothing from it."""
+"""Makes a scan begin at its first page instead of joining another scan: parallel splits gain nothing from that."""
 _BATCH_BYTES = 1 << 20
-"""What a batch is to have, about."""
+"""The size of a batch, about."""
 _MOST_ROWS = 20_000
 _COLUMN_BYTES = 32 << 10
-"""What a batch of very many columns is to have for each: what is done for each batch and column is to be worth it."""
+"""For each column of a very wide batch: the fixed cost per batch and column has to pay off."""
 _MOST_BYTES = 16 << 20
 _COUNT_WIDTH = 2
 _LENGTH = np.dtype(">i4")

@@ -32,7 +32,7 @@ _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5
 _LEAST_BYTES = 256 << 10
-"""What a split is worth at least."""
+"""The smallest split."""
 _BEGIN = command("begin isolation level repeatable read read only")
 _TEXT = 25
 _FACTS = Statement(
@@ -41,7 +41,6 @@ _FACTS = Statement(
     "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)",
     (_TEXT,),
 )
-# Without parameters, so that nothing in the SQL could be taken for one.
 
 Literals = dict[str, str]
 """SQL for the parameters of conditions, by their names."""
@@ -118,7 +117,7 @@ def _plan(
         (
             _BEGIN,
             *limits,
-            # Before the snapshot: what it sees stays as it is until the plan is closed, also for who reads a split.
+            # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
             command(f"lock table {binding.qualified} in access share mode"),
             Call(_FACTS, (binding.qualified.encode(),)),
             command(f"select {binding.token}"),
@@ -157,7 +156,7 @@ def rendered_query(
 ) -> str:
     """Return the SQL of a scan's rows, in no order, that ends with its conditions and has no parameters.
 
-    The server turns their values into literals: what it has quoted itself it reads back as the same value.
+    The server turns their values into literals: it reads its own quoting back as the same value.
     """
     parameters = Conditions(binding)
     _tests(parameters, binding, request)

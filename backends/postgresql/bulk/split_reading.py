@@ -29,22 +29,13 @@ _MOST_COLUMNS = 500
 
 
 class SplitReader:
-    """Reads the splits of one storage. Safe to share between threads.
+    """Reads at most `most` splits at once, and keeps `most_idle` connections for the next ones. Threads may share it.
 
-    A split of pages comes in columns that the server made, where its values are all on those pages; else rows come.
-
-    Parameters
-    ----------
-    factory : ConnectionFactory
-        The way to the database.
-    most : int
-        How many splits may be read at once.
-    most_idle : int
-        How many connections are kept for the next splits.
+    A split of pages is read by column, unless values lie outside its pages; other splits are read by row.
     """
 
     def __init__(self, factory: ConnectionFactory, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
-        # Not the storage's own: a plan holds one of those, and must not wait for itself where there is but one.
+        # Not the storage's pool: a plan holds a connection of it, and must not wait for itself if it is the only one.
         self._pool = ServerPool(factory.open, most, 0.0, most_idle=most_idle)
 
     def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:
@@ -67,7 +58,7 @@ class SplitReader:
             If the server cannot be reached, or the storage was closed.
         """
         split.require_open()
-        # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
+        # The split itself came as a pickle from the planning process: its content deserves the same trust.
         state = SplitState(*pickle.loads(split.state))
         import pyarrow as pa
 
@@ -81,8 +72,7 @@ class SplitReader:
                 yield batch
         except pa.ArrowInvalid as error:
             raise DataCorruptionError(
-                f"table {split.table!r} holds a value that the contract does not have, and that was not written by "
-                f"structable: {error}"
+                f"table {split.table!r} holds a value outside the contract, not written by structable: {error}"
             ) from error
         except TransactionClosedError as error:
             split.require_open()
@@ -131,7 +121,7 @@ class SplitReader:
 def _with_cause(
     error: TransactionClosedError, split: ScanSplit, holder: ServerConnection | None
 ) -> TransactionClosedError:
-    """Return the error with the reason for which the plan's connection ended, where it is known."""
+    """Return the error with the reason why the plan's connection ended, if known."""
     if holder is None:
         return error
     try:
@@ -145,7 +135,7 @@ def _with_cause(
 
 
 def read_one_split(factory: ConnectionFactory, split: ScanSplit) -> Iterator[RecordBatch]:
-    """Yield the rows of a split over one connection that is opened for it; see `SplitReader.read`."""
+    """Yield the rows of a split over a connection of its own; see `SplitReader.read`."""
     reader = SplitReader(factory, most=1, most_idle=0)
     try:
         yield from reader.read(split)

@@ -1,4 +1,4 @@
-"""`SplitState`: what a split has to know, how much of it is read at a time, and what goes wrong then."""
+"""`SplitState`: the content of a split, the size of its portions, and the errors of reading it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PageRange(NamedTuple):
 
 
 class SplitState(NamedTuple):
-    """What a split has to know.
+    """The content of a split.
 
     Parameters
     ----------
@@ -94,9 +94,9 @@ def refused(error: Exception, state: SplitState, *, importing: bool = False) -> 
     if isinstance(error, StatementRefusedError):
         if importing and error.state in _GONE:
             return TransactionClosedError(
-                f"the snapshot of this split of table {table!r} is not there: the plan was closed, the connection that "
-                f"held it ended (its process, a restart, pg_terminate_backend, a time-out of a pooler), or this is "
-                f"another server than the plan's: {error.message}"
+                f"the snapshot of this split of table {table!r} is gone: the plan was closed, the connection that held "
+                f"it ended (its process, a restart, pg_terminate_backend, a time-out of a pooler), or this server is "
+                f"not the plan's: {error.message}"
             )
         if not importing and error.state in STALE:
             return TransactionConflictError(f"table {table!r} was changed or dropped since the scan was planned")

@@ -22,17 +22,7 @@ _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
 
 
 class StagedMerge:
-    """The SQL for one staging table. All of it is refused if the table is of another version.
-
-    Parameters
-    ----------
-    binding : TableBinding
-        The table as it is.
-    mode : WriteMode
-        What becomes of the rows.
-    staged : StagedTable
-        The rows.
-    """
+    """The SQL that writes one staging table into the table; the server refuses it if the table has another version."""
 
     def __init__(self, binding: TableBinding, mode: WriteMode, staged: StagedTable) -> None:
         self._binding = binding
@@ -49,7 +39,7 @@ class StagedMerge:
         )
 
     def there(self) -> str:
-        """Tell whether the rows are still there: a crash of the server empties staging tables."""
+        """Return the query whether the rows still exist: a crash of the server empties staging tables."""
         return f"select exists (select from {self._source})"
 
     def write(self, *, each_key_once: bool) -> str:
@@ -58,7 +48,7 @@ class StagedMerge:
         Parameters
         ----------
         each_key_once : bool
-            Whether a key may come twice, which costs a sort. Without it the server refuses such rows, in whatever way.
+            Whether to keep one row of each key, which costs a sort. Otherwise the server refuses repeated keys.
         """
         target, token = self._binding.qualified, self._binding.token
         if self._mode is WriteMode.DELETE:
@@ -92,7 +82,7 @@ class StagedMerge:
         return quoted(column_name(name))
 
     def expected(self, *, each_key_once: bool) -> int | None:
-        """Return how many rows `write` reports; None if that cannot be told beforehand."""
+        """Return how many rows `write` reports; None if that depends on the table."""
         return self._staged.rows if self._mode in _PUTS and not each_key_once else None
 
     # Why rows are refused
@@ -115,7 +105,7 @@ class StagedMerge:
     # Sizes
 
     def may_outgrow(self) -> bool:
-        """Tell whether merged rows may be over the limit, by what they keep of the table's."""
+        """Tell whether merged rows may exceed the limit together with the fields they keep."""
         width = self._binding.width_without(self._given)
         return self._mode in _PARTIAL and (width is None or self._staged.largest + width > MAX_ROW_SIZE)
 

@@ -41,13 +41,13 @@ _TABLES = Statement(
     (_TEXT, _TEXT),
 )
 _DIGEST = "encode(substring(sha256(convert_to(job_id, 'UTF8')) from 1 for 8), 'hex')"
-# In use, another role's, or gone already: somebody else's to drop, or the next sweep's.
+# In use, owned by another role, or gone already: left to the next sweep.
 _LEFT_FOR_LATER = frozenset({"55P03", "42501", "42P01"})
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTable:
-    """What one attempt staged.
+    """The staged rows of one attempt.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class StagedTable:
                 raise ValueError(f"{name!r} is not a staging table of the job")
             return cls(name, int(table_id), tuple(columns), tuple(indexes), int(rows), int(largest))
         except (ValueError, TypeError, RecursionError) as error:
-            raise DataCorruptionError(f"what was staged for the job {job_id!r} cannot be decoded: {error}") from error
+            raise DataCorruptionError(f"the staged rows of the job {job_id!r} cannot be decoded: {error}") from error
 
 
 def _digest(job_id: str) -> str:
@@ -130,7 +130,7 @@ def staging_tables(connection: ServerConnection, schema: str, job_id: str | None
 
 
 def drop_job_staging(connection: ServerConnection, schema: str, job_id: str) -> None:
-    """Drop all that was staged for a job; what is in use is left to a sweep."""
+    """Drop the staging tables of a job; those in use are left to a sweep."""
     _drop(connection, schema, staging_tables(connection, schema, job_id))
 
 
@@ -157,7 +157,7 @@ def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> in
 
 def sweep_staging(connection: ServerConnection, schema: str) -> None:
     """Drop records that are too old, and the staging tables of jobs that have ended or died."""
-    # The tables first: whose record is not there a moment later has no job.
+    # The tables first: a table without a record a moment later has no job.
     tables = {name: _NAME.match(name) for name in staging_tables(connection, schema)}
     now = int(str(connection.ask(_NOW)[0][0]))
     ages = {name: now - int(found["time"], 16) for name, found in tables.items() if found is not None}

@@ -1,4 +1,4 @@
-"""Connections: `connection_factory` makes them, `connection` runs pipelines on one, `pool` shares them out.
+"""Connections: `connection_factory` opens one, `connection` runs `statement`s on it, `pool` lends them.
 
-`errors` says what the server's answers mean, `commit_outcome` whether a commit whose answer was lost has happened.
+`copying` is COPY, `errors` translates the server's errors, `commit_outcome` looks up a commit whose answer was lost.
 """

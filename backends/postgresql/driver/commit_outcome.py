@@ -1,4 +1,4 @@
-"""What became of a commit whose answer was lost."""
+"""Looks up a commit whose answer was lost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _log = logging.getLogger("structable.postgresql")
 
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (25,))
 _IN_THE_FUTURE = "22023"
-# A server that crashed counts on from the last number that its log has: one that was lost is given to another
-# transaction. What recovery ends with, a checkpoint like that of a shutdown, says where the count began again.
+# A crashed server continues from the last number in its log, and gives a lost number to another transaction. The
+# checkpoint that ends a recovery, like that of a shutdown, tells where the count began again.
 _RECOVERY = Statement(
     "select checkpoint_lsn = redo_lsn and timeline_id = ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))"
     "::bit(32)::integer, (split_part(next_xid, ':', 1)::numeric * 4294967296 + split_part(next_xid, ':', 2)::numeric)"
@@ -31,7 +31,7 @@ _TERMINATE = Statement(
 _SECONDS = 15.0
 _LONGEST_PAUSE = 0.1
 _UNWATCHED = 0.5
-"""Seconds in which no server starts, commits, crashes and recovers: nobody has seen how often it did in more."""
+"""Seconds too short for a server to start, commit, crash and recover; in more, it may have done so unseen."""
 
 
 def was_committed(
@@ -55,7 +55,7 @@ def was_committed(
     Returns
     -------
     bool or None
-        None if the server could not be asked, or does not know any more.
+        None if the server could not be asked, or no longer knows.
     """
     _log.warning("the answer to the commit of transaction %d was lost; asking the server about it", number)
     outcome = _asked(pool, number, lost, sent, seconds)
@@ -64,7 +64,7 @@ def was_committed(
 
 
 def log_outcome(what: str, committed: bool | None) -> None:
-    """Log what was found out about a commit whose answer was lost."""
+    """Log the outcome of a commit whose answer was lost."""
     if committed is None:
         _log.error("it is unknown whether %s was committed", what)
     else:
@@ -92,7 +92,7 @@ def _asked(pool: ServerPool, number: int, lost: ServerConnection, sent: float, s
                     return None
                 connection.run(terminate)
         except StatementRefusedError as error:
-            # A server that never gave the number away has not kept the transaction either.
+            # A server that never assigned the number did not keep the transaction either.
             return False if error.state == _IN_THE_FUTURE else None
         except (BrokenConnectionError, StorageUnavailableError):
             if pool.closed:
@@ -113,7 +113,7 @@ def termination(process: int, number: int) -> Call:
 
 
 def _was_recovered(connection: ServerConnection, number: int) -> bool | None:
-    """Tell whether a number that was committed is that of a transaction from before the server was last started."""
+    """Tell whether a committed number belongs to a transaction from before the last start of the server."""
     at_start, first_new = connection.ask(Call(_RECOVERY))[0]
-    # Another checkpoint, or a server that took over from another one, hides where the count began.
+    # A later checkpoint, or a failover, hides where the count began.
     return number < int(str(first_new)) if at_start else None

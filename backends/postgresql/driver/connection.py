@@ -36,8 +36,8 @@ class ServerConnection(PooledConnection):
 
     A process that was forked from the one that made it can neither use nor close it.
 
-    Every failure of the connection, and every interruption of a call, closes it: what is still under way on it could
-    be taken for the answer to something else.
+    Every failure of the connection, and every interruption of a call, closes it: a pending answer could be taken for
+    that of another statement.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class ServerConnection(PooledConnection):
         Raises
         ------
         StatementRefusedError, BrokenConnectionError
-            As `run` does. What an iterable raises comes out, and its run has copied nothing.
+            As `run` does. An exception of an iterable comes out, and its run copies nothing.
         """
         self._require_own()
         with self._lock:
@@ -338,24 +338,23 @@ class ServerConnection(PooledConnection):
             return transformer.load_rows(0, result.ntuples, tuple)
         except (psycopg.DataError, ValueError, OverflowError) as error:
             raise DataCorruptionError(
-                f"a row holds a value that the contract does not have, and that was not written by structable: {error}"
+                f"a row holds a value outside the contract, not written by structable: {error}"
             ) from error
 
     def _require_own(self) -> None:
-        """Refuse a process that was forked: it shares the socket, and would talk to its parent's transaction."""
+        """Refuse a forked process: it shares the socket, and would use its parent's transaction."""
         if os.getpid() != self._client:
             raise BrokenConnectionError("it belongs to the process that forked this one; connect again")
 
     def _discard(self) -> None:
-        if (
-            os.getpid() == self._client
-        ):  # what a fork inherits, a generator that it drops for one, is not its own to end
+        # A fork inherits the connection, by a generator for instance, and must not end it.
+        if os.getpid() == self._client:
             self._psycopg.close()
 
     def close(self, seconds: float = 1.0) -> None:
-        """End the connection; one that is in use is left to its thread, which finds it closed."""
+        """End the connection; its thread, if it is in use, finds it closed."""
         if os.getpid() != self._client:
-            return  # to close it here would end it for the process that it belongs to
+            return  # closing it here would end it for the process that owns it
         acquired: list[bool] = []
         try:
             # All in C: no signal's handler can come in between the lock and the note that it was taken.
@@ -366,6 +365,6 @@ class ServerConnection(PooledConnection):
                 self._lock.release()
 
     def __del__(self) -> None:
-        # One that an interruption has lost, perhaps in the middle of an exchange.
+        # An interruption may have lost it, in the middle of an exchange.
         if hasattr(self, "_client"):
             self._discard()

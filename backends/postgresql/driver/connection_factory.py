@@ -1,4 +1,4 @@
-"""How connections are opened: libpq's parameters from the URL, and what every connection is set to."""
+"""Opens connections, with libpq's parameters of the URL and the settings that each connection needs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,18 @@ _LONG = struct.Struct(">q")
 _TIMESTAMPTZ = 1184
 _ORIGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _OLDEST = 140_000
-# The first statement of every connection. Before it, names are looked up where role, database, PGOPTIONS and the URL's
-# `options` say, and functions and operators found there run with the rights of this role. SET looks nothing up. In the
-# start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
+# The first statement of every connection. Before it, role, database, PGOPTIONS and the URL's `options` decide where
+# names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.
+# In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
 _SAFE = "set search_path = pg_catalog"
-# A role or a database may have it off. What else it is, remote_apply say, is more than this.
+# A role or a database may have it off. Other values, such as remote_apply, promise more than `on`.
 _DURABLE = """, set_config('synchronous_commit', coalesce(
     nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFactory:
-    """The way to a database.
-
-    Parameters
-    ----------
-    parameters : mapping of str to str
-        libpq's: host, port, dbname, user, password, sslmode and so on.
-    settings : mapping of str to str
-        What each connection sets, e.g. `statement_timeout`.
-    shown : str
-        The URL, masked, for messages.
-    """
+    """Opens connections by libpq's `parameters` and sets `settings` on each; `shown` is the masked URL for messages."""
 
     parameters: Mapping[str, str] = field(repr=False)
     settings: Mapping[str, str]

@@ -32,17 +32,7 @@ class Waiter(Protocol):
 
 
 class Copying:
-    """One COPY on a connection, whose connection holds the lock and closes it where this fails.
-
-    Parameters
-    ----------
-    pg : psycopg.pq.PGconn
-        libpq's connection.
-    wait : callable
-        Runs psycopg's generators until they are done.
-    failure : callable
-        Returns the error of a result.
-    """
+    """One COPY on a connection, whose owner holds the lock, and closes the connection if the COPY fails."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the server, or the way to it, reports, as structable's errors."""
+"""Errors of the server and of connections to it, and their translation to structable's errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from structable.spi import (
 __all__ = ["STALE", "BrokenConnectionError", "PostgreSQLError", "StatementRefusedError", "server_error", "translated"]
 
 STALE = frozenset({"42P01", "42883", "42703", "42704", "3F000"})
-"""A table, function, column or schema is not, or no longer, what the statement was made for."""
+"""A table, function, column or schema is gone, or has changed since the statement was made."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
-"""What the server says, in no other language, where something went between the parsing and the run of a statement."""
+"""Messages, never localised, about something that was dropped between the parsing and the run of a statement."""
 _ENDS = frozenset({b"57P01", b"57P02", b"57P03", b"57P05", b"25P03", b"25P04"})
-"""The server ends the connection: stopped, told to, or by a limit on the time of idle sessions and of transactions."""
+"""The server ends the connection: at a shutdown, by command, or by a time limit on sessions or transactions."""
 _UNSUPPORTED = {"RevalidateCachedQuery": b"42883", "call_bool_check_hook": b"25006"}
-"""What "not supported" means, by the function of the server that says so, as words are in any language: the table of a
-prepared statement has other columns now; a standby was to begin a transaction that may write."""
+"""The meaning of "not supported" by the server's function that reports it, since messages are localised: the table of a
+prepared statement has other columns now; a standby was asked to begin a transaction that may write."""
 _READ_ONLY = "25006"
 _CONFLICTS = frozenset({"40000", "40001", "40P01", "23505"})
 _TOO_LARGE = "54"
@@ -41,9 +41,9 @@ class StatementRefusedError(PostgreSQLError):
     state : str
         The SQLSTATE.
     message : str
-        What it says.
+        The message.
     detail : str
-        More of it, maybe with values.
+        Details, which may contain values.
     """
 
     def __init__(self, state: str, message: str, detail: str = "") -> None:
@@ -57,7 +57,7 @@ class StatementRefusedError(PostgreSQLError):
 
 
 class BrokenConnectionError(PostgreSQLError):
-    """The connection broke: the server may have done what it was asked, or not."""
+    """The connection broke: the server may or may not have run the statements that were sent."""
 
 
 def server_error(result: pq.abc.PGresult) -> Exception:
@@ -81,20 +81,20 @@ def server_error(result: pq.abc.PGresult) -> Exception:
 
 
 def translated(error: Exception, what: str) -> StructableError:
-    """Return structable's error, for failures after which nothing was committed; `what` says what was being done."""
+    """Return structable's error, for failures after which nothing was committed; `what` names the activity."""
     if isinstance(error, StructableError):
         return error
     if not isinstance(error, StatementRefusedError):
         return StorageUnavailableError(f"{what}: the connection to PostgreSQL was lost: {error}")
     if error.state in _CONFLICTS:
-        return TransactionConflictError(f"{what}: another transaction was first: {error}")
+        return TransactionConflictError(f"{what}: another transaction won: {error}")
     if error.state in STALE:
-        return DataCorruptionError(f"{what}: the table is not as structable made it: {error}")
+        return DataCorruptionError(f"{what}: the table was altered outside structable: {error}")
     if error.state.startswith(_TOO_LARGE) or error.state == "0A000":
-        return UnsupportedOperationError(f"{what}: PostgreSQL cannot hold or do this: {error}")
+        return UnsupportedOperationError(f"{what}: PostgreSQL does not support this: {error}")
     if error.state == _READ_ONLY:
         return StorageUnavailableError(
-            f"{what}: the server takes no writes now, as a standby does; to read, use read-only transactions or "
+            f"{what}: the server takes no writes, as a standby does; to read, use read-only transactions or "
             f"connect with read_only=True: {error}"
         )
     if error.state == "42501":
@@ -103,4 +103,4 @@ def translated(error: Exception, what: str) -> StructableError:
         return denied
     if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server could not read is our mistake
         return StorageUnavailableError(f"{what}: {error}")
-    return DataCorruptionError(f"{what}: PostgreSQL refused what structable asked: {error}")
+    return DataCorruptionError(f"{what}: PostgreSQL refused a statement of structable: {error}")

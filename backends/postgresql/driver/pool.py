@@ -40,7 +40,7 @@ class ServerPool(ConnectionPool[ServerConnection]):
         return connection
 
     def _serves(self, connection: ServerConnection) -> bool:
-        # The server says good-bye to a connection that it ends: an idle one has nothing else to be read.
+        # The server sends a message before it ends a connection; an idle one has nothing else to read.
         if not connection.closed and not connection.readable:
             return True
         self._has_lost = True

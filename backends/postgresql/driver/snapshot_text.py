@@ -1,4 +1,4 @@
-"""The server's snapshots: what is visible in one, and how a transaction holds one for long.
+"""The server's snapshots: visibility of a transaction in one, and the settings that keep one for long.
 
 In text they are `xmin:xmax:xip,...`, as `pg_current_snapshot` gives them.
 """
@@ -13,7 +13,7 @@ from .statement import Call, command
 __all__ = ["is_visible", "without_limits"]
 
 _LIMITS = {"idle_in_transaction_session_timeout": 90_600, "transaction_timeout": 170_000}
-"""What ends a transaction for its age, and the versions of the server that it came with."""
+"""Settings that end a transaction for its age, and the server versions that introduced them."""
 
 
 def without_limits(connection: ServerConnection) -> list[Call]:

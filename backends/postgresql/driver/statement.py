@@ -1,4 +1,4 @@
-"""`Statement` and `Call`: what is sent to the server, with parameters in binary."""
+"""`Statement` and `Call`: SQL with parameters in binary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from structable.spi import UnsupportedOperationError
 __all__ = ["Ask", "Call", "Statement", "Values", "command", "require_sendable"]
 
 _MOST_BYTES = 512 << 20
-"""Half of what the server takes in a message: an array of short texts takes it nearly twice the bytes that are sent."""
+"""Half of the largest message: an array of short texts takes the server nearly twice the bytes that are sent."""
 _numbers = itertools.count(1)
 
 
@@ -41,7 +41,7 @@ class Statement:
 
 
 Values = tuple[Any, ...]
-"""One row of a result: what types its values have, the statement knows."""
+"""One row of a result, with the types of the statement's columns."""
 
 
 class Call(NamedTuple):
@@ -56,7 +56,7 @@ Ask = Callable[[Call], list[Values]]
 
 
 def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -> None:
-    """Refuse a statement that the server would end the connection for, before anything of it is sent.
+    """Refuse a statement so large that the server would end the connection, before it is sent.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`PostgreSQLAdmin`: creation, change and removal of tables, each seen by others at once and as a whole."""
+"""`PostgreSQLAdmin`: creation, change and removal of tables, each of which takes effect at once and as a whole."""
 
 from __future__ import annotations
 
@@ -37,17 +37,7 @@ _TEXT = 25
 
 
 class PostgreSQLAdmin(TableAdmin):
-    """The tables of a schema.
-
-    Parameters
-    ----------
-    pool : ServerPool
-        Where connections come from.
-    catalog : Catalog
-        The tables.
-    ddl_timeout : float
-        Seconds to wait for open transactions.
-    """
+    """The tables of a schema; a change waits `ddl_timeout` seconds for open transactions."""
 
     def __init__(self, pool: ServerPool, catalog: Catalog, ddl_timeout: float) -> None:
         self._pool = pool

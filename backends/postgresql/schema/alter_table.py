@@ -1,11 +1,11 @@
-"""The steps by which a table that is in use becomes another one.
+"""The steps that change the schema of a table in use.
 
-What may fail or take long comes first and is seen by nobody: columns that no specification names yet, and indexes that
-are not used yet. One transaction then changes columns, where that is left to do, and the catalog. Its number is in the
-catalog, and the function that all statements on the table name is replaced: a transaction with an older snapshot gets a
-conflict, where it would read a table that was rewritten since as empty.
+The steps that may fail or take long come first, and have no visible effect: they add columns that no specification
+names yet, and indexes that are not used yet. One transaction then makes the remaining changes of columns and updates
+the catalog. It records its number there, and replaces the function that all statements on the table name: a transaction
+with an older snapshot gets a conflict; without it, it would read a table that was rewritten since as empty.
 
-A call that was interrupted leaves columns and indexes that nobody uses. The next one takes them over.
+An interrupted call leaves unused columns and indexes. The next call takes them over.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["change_table", "remove_index", "token_definition"]
 _log = logging.getLogger("structable.postgresql")
 
 _TEXT = 25
-_CLEANING = 3.0  # seconds that what a failed call leaves behind may take to be removed
+_CLEANING = 3.0  # seconds to wait for the removal of a failed call's remains
 
 
 def token_definition(schema: str, table: TableVersion) -> str:
-    """Return the command that makes the function that stands for a version of a table."""
+    """Return the command that makes the function that exists as long as a version of a table."""
     name = qualified(schema, token_name(table.id, table.version))
     return f"create function {name}() returns boolean language sql immutable parallel safe as 'select true'"
 
 
 def _version_change(schema: str, before: TableVersion, after: TableVersion) -> list[Call]:
-    """Return the calls that replace a version of a table by the next, in a transaction."""
+    """Return the calls that replace a version of a table by the next; they belong in one transaction."""
     specification, building = encode_specification(after)
     update = Statement(
         f"update {qualified(schema, CATALOG)} set version = version + 1, specification = $2, building = $3, "
@@ -61,7 +61,7 @@ def _next(table: TableVersion, spec: TableSpecification, building: set[str]) -> 
 
 
 def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) -> None:
-    """Take an index away, also one whose build was interrupted."""
+    """Remove an index, also one whose build was interrupted."""
     spec = table.spec
     left = spec.evolve(indexes=[name for name in spec.indexes if name != field])
     after = _next(table, left, set(table.building) - {field})
@@ -71,7 +71,7 @@ def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) 
 
 
 def change_table(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange) -> None:
-    """Make a table what the change says.
+    """Apply a change to a table.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
     StorageUnavailableError
         If open transactions were in the way for too long, or the server failed.
     DataCorruptionError
-        If the table is not as structable made it.
+        If the table was altered outside structable.
     """
     found = require_intact(work.ask, schema, table)
     if not change.added_indexes:
@@ -105,7 +105,7 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
 def _prepare(
     work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable
 ) -> TableVersion:
-    """Add columns that are to be indexed, and have all that is written from now on fit the indexes on others."""
+    """Add the new columns that get an index, and have writes fit the indexes to be built on existing ones."""
     binding = TableBinding(schema, table)
     columns = _additions(binding, change, found)
     building = set(table.building).union(name for name in change.added_indexes if name in table.spec)
@@ -115,14 +115,14 @@ def _prepare(
         after = _next(table, table.spec, building)
         calls += _version_change(schema, table, after)
     if calls:
-        # Transactions that have written ended; those that are to write find the table changed.
+        # Transactions that wrote the table have ended; later writers find it changed.
         mode = "access exclusive" if columns else "share"
         work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, mode))
     return after
 
 
 def _additions(binding: TableBinding, change: SchemaChange, found: FoundTable) -> list[str]:
-    """Return the commands that add columns; one that an interrupted call left is used, or replaced."""
+    """Return the commands that add columns; a column left by an interrupted call is reused or replaced."""
     commands = []
     for field in change.added_fields:
         column = column_name(field.name)
@@ -152,7 +152,7 @@ def _build(
 
 
 def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable) -> None:
-    """Change the columns that are left to change, and the catalog."""
+    """Make the remaining changes of columns, and update the catalog."""
     binding = TableBinding(schema, table)
     alterations = _additions(binding, change, found)
     for field in change.widened_fields:
@@ -163,13 +163,13 @@ def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaCha
             )
     after = _next(table, change.after, set(table.building) - set(change.added_indexes))
     calls = [*(command(text) for text in alterations), *_version_change(schema, table, after)]
-    # A transaction that goes on with the old version does no harm, where the columns stay.
+    # A transaction may go on with the old version if the columns stay.
     lock = TableLock(binding.qualified, "access exclusive") if alterations else None
     work.change(lambda: work.connection.pipeline(calls), lock=lock)
 
 
 def _undo(work: AdminWork, schema: str, table: TableVersion, now: TableVersion, change: SchemaChange) -> None:
-    """Take away what a failed call has left behind, and what it demands of those who write."""
+    """Remove the indexes of a failed call, and its demands on writes."""
     if work.connection.closed:
         return
     budget = WaitBudget(_CLEANING)

@@ -1,4 +1,4 @@
-"""The catalog: which tables there are, in the table `_structable_tables`, and the cache of their bindings."""
+"""The catalog of tables, in the table `_structable_tables`, and the cache of their bindings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("structable.postgresql")
 
 FORMAT_VERSION = 1
 _TEXT = 25
-# A restored dump has the numbers of another server's transactions: one that is yet to come here made nothing.
+# A restored dump has transaction numbers of another server: a number in this server's future changed nothing here.
 _COLUMNS = (
     "id, version, specification, building, "
     "case when pg_visible_in_snapshot(changed_by, pg_current_snapshot()) then changed_by::text else '0' end"
@@ -27,12 +27,12 @@ _COLUMNS = (
 
 
 def encode_specification(table: TableVersion) -> tuple[str, str]:
-    """Return what the catalog keeps of a table: its specification and the indexes that are being built, as JSON."""
+    """Return the record of a table: its specification and the indexes that are being built, as JSON."""
     return json.dumps(specification_to_document(table.spec)), json.dumps(list(table.building))
 
 
 def is_name(name: object) -> TypeGuard[str]:
-    """Tell whether the server can be asked about a table of this name at all."""
+    """Tell whether a name can be sent to the server."""
     if not isinstance(name, str) or "\0" in name:
         return False
     try:
@@ -43,12 +43,9 @@ def is_name(name: object) -> TypeGuard[str]:
 
 
 class Catalog:
-    """The tables of one schema. What was read once is kept: a statement for a version that is gone is refused.
+    """The tables of one schema.
 
-    Parameters
-    ----------
-    schema : str
-        The schema.
+    Bindings are kept: the server refuses a statement for a version that is gone.
     """
 
     def __init__(self, schema: str) -> None:
@@ -62,11 +59,11 @@ class Catalog:
         self._names = Statement(f'select name from {where} order by name collate "C"')
 
     def known(self, name: str) -> TableBinding | None:
-        """Return a table as it was when it was last looked at."""
+        """Return a table as it was last read."""
         return self._tables.get(name)
 
     def forget(self, name: str) -> None:
-        """Look a table up anew the next time."""
+        """Read a table again the next time."""
         self._tables.pop(name, None)
 
     def lookup(self, ask: Ask, name: str) -> TableBinding:
@@ -89,7 +86,7 @@ class Catalog:
         return binding
 
     def find(self, ask: Ask, name: object, *, any_case: bool = False) -> TableVersion | None:
-        """Return the record of a table; with `any_case` of one whose name may differ in case."""
+        """Return the record of a table; `any_case` ignores the case of the name."""
         if not is_name(name):
             return None
         rows = ask(Call(self._by_folded_name if any_case else self._by_name, (name.encode(),)))
@@ -111,12 +108,12 @@ class Catalog:
 
 
 def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
-    """Make the schema and the catalog where they are missing; two processes may do so at once.
+    """Create the schema and the catalog if they are missing; processes may do so at once.
 
     Raises
     ------
     StoreNotFoundError
-        If they are missing, and must not be made.
+        If they are missing, and `create` is false.
     DataCorruptionError
         If a newer structable made them.
     StatementRefusedError, BrokenConnectionError

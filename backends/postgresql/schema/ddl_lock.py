@@ -1,7 +1,7 @@
-"""`AdminWork`: one admin call on one table, alone among all admin calls on it, and with limited budget.
+"""`AdminWork`: one admin call on one table, alone among all admin calls on it, with a budget of waiting time.
 
-A lock on a table is tried for a moment at a time: whoever waits for it is waited for by all who come later, readers
-too, so that one long transaction would stop everybody.
+A lock on a table is tried for a moment at a time: while one statement waits for it, later ones queue behind, readers
+included, so that one long transaction would stop all others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TEXT_ARRAY = 1009
 _LOCK_NOT_AVAILABLE = "55P03"
 _DEADLOCK = "40P01"
 _BUSY = (_LOCK_NOT_AVAILABLE, _DEADLOCK)
-_ATTEMPT = 0.1  # seconds that others may have to wait behind an attempt to lock a table
+_ATTEMPT = 0.1  # seconds that other transactions may have to wait behind an attempt to lock a table
 _LONGEST_PAUSE = 0.4
 _AUTOVACUUM = 0.5  # seconds beyond deadlock_timeout, after which the server ends an autovacuum that is in the way
 
@@ -48,7 +48,7 @@ _BEGIN = (command("begin isolation level read committed read write"), command("s
 _NUMBER = Call(Statement("select pg_current_xact_id()::text"))
 _COMMIT = Call(Statement("commit"))
 # Transactions of this database that have a snapshot. Processes without a role are the server's own, which ends them
-# where they are in the way; other builds of indexes do not wait for each other.
+# if they are in the way; other builds of indexes do not wait for each other.
 _OPEN = Statement(
     "select l.virtualxid from pg_locks l join pg_stat_activity a on a.pid = l.pid "
     "where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and l.granted and a.usesysid is not null "
@@ -72,13 +72,7 @@ class TableLock(NamedTuple):
 
 
 class WaitBudget:
-    """How long an admin call may still wait for others; what it works itself does not count.
-
-    Parameters
-    ----------
-    seconds : float
-        In all.
-    """
+    """The seconds an admin call may still wait for others; its own work does not count."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -87,7 +81,7 @@ class WaitBudget:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time of the `with` block."""
+        """Charge the time of the `with` block."""
         began = time.monotonic()
         try:
             yield
@@ -95,26 +89,14 @@ class WaitBudget:
             self.left -= time.monotonic() - began
 
     def pause(self) -> None:
-        """Let others work for a moment; longer each time."""
+        """Pause, longer each time."""
         with self.waiting():
             time.sleep(max(0.0, min(random.uniform(self._pause / 2, self._pause), self.left)))
         self._pause = min(self._pause * 1.6, _LONGEST_PAUSE)
 
 
 class AdminWork:
-    """An admin call at work, in a `with` block of `alone`.
-
-    Parameters
-    ----------
-    pool : ServerPool
-        Where another connection comes from, should this one break.
-    connection : ServerConnection
-        The connection.
-    table : str
-        The table's name, for messages.
-    budget : WaitBudget
-        How long it may wait.
-    """
+    """An admin call at work on a table, in a `with` block of `alone`."""
 
     def __init__(self, pool: ServerPool, connection: ServerConnection, table: str, budget: WaitBudget) -> None:
         self._pool = pool
@@ -125,7 +107,7 @@ class AdminWork:
 
     @property
     def altered(self) -> bool:
-        """Whether the connection has settings that nobody else is to have."""
+        """Whether the connection has settings that must not reach its next user."""
         return self._altered
 
     def ask(self, call: Call) -> list[tuple[object, ...]]:
@@ -135,12 +117,12 @@ class AdminWork:
     def change(
         self, body: Callable[[], Result], *, lock: TableLock | None = None, budget: WaitBudget | None = None
     ) -> Result:
-        """Run a transaction and commit it; again, where it meets a lock of somebody else's, until budget ends.
+        """Run a transaction and commit it; repeat it if a lock is in the way, until the budget is used up.
 
         Parameters
         ----------
         body : callable
-            What is done in it; may run more than once.
+            The work in it; may run more than once.
         lock : TableLock, optional
             What to lock first.
         budget : WaitBudget, optional
@@ -149,7 +131,7 @@ class AdminWork:
         Raises
         ------
         StorageUnavailableError
-            If others were in the way for too long; nothing was changed.
+            If other transactions were in the way for too long; nothing was changed.
         CommitOutcomeUnknownError
             If the connection broke during the commit, and the server could not be asked.
         """
@@ -193,7 +175,7 @@ class AdminWork:
         return result
 
     def _next_attempt(self, lock: TableLock | None) -> float:
-        """Return how long to try: long enough to end an autovacuum, where that is in the way."""
+        """Return how long to try: longer if an autovacuum is in the way, so that the server ends it."""
         if lock is None:
             return _ATTEMPT
         table = literal(lock.table)
@@ -207,12 +189,12 @@ class AdminWork:
         return int(str(rows[0][0])) / 1_000 + _AUTOVACUUM if rows else _ATTEMPT
 
     def await_older_transactions(self) -> None:
-        """Wait until no transaction is open any more that has a snapshot now, in this database.
+        """Wait until all transactions of this database that have a snapshot now have ended.
 
         Raises
         ------
         StorageUnavailableError
-            If budget ends before.
+            If the budget is used up before.
         """
         open_now = [str(row[0]) for row in self.ask(Call(_OPEN))]
         while open_now:
@@ -224,18 +206,18 @@ class AdminWork:
             self.budget.pause()
 
     def outside(self, text: str) -> bool:
-        """Run a command that cannot run in a transaction; the connection is not used by anybody else afterwards.
+        """Run a command that cannot run in a transaction; the connection is closed afterwards.
 
         Returns
         -------
         bool
             False if the server ended it because it and another transaction waited for each other: it may be repeated,
-            once what it leaves behind is removed.
+            once its remains are removed.
 
         Raises
         ------
         StorageUnavailableError
-            If it had to wait for too long; what it leaves behind is the caller's to remove.
+            If it had to wait for too long; the caller must remove its remains.
         """
         milliseconds = max(100, round(self.budget.left * 1_000))
         self._altered = True
@@ -262,7 +244,7 @@ class AdminWork:
 
 @contextmanager
 def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator[AdminWork]:
-    """Work on a table, of whatever case, while no other admin call of any process does.
+    """Work on a table, its name in any case, while no other admin call of any process does.
 
     Parameters
     ----------
@@ -276,7 +258,7 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
     Raises
     ------
     StorageUnavailableError
-        If another call works on the table for too long, or the server failed.
+        If another call held the table for too long, or the server failed.
     """
     name = qualified(schema, table.lower())
     key = hashlib.blake2b(f"structable {name}".encode(), digest_size=8).digest()
@@ -288,7 +270,7 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
             while not work.ask(Call(_TRY, (key,)))[0][0]:
                 if budget.left <= 0:
                     raise StorageUnavailableError(
-                        f"another admin call is at work on table {table!r}; waited {seconds:g} s (ddl_timeout), and "
+                        f"another admin call is changing table {table!r}; waited {seconds:g} s (ddl_timeout), and "
                         "nothing was changed"
                     )
                 budget.pause()
@@ -303,7 +285,7 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
 def _unlock(work: AdminWork, key: bytes) -> None:
     connection = work.connection
     if connection.closed:
-        return  # the server lets go of the lock with the connection
+        return  # the lock ended with the connection
     try:
         connection.run(Call(_UNLOCK, (key,)))
     except PostgreSQLError:

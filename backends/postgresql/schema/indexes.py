@@ -1,4 +1,4 @@
-"""The indexes of a table that is in use: built without stopping anybody, and taken away."""
+"""The indexes of a table in use: built beside readers and writers, and removed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def index_definition(
 
 
 def index_removal(binding: TableBinding, field: str) -> str:
-    """Return the command that takes the index of a field away."""
+    """Return the command that drops the index of a field."""
     return f"drop index if exists {qualified(binding.schema, index_name(binding.version.id, field))}"
 
 
 def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str], budget: WaitBudget) -> None:
-    """Take indexes away that nobody uses, as a build that failed leaves them."""
+    """Remove unused indexes, as a failed build leaves them."""
     found = inspect(work.ask, binding.schema, binding.version)
     there = [name for name in fields if index_name(binding.version.id, name) in found.indexes]
     if there:
@@ -56,7 +56,7 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
     Raises
     ------
     FieldSizeLimitError
-        With the size of one that is not.
+        With the size of a value that is too large.
     """
     spec = binding.write_spec
     key = " + ".join(
@@ -65,7 +65,7 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
     )
     for name in fields:
         if spec.field(name).type not in _VARIABLE:
-            continue  # with the largest key it is within the limit
+            continue  # within the limit even with the largest key
         value = f"octet_length({quoted(column_name(name))})"
         rows = work.ask(
             command(
@@ -78,12 +78,12 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
 
 
 def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
-    """Build the index of a field, which must fit it, while the table is in use, again after deadlocks with writers.
+    """Build the index of a field while the table is in use, again after deadlocks; the values must fit it.
 
     Raises
     ------
     StorageUnavailableError
-        If open transactions were in the way for too long; what is left of the index is not valid.
+        If open transactions were in the way for too long; an invalid index may be left.
     """
     spec, table = binding.spec, binding.version
     definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)

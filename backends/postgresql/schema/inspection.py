@@ -1,4 +1,4 @@
-"""What the database really has of a table, and how that differs from what the catalog says."""
+"""The columns and indexes that a table has in the database, and how they differ from its record in the catalog."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class FoundColumn:
     collation: int
 
     def holds(self, field: Field) -> bool:
-        """Tell whether the column is what a field is stored in."""
+        """Tell whether the column can hold a field: its type and collation are right."""
         collated = field.type is not FieldType.STRING or self.collation == _C_COLLATION
         return self.type_name == stored_type(field).name and collated
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """What there is of a table.
+    """A table as found in the database.
 
     Parameters
     ----------
     exists : bool
-        Whether there is a table of this name at all.
+        Whether there is a table of this name.
     columns : mapping of str to FoundColumn
         By name.
     indexes : mapping of str to bool
@@ -88,41 +88,42 @@ def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
 
 
 def differences(found: FoundTable, table: TableVersion) -> list[str]:
-    """Return how a table differs from what the catalog says, one sentence each."""
+    """Return how a table differs from its record, one clause each."""
     if not found.exists:
         return ["the table itself is gone"]
-    said = []
+    wrong = []
     for field in table.spec.fields:
         column = found.columns.get(column_name(field.name))
         wanted = stored_type(field).name
         if column is None:
-            said.append(f"the column of field {field.name!r} is gone")
+            wrong.append(f"the column of field {field.name!r} is gone")
         elif column.type_name != wanted:
-            said.append(f"the column of field {field.name!r} is of type {column.type_name}, not {wanted}")
+            wrong.append(f"the column of field {field.name!r} is of type {column.type_name}, not {wanted}")
         elif not column.holds(field):
-            said.append(f'the column of field {field.name!r} does not have the collation "C"')
+            wrong.append(f'the column of field {field.name!r} does not have the collation "C"')
     if f"_k{table.id:x}" not in found.indexes:
-        said.append("the primary key is gone")
+        wrong.append("the primary key is gone")
     for name in table.spec.indexes:
         if not found.indexes.get(index_name(table.id, name), False):
-            said.append(f"the index of field {name!r} is gone or not valid")
+            wrong.append(f"the index of field {name!r} is gone or not valid")
     if not found.token:
-        said.append(f"the function {token_name(table.id, table.version)} is gone")
-    return said
+        wrong.append(f"the function {token_name(table.id, table.version)} is gone")
+    return wrong
 
 
 def require_intact(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
-    """Look at a table in the database, and refuse one that somebody else changed.
+    """Look at a table in the database, and refuse one that was altered outside structable.
 
     Raises
     ------
     DataCorruptionError
-        Saying what is not as it should be.
+        With the differences.
     """
     found = inspect(ask, schema, table)
-    said = differences(found, table)
-    if said:
+    found_wrong = differences(found, table)
+    if found_wrong:
         raise DataCorruptionError(
-            f"table {table.spec.name!r} in the schema {schema!r} is not as structable made it: {'; '.join(said)}"
+            f"table {table.spec.name!r} in the schema {schema!r} was altered outside structable: "
+            f"{'; '.join(found_wrong)}"
         )
     return found

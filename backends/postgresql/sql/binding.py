@@ -1,4 +1,4 @@
-"""`TableBinding`: one version of a table with all that is worked out once for it: columns, statements, encoders."""
+"""`TableBinding`: one version of a table, with the columns, statements and encoders derived from it once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TableVersion:
     spec : TableSpecification
         As users see it.
     building : tuple of str
-        Fields whose index is being built: what is written has to fit it.
+        Fields whose index is being built: writes have to fit it.
     changed_by : int
         The transaction that made this version, as a 64-bit number.
     """
@@ -98,15 +98,7 @@ def _laid_out(spec: TableSpecification) -> list[Field]:
 
 
 class TableBinding:
-    """A version of a table, ready to be used.
-
-    Parameters
-    ----------
-    schema : str
-        The schema of the database.
-    table : TableVersion
-        The table.
-    """
+    """A version of a table in a schema, with its columns, statements and encoders."""
 
     def __init__(self, schema: str, table: TableVersion) -> None:
         spec = table.spec
@@ -159,7 +151,7 @@ class TableBinding:
 
     @staticmethod
     def parameter(name: str) -> sa.BindParameter[Any]:
-        """Return a parameter of a statement; its type is told apart from the SQL."""
+        """Return a parameter of a statement; its type is sent apart from the SQL."""
         return sa.bindparam(name, type_=sa.types.NullType())
 
     def kept(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
@@ -243,7 +235,7 @@ class TableBinding:
             found = self._names[names] = self.ordered(names)
         return found
 
-    # Whether batches are tried by COPY, which only new rows admit
+    # Whether batches are tried by COPY, which takes new rows only
 
     def copies_first(self) -> bool:
         """Tell whether a batch is worth a COPY, going by the batches before it."""
@@ -253,5 +245,5 @@ class TableBinding:
         return True
 
     def note_copy(self, done: bool) -> None:
-        """Take note of whether all rows of a batch were new."""
+        """Note whether all rows of a batch were new."""
         self._copies_to_skip = 0 if done else _SKIPPED_COPIES

@@ -1,4 +1,4 @@
-"""Ranges and filters as SQL conditions: what they hold becomes parameters, so that equal shapes share a statement."""
+"""Ranges and filters as SQL conditions: their values become parameters, so that equal shapes share a statement."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Conditions:
         parts: list[sa.ColumnElement[bool]] = []
         common = _common(first, last)
         if not (len(first) > common or range_.begin_inclusive) or not (len(last) > common or range_.end_inclusive):
-            common = 0  # an exclusive bound that the other one begins with drops what they have in common
-        # What both bounds begin with is told as such: by itself the server takes a comparison of rows for many rows.
+            common = 0  # an exclusive bound that is a prefix of the other one excludes their common prefix
+        # The common prefix becomes equalities: the server estimates that a comparison of rows finds many.
         for field, value in zip(self._binding.key_fields, first[:common], strict=False):
             parts.append(self._columns[field.name] == self.parameter(field, value))
         if len(first) > common:

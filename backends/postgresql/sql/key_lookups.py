@@ -1,4 +1,4 @@
-"""Reads of rows by their keys: the calls, and the rows out of what they return."""
+"""Reads of rows by their keys: the calls, and the rows of their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lookup_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
 
 
 def decode_row(values: Values, key: tuple[Value, ...], shape: RowShape) -> Row:
-    """Return the row of a key, and of the values that `lookup_call` asked for."""
+    """Return the row of a key, with the values that `lookup_call` returned."""
     return Row(shape, key + values if len(shape.columns) > len(key) else key)
 
 

@@ -1,4 +1,4 @@
-"""Names in the database: tables and columns are called what the specification calls them, all else begins with `_`.
+"""Names in the database: tables and columns have the names of the specification, all others begin with `_`.
 
 A name of the contract begins with a letter, so ours cannot meet one of a user's.
 """

@@ -1,7 +1,7 @@
 """`RowEncoder`: rows as users give them to PostgreSQL's binary forms, generated for each set of fields.
 
-What a generated function takes is what `check_row` would take, unchanged; whatever is unusual it leaves to
-`check_row`, which decides and knows what to say.
+A generated function encodes the rows that `check_row` would accept unchanged. It leaves all others to `check_row`,
+which decides, and raises the error.
 """
 
 from __future__ import annotations
@@ -27,24 +27,16 @@ Pieces = tuple[bytes | None, ...]
 _FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
 
 SLACK = 64
-"""By how much the binary form of a value is shorter than what the value counts, at most."""
+"""The most bytes by which the binary form of a value is shorter than its size in the contract."""
 
 
 def at_most(pieces: Pieces) -> int:
-    """Return how many bytes fields count at most: a little more than they have in binary, where that is shorter."""
+    """Return an upper bound of the size of some fields, from their binary forms."""
     return sum([len(piece) + SLACK for piece in pieces if piece is not None])
 
 
 class RowEncoder:
-    """Encodes rows that name exactly certain fields.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table, with the indexes that writes have to fit.
-    names : tuple of str
-        The fields, all of the key among them, in the order of the pieces.
-    """
+    """Encodes rows that name exactly the fields `names`, all of the key among them, into pieces of the same order."""
 
     def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
         self._spec = spec
@@ -130,7 +122,7 @@ def _constants(*, copied: bool) -> dict[str, Any]:
 def _generate(
     spec: TableSpecification, fields: Sequence[Field], *, copied: bool
 ) -> Callable[[Mapping[str, Value]], Any]:
-    """Return the function from a dict to pieces, or to COPY's form; it returns None where it does not know better."""
+    """Return the function from a dict to pieces or COPY's form; it returns None for a row that `check_row` must see."""
     constants = _constants(copied=copied)
     lines = ["def encode(row):", f"    if row.__class__ is not dict or len(row) != {len(fields)}: return None"]
     lines.append("    try:")
@@ -202,7 +194,7 @@ def _generate_full(
 ) -> Callable[[Mapping[str, Value]], bytes]:
     """Return the function from a dict to COPY's form that packs all between two strings at once.
 
-    It leaves rows with a null to `otherwise`, and whatever else is unusual.
+    Rows with a null, and other unusual ones, go to `otherwise`.
     """
     if any(field.type is FieldType.DECIMAL for field in fields):
         return otherwise

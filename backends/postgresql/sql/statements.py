@@ -1,9 +1,9 @@
 """The statements of single rows and of batches of rows, built by SQLAlchemy and kept by the table's binding.
 
-A row that is to be put is changed where the transaction's snapshot has it and inserted where it does not. The server's
-own ON CONFLICT would not do: of a row that another transaction deleted meanwhile it sees nothing, and would put it
-without the conflict that the contract demands. What is changed or inserted must be as the snapshot has it, or the
-server reports a conflict: of a row inserted meanwhile by the unique key.
+An upsert changes the row if the transaction's snapshot has it, and inserts it otherwise. ON CONFLICT would not do: it
+does not see that another transaction deleted the row meanwhile, and would insert it without the conflict that the
+contract demands. The server reports a conflict if the row is no longer as in the snapshot; the unique key reports a row
+that was inserted meanwhile.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _columns(binding: TableBinding, names: Sequence[str]) -> list[sa.ColumnEleme
 
 
 def current(binding: TableBinding) -> Statement:
-    """Return the statement that the server refuses unless the binding is of the table's current version."""
+    """Return the statement that the server refuses unless the binding is the table's current version."""
     found: Statement = binding.kept("current", lambda: Statement(f"select {binding.token}"))
     return found
 
@@ -132,7 +132,7 @@ def _number(value: int) -> sa.ColumnElement[int]:
 def _update(binding: TableBinding, names: tuple[str, ...]) -> sa.Update:
     assignments = _assignments(binding, names)
     if not assignments:
-        # Nothing changes, and the row is written all the same: to upsert it is a write, which conflicts as one.
+        # The row is written although nothing changes: an upsert is a write, and must conflict as one.
         first = binding.core.c[binding.spec.primary_key[0]]
         assignments = {first: first}
     return sa.update(binding.core).where(binding.key_matches, binding.current).values(assignments)
@@ -195,7 +195,7 @@ def delete_row(binding: TableBinding) -> Statement:
 
 
 def batch_upsert(binding: TableBinding, names: tuple[str, ...]) -> Statement:
-    """Return the statement that puts many rows of distinct keys: changes those that are there, inserts the others."""
+    """Return the statement that puts many rows of distinct keys: changes existing rows, inserts the others."""
 
     def make() -> Statement:
         given, types = _given(binding, names)

@@ -17,14 +17,9 @@ _PLAIN = (dict, tuple)
 
 
 class BoundTable:
-    """A table in a transaction. The transaction replaces a binding that turns out to be out of date.
+    """A table in a transaction, by the newest version that this process knows.
 
-    Parameters
-    ----------
-    binding : TableBinding
-        The newest version of the table known to this process.
-    verify : callable
-        Has the server accept or refuse the binding.
+    `verify` has the server accept or refuse the binding; the transaction replaces one that is out of date.
     """
 
     def __init__(self, binding: TableBinding, verify: Callable[[BoundTable], None]) -> None:
@@ -34,7 +29,7 @@ class BoundTable:
         self._verify = verify
 
     def renew(self) -> bool:
-        """Have the server say whether the binding is the table's current version; tell whether there is another now."""
+        """Have the server check that the binding is current; return whether it was replaced."""
         if self.verified:
             return False
         before = self.binding
@@ -56,7 +51,7 @@ def on_current_schema(
     @wraps(operation)
     def run(table: Table, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if kwargs or len(args) != 1 or args[0].__class__ not in _PLAIN:
-            # What can be consumed once only is kept for the second time.
+            # Iterators are kept for the second try.
             args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)  # type: ignore[assignment]
             for name, one in kwargs.items():
                 if isinstance(one, Iterator):

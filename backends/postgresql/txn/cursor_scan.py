@@ -29,17 +29,7 @@ _numbers = itertools.count(1)
 
 
 class ScanRows(RowIterator):
-    """The rows of one scan in a transaction; what it holds of them is a portion, whatever their number.
-
-    Parameters
-    ----------
-    transaction : ServerTransaction
-        The transaction.
-    table : BoundTable
-        The table in it.
-    request : ScanRequest
-        The scan.
-    """
+    """The rows of one scan in a transaction; it holds one portion of them at a time."""
 
     def __init__(self, transaction: ServerTransaction, table: BoundTable, request: ScanRequest) -> None:
         self._tx = transaction
@@ -66,7 +56,7 @@ class ScanRows(RowIterator):
         """End the transaction with the scan."""
         self._owns = True
         if self._done:
-            # All rows are here, and nothing is to be asked any more.
+            # All rows are here.
             self._tx.rollback()
 
     def _declaration(self, binding: TableBinding, request: ScanRequest) -> Call:
@@ -111,7 +101,7 @@ class ScanRows(RowIterator):
             self._tx.rollback()
 
     def close(self) -> None:
-        """Release what the scan holds; idempotent."""
+        """Close the cursor; idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -1,7 +1,7 @@
-"""What a write has to know of the row that is there, asked before the write itself is deferred to the commit.
+"""Reads of the row that a write depends on, before the write itself is deferred to the commit.
 
-The snapshot does not change, and a row that another transaction writes meanwhile is a conflict: so what was found is
-still so when the write is run. Until then no lock is held, and of two transactions the first to commit wins.
+The result still holds when the write runs: the snapshot does not change, and a row that another transaction writes
+meanwhile is a conflict. Until then no lock is held, and of two transactions the first to commit wins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ProbedRow", "find_row", "find_size", "find_swap", "find_value"]
 
 
 class ProbedRow(NamedTuple):
-    """What there is under a key: whether there is a row, and what was asked of it."""
+    """Whether there is a row, and the values that were asked of it."""
 
     row: bool
     values: Values
@@ -38,7 +38,7 @@ def _find(
     row: Mapping[str, Value],
     parameters: Mapping[str, tuple[str, Value]],
 ) -> ProbedRow:
-    """Ask for expressions of the row of a key; `parameters` are what they take: a field, and a value of it."""
+    """Evaluate expressions on the row of a key; their `parameters` are a field and one of its values each."""
 
     def build(binding: TableBinding) -> Call:
         def make() -> Any:  # noqa: ANN401 - what `compiled` returns
@@ -63,7 +63,7 @@ def find_row(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value])
 
 
 def find_size(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], names: tuple[str, ...]) -> int | None:
-    """Return the bytes that a row would count with the fields `names` changed; None if there is no row."""
+    """Return the size that a row would have with the fields `names` changed; None if there is no row."""
     changed = {f"v{place}": name for place, name in enumerate(names) if name not in table.binding.spec.primary_key}
 
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:

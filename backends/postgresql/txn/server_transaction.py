@@ -62,7 +62,7 @@ _BEGIN = {
     for read_only in (False, True)
 }
 _SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
-# The transaction's number is what its outcome can be looked up by, should the connection break during the commit.
+# The outcome is looked up by the transaction's number if the connection breaks during the commit.
 _NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
 COMMIT = Call(Statement("commit"))
 
@@ -86,22 +86,22 @@ class ServerTransaction:
         self._written_bytes = 0
         self.read_cursors: list[str] = []
         """Cursors that were read to their end; each takes memory of the server's until it is closed."""
-        # A transaction that is not usable has ended, unless it holds the failure after which it is yet to be left.
+        # A transaction that is not usable has ended; if it failed, it keeps the error until it is left.
         self._failure: StructableError | None = None
         self.usable = True
 
     # What tables need
 
     def join(self, name: str, table: BoundTable) -> None:
-        """Note a table of this transaction, whose binding is renewed from now on."""
+        """Add a table to the transaction, which renews its binding from now on."""
         self._tables[name] = table
 
     def verify(self, table: BoundTable) -> None:
-        """Have the server say whether the binding of a table is current."""
+        """Have the server check that the binding of a table is current."""
         self.ask(table, lambda binding: Call(current(binding)))
 
     def binding(self, name: str) -> TableBinding:
-        """Return what is known of a table in this transaction; raises `TableNotFoundError`."""
+        """Return the binding of a table; raises `TableNotFoundError`."""
         binding = self._catalog.known(name) if isinstance(name, str) else None
         if binding is None:
             binding = self._catalog.lookup(self._rows, name)
@@ -133,14 +133,14 @@ class ServerTransaction:
     ) -> pq.abc.PGresult:
         """Run a statement now, in one round trip with the writes deferred before, if it may read what they write.
 
-        Other writes stay deferred: a lock that is not held keeps nobody waiting.
+        Other writes stay deferred, so that their rows are not locked yet.
         """
         return self._exchange(None, TableCall(table, build, key))
 
     def defer(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
-        """Run a write when something has to see it, with the commit at the latest: nobody waits for its result.
+        """Run a write before the next statement that may see it, at the latest with the commit.
 
-        As the first operation it takes the snapshot, which others' later writes conflict with.
+        As the first operation it takes the snapshot: later writes of other transactions conflict.
         """
         if not self._begun:
             self.flush()
@@ -158,7 +158,7 @@ class ServerTransaction:
             self.flush()
 
     def require_room(self, size: int) -> None:
-        """Refuse a call that writes so many bytes, if they are too many for what the transaction has written so far."""
+        """Refuse a call whose bytes would exceed the limit of the transaction."""
         check_transaction_size(self._written_bytes + size)
 
     def note_written(self, size: int) -> None:
@@ -166,12 +166,12 @@ class ServerTransaction:
         self._written_bytes += size
 
     def flush(self) -> None:
-        """Begin the transaction, if that is yet to be done, and run what was deferred."""
+        """Begin the transaction unless it has begun, and run the deferred statements."""
         if self._pending or not self._begun:
             self._exchange(None, None)
 
     def run(self, body: Callable[[ServerConnection], None], what: str) -> None:
-        """Let `body` use the connection inside the transaction, after what was deferred."""
+        """Let `body` use the connection inside the transaction, after the deferred statements."""
         self.flush()
         self._answered = True
         try:
@@ -226,7 +226,7 @@ class ServerTransaction:
                 sent = self._pending if all_of_it else []
                 for one in sent if work is None else [*sent, work]:
                     one.table.verified = True
-                # From here on a restart would lose something: an answer that was given, or writes that were sent.
+                # From here on a restart would lose an answer that was given, or writes that were sent.
                 self._answered = self._answered or bool(sent) or call is not None or work is not None
                 if all_of_it:
                     self._pending.clear()
@@ -242,8 +242,8 @@ class ServerTransaction:
         if self._begun:
             return connection.pipeline(calls)[-1] if len(calls) > 1 else connection.run(calls[0])
         identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT
-        # Where nothing is asked yet, the server says whether the tables are known as they are: a write that is deferred
-        # is refused by the commit otherwise, too late for another try.
+        # With no statement yet, the server checks the bindings: otherwise a deferred write would be refused by the
+        # commit, too late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
         results = connection.pipeline([self._begin, identify, *checks, *calls])
         number, snapshot = results[1].get_value(0, 0), results[1].get_value(0, 1)
@@ -256,7 +256,7 @@ class ServerTransaction:
         return results[-1]
 
     def _restart(self, work: TableCall | None) -> None:
-        """Begin again, with the tables as they are now: nobody has seen anything of this transaction yet."""
+        """Begin again, with the tables as they are now: the transaction has had no effect yet."""
         _log.info("beginning a transaction again: one of the tables %s was changed", ", ".join(self._tables))
         self._release(rollback=True)
         self._begun = False
@@ -271,9 +271,11 @@ class ServerTransaction:
         except StructableError as error:
             self.fail(error)
         except _MISFITS as error:
-            # Checked arguments that make no sense for the table that has this name now.
+            # The arguments were checked against another table of this name.
             names = ", ".join(repr(name) for name in self._tables)
-            self.fail(TransactionConflictError(f"{names}: a table was made anew, with other fields: {error!r}"))
+            self.fail(
+                TransactionConflictError(f"{names}: the table was dropped and created with other fields: {error!r}")
+            )
 
     def _looked_up(self, name: str) -> TableBinding:
         with self._pool.connection() as connection:
@@ -282,9 +284,9 @@ class ServerTransaction:
     def _explained(self, error: Exception, what: str) -> StructableError:
         if not isinstance(error, StatementRefusedError) or error.state not in STALE:
             return translated(error, what)
-        # The transaction has failed; what it holds may be the only connection there is to ask with.
+        # The failed transaction may hold the only connection of the pool.
         self._release(rollback=True)
-        # Where the catalog has another version by now, that is the reason; else somebody else changed the table.
+        # Another version in the catalog is the reason; otherwise the table was altered outside structable.
         try:
             with self._pool.connection() as connection:
                 for name, table in self._tables.items():
@@ -315,7 +317,7 @@ class ServerTransaction:
                 raise failure
             self.refuse()
         if self._pending and not self._begun:
-            # The commit is a round trip of its own: the transaction's number has to be known before.
+            # The commit is a round trip of its own, as the transaction's number has to be known before.
             self.flush()
         if not self._begun:
             self._end(rollback=False)

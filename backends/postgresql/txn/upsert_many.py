@@ -60,7 +60,7 @@ def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[st
         key = pieces[:width]
         before = places.get(key)
         if before is not None:
-            # A later row of the key changes what the earlier one left.
+            # A later row with the same key adds to the earlier one.
             earlier, _ = groups[before].pop(key)
             row, names, pieces = _encoded(binding, {**earlier, **row})
         places[key] = names
@@ -74,7 +74,7 @@ def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[st
         for portion in _portions(group.values(), lambda one: at_most(one[1]))
     ]
     if len(portions) > 1:
-        # Of one portion it is found out as it is deferred; of more, none may be written then.
+        # One portion is checked as it is deferred; of several, none may be written if all together are too many.
         tx.require_room(sum(at_most(pieces) for _, portion in portions for _, pieces in portion))
     for names, portion in portions:
         _defer(tx, table, names, portion)
@@ -98,7 +98,7 @@ def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[s
 
 
 def _require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], given: list[Pieces]) -> None:
-    """Refuse rows that would grow over the limit, where that depends on fields that are not named."""
+    """Refuse rows that would exceed the limit together with fields that they do not name."""
     binding = table.binding
     width = binding.width_without(names)
     if width is not None:
@@ -168,7 +168,7 @@ def _lock(binding: TableBinding) -> Call:
 
 
 def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> bool:
-    """Try to insert all rows as new ones; False if one is there, comes twice or lacks a field, and nothing was done."""
+    """Try to insert all rows as new ones; return False, without effect, if one exists, comes twice or lacks a field."""
     known = table.binding
     if not _are_whole(known, rows):
         return False
