@@ -48,7 +48,4 @@ class PostgreSQLTransaction(Transaction):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._tx.rollback()
-        else:
-            self._tx.leave()
+        self._tx.__exit__(kind, error, traceback)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
+from structable.backends.base.job_rules import require_undecided, staged_for_dropped
 from structable.backends.postgresql.driver.commit_outcome import log_outcome, termination
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
@@ -27,7 +28,6 @@ from structable.spi import (
     FieldSizeLimitError,
     RecordExistsError,
     RecordNotFoundError,
-    SchemaIncompatibleError,
     StorageUnavailableError,
     TableNotFoundError,
     TransactionClosedError,
@@ -145,13 +145,10 @@ class JobCommit:
             raise table_dropped(table, job_id) from None
         if binding.version.id != self._table_id:
             raise table_dropped(table, job_id)
-        if record is None or record.table_id != self._table_id:
-            raise TransactionClosedError(
-                f"there is no write job {job_id!r} of table {table!r}: "
-                "it was never begun, or ended more than 7 days ago"
-            )
-        if record.state == "aborted":
-            raise TransactionClosedError(f"the write job {job_id!r} was aborted and cannot be committed")
+        if record is not None and record.table_id != self._table_id:
+            record = None
+        require_undecided(job_id, table, None if record is None else record.state)
+        assert record is not None
         if record.state == "committed":
             return False
         mode = WriteMode(record.mode)
@@ -170,8 +167,7 @@ class JobCommit:
         made = []
         for one in self._staged:
             if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
-                problem = "its rows were staged for an earlier table of this name"
-                raise SchemaIncompatibleError(binding.spec.name, [problem])
+                raise staged_for_dropped(binding.spec.name)
             if one.name not in there:
                 self._refuse_lost()
             made.append(StagedMerge(binding, mode, one))

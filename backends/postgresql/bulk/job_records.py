@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from structable.backends.base.job_rules import job_of_another
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement, command
@@ -110,8 +111,7 @@ class JobRecords:
                 if living and (owner, owner_mode) == (table, str(mode)):
                     return bool(state == "committed")
                 if living:
-                    whose = f"a job of mode {owner_mode} on table {owner!r}"
-                    raise ValueError(f"the job id {job_id!r} belongs to {whose}; use another")
+                    raise job_of_another(job_id, owner, owner_mode)
                 if connection.run(Call(self._take_over, parameters)).ntuples:
                     return False
         raise TransactionConflictError(f"the write job {job_id!r} was begun by other processes at the same time")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from structable.backends.base.job_rules import conformed_batches
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -19,7 +20,6 @@ from structable.backends.postgresql.sql.names import qualified
 from structable.spi import (
     CommitResult,
     DataCorruptionError,
-    InvalidFieldError,
     StagedWrite,
     StorageUnavailableError,
     StructableError,
@@ -27,7 +27,7 @@ from structable.spi import (
     WriteMode,
 )
 from structable.spi.documents import specification_from_document
-from structable.spi.rules.jobs import check_job, check_staged_columns, last_attempts
+from structable.spi.rules.jobs import check_job, last_attempts
 
 from .job_commit import JobCommit
 from .job_records import JobRecords
@@ -86,7 +86,7 @@ class WriteJobs:
         from .copy_encoder import CopyEncoder
 
         binding = _bound(self._catalog.schema, job.state)
-        conformed = _conformed(job, binding, batches)
+        conformed = conformed_batches(job, binding.spec, batches)
         first = next(conformed, None)
         if first is None:
             return StagedWrite(job.job_id, partition, attempt, 0)
@@ -167,23 +167,3 @@ def _bound(schema: str, state: bytes) -> TableBinding:
         return TableBinding(schema, TableVersion(int(number), int(version), spec, fields, int(changed_by)))
     except (ValueError, TypeError, RecursionError, StructableError) as error:
         raise DataCorruptionError(f"the state of a write job cannot be decoded: {error}") from error
-
-
-def _conformed(job: WriteJob, binding: TableBinding, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield batches that hold rows, all of the same columns and with the contract's types."""
-    from structable.spi.arrow import conform_batch
-
-    spec = binding.spec
-    columns: tuple[str, ...] | None = None
-    for batch in batches:
-        conformed = conform_batch(spec, batch)
-        names = tuple(conformed.schema.names)
-        if columns is None:
-            columns = names
-            check_staged_columns(job, spec.primary_key, names)
-        elif columns != names:
-            raise InvalidFieldError(
-                spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"
-            )
-        if conformed.num_rows:
-            yield conformed

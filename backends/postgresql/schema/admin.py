@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sqlalchemy.schema import CreateTable
 
+from structable.backends.base.admin_rules import require_index, require_same_case, require_specification
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
@@ -15,7 +16,6 @@ from structable.backends.postgresql.sql.binding import DIALECT, TableBinding, Ta
 from structable.backends.postgresql.sql.names import CATALOG, column_name, qualified, quoted, token_name
 from structable.spi import (
     DataCorruptionError,
-    InvalidFieldError,
     InvalidSpecificationError,
     TableAdmin,
     TableAlreadyExistsError,
@@ -47,7 +47,7 @@ class PostgreSQLAdmin(TableAdmin):
 
     def create(self, spec: TableSpecification) -> None:
         """See `TableAdmin.create`."""
-        _require_specification(spec)
+        require_specification(spec)
         with self._alone(spec.name) as work:
             if self._existing(work, spec) is not None:
                 raise TableAlreadyExistsError(spec.name)
@@ -55,10 +55,8 @@ class PostgreSQLAdmin(TableAdmin):
 
     def _existing(self, work: AdminWork, spec: TableSpecification) -> TableVersion | None:
         found = self._catalog.find(work.ask, spec.name, any_case=True)
-        if found is not None and found.spec.name != spec.name:
-            raise InvalidSpecificationError(
-                f"table {spec.name!r} differs from the table {found.spec.name!r} by case alone"
-            )
+        if found is not None:
+            require_same_case(spec.name, found.spec.name)
         return found
 
     def _create(self, work: AdminWork, spec: TableSpecification) -> None:
@@ -103,7 +101,7 @@ class PostgreSQLAdmin(TableAdmin):
 
     def create_or_update(self, spec: TableSpecification) -> None:
         """See `TableAdmin.create_or_update`."""
-        _require_specification(spec)
+        require_specification(spec)
         with self._alone(spec.name) as work:
             found = self._existing(work, spec)
             if found is None:
@@ -156,9 +154,7 @@ class PostgreSQLAdmin(TableAdmin):
             found = self._catalog.find(work.ask, table)
             if found is None:
                 raise TableNotFoundError(table)
-            if field not in (*found.spec.indexes, *found.building):
-                indexed = ", ".join(found.spec.indexes) or "none"
-                raise InvalidFieldError(table, str(field), f"has no index; indexed are: {indexed}")
+            require_index(table, field, (*found.spec.indexes, *found.building), found.spec.indexes)
             remove_index(work, self._catalog.schema, found, field)
 
     # How
@@ -182,8 +178,3 @@ class PostgreSQLAdmin(TableAdmin):
 
 _THERE_ALREADY = ("42P07", "42710")
 _TOO_MANY_COLUMNS = "54011"
-
-
-def _require_specification(spec: object) -> None:
-    if not isinstance(spec, TableSpecification):
-        raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")

@@ -11,10 +11,10 @@ import logging
 import struct
 import time
 from collections.abc import Callable
-from typing import NoReturn
 
 from psycopg import pq
 
+from structable.backends.base.transaction import TransactionLifecycle
 from structable.backends.postgresql.driver.commit_outcome import was_committed
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
@@ -37,9 +37,7 @@ from structable.spi import (
     Isolation,
     StorageUnavailableError,
     StructableError,
-    TransactionClosedError,
     TransactionConflictError,
-    UnsupportedOperationError,
 )
 from structable.spi.rules.transaction_size import check_transaction_size
 
@@ -67,15 +65,16 @@ _NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_cur
 COMMIT = Call(Statement("commit"))
 
 
-class ServerTransaction:
+class ServerTransaction(TransactionLifecycle):
     """One connection and one snapshot, from the first operation to the end."""
+
+    _connection: ServerConnection | None = None
 
     def __init__(self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
         self._pool = pool
         self._catalog = catalog
         self._begin = _BEGIN[isolation, read_only]
         self._read_only = read_only
-        self._connection: ServerConnection | None = None
         self._begun = False
         self._answered = False
         self._number: int | None = None
@@ -86,9 +85,6 @@ class ServerTransaction:
         self._written_bytes = 0
         self.read_cursors: list[str] = []
         """Cursors that were read to their end; each takes memory of the server's until it is closed."""
-        # A transaction that is not usable has ended; if it failed, it keeps the error until it is left.
-        self._failure: StructableError | None = None
-        self.usable = True
 
     # What tables need
 
@@ -186,23 +182,8 @@ class ServerTransaction:
 
     def require_writable(self) -> None:
         """Raise unless writes may go on."""
-        if not self.usable:
-            self.refuse()
-        if self._read_only:
-            raise UnsupportedOperationError("the transaction is read-only; begin one with read_only=False to write")
-
-    def refuse(self) -> NoReturn:
-        """Raise why the transaction cannot be used any more."""
-        if self._failure is not None:
-            raise self._failure
-        raise TransactionClosedError("the transaction has ended; begin a new one")
-
-    def fail(self, error: StructableError) -> NoReturn:
-        """Raise an error after which the transaction can only be left."""
-        if self.usable:
-            self._end(rollback=True)
-            self._failure = error
-        raise error
+        if not self.usable or self._read_only:
+            self.refuse_write()
 
     # Round trips
 
@@ -258,7 +239,7 @@ class ServerTransaction:
     def _restart(self, work: TableCall | None) -> None:
         """Begin again, with the tables as they are now: the transaction has had no effect yet."""
         _log.info("beginning a transaction again: one of the tables %s was changed", ", ".join(self._tables))
-        self._release(rollback=True)
+        self._release()
         self._begun = False
         try:
             for name, table in self._tables.items():
@@ -285,7 +266,7 @@ class ServerTransaction:
         if not isinstance(error, StatementRefusedError) or error.state not in STALE:
             return translated(error, what)
         # The failed transaction may hold the only connection of the pool.
-        self._release(rollback=True)
+        self._release()
         # Another version in the catalog is the reason; otherwise the table was altered outside structable.
         try:
             with self._pool.connection() as connection:
@@ -304,23 +285,15 @@ class ServerTransaction:
 
     # The end
 
-    @property
-    def closed(self) -> bool:
-        """Whether the transaction has ended, and was left if it failed."""
-        return not self.usable and self._failure is None
-
     def commit(self) -> None:
         """Make all writes visible; see `Transaction.commit`."""
         if not self.usable:
-            failure, self._failure = self._failure, None
-            if failure is not None:
-                raise failure
-            self.refuse()
+            self.refuse_commit()
         if self._pending and not self._begun:
             # The commit is a round trip of its own, as the transaction's number has to be known before.
             self.flush()
         if not self._begun:
-            self._end(rollback=False)
+            self._end()
             return
         connection = self.connection
         sent = time.monotonic()
@@ -333,13 +306,13 @@ class ServerTransaction:
         except StatementRefusedError as error:
             self.fail(self._explained(error, "the commit"))
         except BaseException:
-            self._end(rollback=False)
+            self._end()
             raise
-        self._end(rollback=False)
+        self._end()
 
     def _resolve(self, connection: ServerConnection, sent: float, error: BrokenConnectionError) -> None:
         """Find out what became of the commit, where the connection broke."""
-        self._release(rollback=False)
+        self._release()
         if self._number is None:
             self.fail(
                 StorageUnavailableError(f"the connection was lost during the commit, which wrote nothing: {error}")
@@ -357,42 +330,20 @@ class ServerTransaction:
                 StorageUnavailableError(f"the connection was lost before the commit; nothing was written: {error}")
             )
 
-    def rollback(self) -> None:
-        """Drop all writes; see `Transaction.rollback`."""
-        self._failure = None
-        if self.usable:
-            self._end(rollback=True)
-
-    def leave(self) -> None:
-        """Commit, unless the transaction has ended; raise the failure it ended with."""
-        try:
-            if not self.closed:
-                self.commit()
-        except BaseException:
-            # An interruption leaves nothing open, wherever it came.
-            if self._connection is not None:
-                self._end(rollback=True)
-            raise
-
-    def _end(self, *, rollback: bool) -> None:
+    def _end(self) -> None:
         self.usable = False
         self._tables = {}
         self._pending = []
-        self._release(rollback=rollback)
+        self._release()
 
-    def _release(self, *, rollback: bool) -> None:
+    def _release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return
         try:
-            if rollback:
-                connection.roll_back()
+            connection.roll_back()
         finally:
             self._pool.release(connection)
-
-    def __del__(self) -> None:
-        if getattr(self, "usable", False):
-            self._end(rollback=True)
 
 
 class _NewerTableError(Exception):
