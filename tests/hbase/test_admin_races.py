@@ -229,7 +229,7 @@ def test_a_process_killed_in_drop(url: str, point: str) -> None:
     [("before_commit", 1), ("after_commit", 1), ("before_commit", 2), ("after_commit", 2), ("before_commit", 3)],
 )
 def test_a_process_killed_in_the_build_of_an_index(url: str, point: str, nth: int) -> None:
-    """First it is published as being built, then filled, then opened; whoever calls again completes it."""
+    """First it is published as being built, then filled, then opened; a repeated call completes it."""
     with connect(url) as storage:
         storage.admin.create(RUNS)
         fill(storage, 700)

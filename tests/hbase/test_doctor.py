@@ -18,7 +18,7 @@ from tests.hbase.support.shared import Place
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
 SLOW = "lease=1&session_timeout=3&late_writes=600&housekeeping=600"
-"""Nobody cleans up but the doctor."""
+"""Only the doctor cleans up."""
 
 RUNS = TableSpecification("runs", [Field.long("id"), Field.long("amount")], ["id"])
 WRITE = """
@@ -129,7 +129,7 @@ def test_tables_that_come_and_go_meanwhile(url: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_repair_ends_nothing_of_the_living(url: str) -> None:
-    """Neither a transaction that has just begun to commit, nor the snapshot of a process that gives signs of life."""
+    """Neither a transaction that has just begun to commit, nor the snapshot of a process with a heartbeat."""
     with connect(url) as storage, connect(url) as other:
         storage.admin.create(RUNS)
         storage.table("runs").upsert({"id": 1, "amount": 1})
@@ -145,7 +145,7 @@ def test_a_repair_ends_nothing_of_the_living(url: str) -> None:
         assert storage.table("runs").count() == 2
 
 
-def test_tables_that_nobody_uses(url: str, hbase_server: Place, hbase_prefix: str) -> None:
+def test_unused_tables(url: str, hbase_server: Place, hbase_prefix: str) -> None:
     """As a table is made late, after its number was given away: one that is empty may go, one with rows may not."""
     with connect(url) as storage:
         for number in range(4):

@@ -108,7 +108,7 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
 @pytest.mark.parametrize(("point", "number"), [("before_gc", 1), ("mid_gc", 1), ("mid_gc", 3), ("after_gc", 1)])
 def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
     """Versions that are half removed are none that anybody can read."""
-    # Nobody cleans up by himself: not this storage before the worker has died, nor the worker before it is told to.
+    # No process cleans up on its own: not this storage before the worker has died, nor the worker before its order.
     by_hand = quick(hbase_url, housekeeping=1000)
     with bank(by_hand) as storage, storage.transaction(read_only=True) as before:
         found = balances(before)

@@ -100,7 +100,7 @@ def test_fault_at_each_request(
         "mutateRows",
     ]
     assert engine_of(storage).transactions.session.held == 0
-    # Nobody's record or intent is left over.
+    # No record or intent is left over.
     while (report := collect_garbage(direct)).safe < report.clock:
         engine_of(storage).transactions.session.heartbeat()
     while report.pending or report.unfinalised or report.aborted or report.finalised:

@@ -26,7 +26,7 @@ def fake() -> Iterator[FakeGateway]:
 
 @pytest.fixture
 def storage(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-    """Give a storage that nobody cleans up, and in which time is no reason to write that something is finalised."""
+    """Give a storage without clean-up, in which transactions are not marked as finalised after some time."""
     monkeypatch.setattr(finaliser, "_UNMARKED", _FAR)
     with connect(f"hbase://127.0.0.1:{fake.port}/p?housekeeping={_FAR:g}&session_timeout={_FAR:g}") as storage:
         storage.admin.create(_TABLE)

@@ -131,7 +131,7 @@ def cells(hbase_server: Place, hbase_prefix: str) -> Cells:
 
 
 def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
-    """An open snapshot reads what it began with, whoever cleans up."""
+    """An open snapshot reads what it began with, whichever process cleans up."""
     write(storage, 0)
     with connect(quick(hbase_url)) as other:
         mine, others = storage.transaction(read_only=True), other.transaction(read_only=True)
@@ -388,7 +388,7 @@ def test_background_threads_survive(
 
 
 def test_paused_process_goes_on(storage: Storage, hbase_url: str) -> None:
-    """A process that was stopped for long, but that nobody took for dead meanwhile, goes on at once."""
+    """A process that was stopped for long, but not declared dead meanwhile, continues at once."""
     write(storage, 1)
     with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
         engine = engine_of(other)

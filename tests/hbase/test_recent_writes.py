@@ -79,7 +79,7 @@ def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_nothing_is_read_back_where_nobody_else_writes(storage: Storage, other: Storage, read_rows: list[int]) -> None:
+def test_nothing_is_read_back_without_other_writers(storage: Storage, other: Storage, read_rows: list[int]) -> None:
     """Neither the rows, nor the marker of the table's schema: but for those that another transaction has written."""
     transaction = storage.transaction()
     upsert(transaction, range(1_000, 1_000 + _MANY), 9)
@@ -135,7 +135,7 @@ def test_the_order_of_what_is_sent(storage: Storage, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("rows", [1, _MANY])
 @pytest.mark.parametrize("same_process", [True, False])
-def test_whoever_commits_first_wins(storage: Storage, other: Storage, rows: int, same_process: bool) -> None:
+def test_the_first_committer_wins(storage: Storage, other: Storage, rows: int, same_process: bool) -> None:
     """Whether the rival is small or large, of this process or another one; and later ones are no conflict."""
     rival = storage if same_process else other
     transaction = storage.transaction()
@@ -281,7 +281,7 @@ def test_lists_of_ended_processes_go(storage: Storage, hbase_server: Place, hbas
 def test_a_list_stays_as_long_as_a_record(
     storage: Storage, hbase_server: Place, hbase_prefix: str, hbase_url: str
 ) -> None:
-    """Somebody may still have a snapshot that is older than what it tells of."""
+    """A process may still have a snapshot older than what the list contains."""
     transaction = storage.transaction()
     upsert(transaction, range(_MANY), 2)
     with connect(f"{hbase_url}?session_timeout=1&late_writes=600&housekeeping=1000") as cleaning:
@@ -389,7 +389,7 @@ def test_a_list_that_is_none(storage: Storage, hbase_server: Place, hbase_prefix
 
 
 def test_idle_processes_say_how_they_ended(storage: Storage, other: Storage, read_rows: list[int]) -> None:
-    """With a sign of life, what was listed as open is listed as ended: then nobody looks at those rows any more."""
+    """A heartbeat lists ended transactions as ended: then no commit reads those rows back any more."""
     for has_beaten, expected in ((False, [_MANY]), (True, [])):
         write(other, range(_MANY), 1)
         if has_beaten:

@@ -54,7 +54,7 @@ def prefix() -> str:
 
 @pytest.fixture
 def url(server: Server, prefix: str) -> str:
-    # A restart takes some seconds, in which nobody is to be taken for dead.
+    # A restart takes some seconds, in which no session may be declared dead.
     return quick(server.url(prefix), session_timeout=120, lease=2)
 
 
@@ -259,7 +259,7 @@ def test_regions_split_under_load(server: Server, url: str, prefix: str) -> None
 
 def test_regions_split_in_a_scan_and_a_job(server: Server, prefix: str) -> None:
     """A scan sees its snapshot, and a job writes every row once, while their table is split."""
-    # Nobody dies, and a busy machine may take long.
+    # No process dies, and a busy machine may take long.
     with connect(quick(server.url(prefix), session_timeout=120, lease=60)) as storage:
         fill(storage)
         (table,) = (name for name in tables(server, prefix) if name[-8:].isdigit())

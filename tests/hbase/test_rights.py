@@ -69,7 +69,7 @@ def guest(server: Server) -> Gateway:
 
 
 def test_rights_of_the_gateway(server: Server, guest: Gateway) -> None:
-    """Whoever lacks one is told so, and nothing is written; whoever has those of the manual can do everything."""
+    """A missing right is reported and nothing is written; the rights of the manual suffice for everything."""
     administration = server.administration
     before = cells(server)
     refused(lambda: connect(guest.url("p"), timeout=5))

@@ -58,9 +58,7 @@ def test_a_scanner_that_its_gateway_forgot_is_opened_anew(fake: FakeGateway, gat
     assert [key for key, _ in first] + keys_of(pages) == keys
 
 
-def test_a_scan_that_nobody_asked_for_long_is_opened_anew(
-    fake: FakeGateway, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_scan_is_reopened(fake: FakeGateway, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = fill(fake, 3000)
     pages = gateway.pages("t", b"", b"", [COLUMN], before=11)
     first = next(pages)

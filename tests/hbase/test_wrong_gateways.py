@@ -31,7 +31,7 @@ from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, counting
 
 
 class Listener:
-    """Answers everybody with the same bytes, and ends the connection or keeps it."""
+    """Answers every client with the same bytes, and ends the connection or keeps it."""
 
     def __init__(self, answer: bytes, *, ends: bool) -> None:
         self._answer = answer
@@ -120,7 +120,7 @@ def test_the_wrong_transport_or_protocol_is_told(framed: bool, compact: bool, tr
     assert "try" in text or "needs transport=" in text
 
 
-def test_a_port_where_nobody_listens_is_told_at_once() -> None:
+def test_a_closed_port_is_reported_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     with closing(connect_at(address)) as gateway:

@@ -62,7 +62,7 @@ def framed(hbase_server: Place) -> Iterator[Gateway]:
         yield gateway
 
 
-def test_nobody_listens() -> None:
+def test_closed_port() -> None:
     assert "cannot be reached: Connection refused" in refusal(f"hbase://127.0.0.1:{free_port()}/p")
     assert "no-such-host.invalid:9090: cannot be reached" in refusal("hbase://no-such-host.invalid/p")
 
@@ -81,7 +81,7 @@ def test_something_else_listens(answer: bytes, said: str) -> None:
         assert said in refusal(f"hbase://127.0.0.1:{listener.address[1]}/p")
 
 
-def test_whoever_never_answers_is_waited_for_no_longer_than_the_time_out() -> None:
+def test_a_silent_gateway_is_given_up_at_the_time_out() -> None:
     with closing(Listener(b"", ends=False)) as listener:
         assert "no answer within 2 s" in refusal(f"hbase://127.0.0.1:{listener.address[1]}/p")
 
@@ -186,7 +186,7 @@ def test_a_prefix_of_another_version(
 
 
 @pytest.mark.parametrize("families", [{"f": {}}, {"c": {}, "x": {}}])
-def test_a_table_of_somebody_else_under_our_name(
+def test_a_foreign_table_under_our_name(
     hbase_server: Place, hbase_prefix: str, hbase_url: str, families: dict[str, dict[str, object]]
 ) -> None:
     table = f"{hbase_prefix}_tx"

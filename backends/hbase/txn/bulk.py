@@ -116,7 +116,7 @@ class BulkCommitter:
     def _write_all(
         self, pending: PendingCommit, session: Session, bulk: BulkCommit, locked: _Locked, pool: ThreadPoolExecutor
     ) -> None:
-        """RowId the intents, over several connections while the next chunk is worked out."""
+        """Write the intents, over several connections while the next chunk is computed."""
         running: set[Future[None]] = set()
         try:
             for changes in bulk.chunks(locked):

@@ -137,16 +137,16 @@ class Finaliser:
                 self._finalise(batch)
             except (StorageUnavailableError, TransactionConflictError) as error:
                 if not failing:
-                    _log.warning("finalising transactions fails and is repeated: %s", error)
+                    _log.warning("finalising transactions fails, and is repeated: %s", error)
                 failing = True
                 self._pause()
                 batch.clear()
             except Exception:
                 if len(batch) > 1:
-                    alone = len(batch)  # to find the one that is to blame
+                    alone = len(batch)  # to find the one that fails
                     continue
                 # It stays unfinalised, as the doctor reports; its values are read from the intents.
-                _log.exception("finalising transaction %s failed; it stays committed", batch[0].txid.hex())
+                _log.exception("finalising transaction %s failed; its intents stay", batch[0].txid.hex())
                 for one in batch:
                     one.session.release(one.txid)
             else:

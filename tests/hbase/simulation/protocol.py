@@ -15,7 +15,7 @@ class AbortError(Exception):
 
 
 class UnknownError(Exception):
-    """Nobody could tell whether the transaction was committed, at the timestamp drawn last; it is left as it is."""
+    """It is unknown whether the transaction was committed, at the timestamp drawn last; it is left as it is."""
 
     def __init__(self, cts: int) -> None:
         super().__init__(cts)
@@ -166,7 +166,7 @@ class Protocol:
     ) -> Steps[tuple[int, set[str], dict[str, View]]]:
         """Calls that are pipelined on one connection: the replies are looked at only when all were sent.
 
-        The timestamp; the rows that somebody else may have written, all where they were read back; and what was read.
+        The timestamp; the rows that another transaction may have written, all if they were read back; and the cells.
         """
         suspects = set(self._looked_for(tx))
         if self.bug is not Bug.WRITES_ARE_NOT_LISTED:
@@ -424,7 +424,7 @@ class Protocol:
         if intent.kind is Kind.INCREMENT:
             return self._merged((yield from self.read(row, cts, {tx: cts})))
         if intent.kind is Kind.LOCK:
-            # It leaves no trace, so whoever waited for it must be kept from committing below it.
+            # It leaves no trace, so transactions that waited for it must not commit below it.
             if self.bug is not Bug.LOCK_GOES_UNNOTICED:
                 yield from self.read(row, cts, {tx: cts})
             return None

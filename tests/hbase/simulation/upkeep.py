@@ -94,7 +94,7 @@ class Janitor:
                 yield from self.cluster.delete(row, VERSIONS, cts if is_deleted else cts - 1)
 
     def _remove_lists(self) -> Steps[None]:
-        """Remove the lists of processes that have ended and have no record left: what they list, nobody may ask for."""
+        """Remove the lists of ended processes without records: no transaction may need them."""
         lists = yield from self.cluster.read_lists()
         yield
         running = set(self.cluster.running)

@@ -18,7 +18,7 @@ START_TIMEOUT = 120.0
 """Seconds that a server gets to start."""
 
 READY = "server_ready"
-"""A table; whoever can put to it is served."""
+"""A table; the gateway serves once a put to it succeeds."""
 
 
 def connect(

@@ -34,7 +34,7 @@ def hold_finaliser(patch: pytest.MonkeyPatch) -> None:
 
 
 def collect_garbage(storage: Storage) -> Report:
-    """Let this process's janitor do a round, whoever has the lease of that work."""
+    """Let this process's janitor do a round, even without the janitor's lease."""
     engine = engine_of(storage)
     session = engine.transactions.session
     session.heartbeat()

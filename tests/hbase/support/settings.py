@@ -53,7 +53,7 @@ HBASE = {
     "hbase.master.wait.on.regionservers.timeout": "1000",
     "hbase.regionserver.handler.count": "10",
     "hbase.hregion.majorcompaction": "0",
-    # Nobody is waited for that could be told at once.
+    # Errors are reported at once, without retries.
     "hbase.procedure.remote.dispatcher.delay.msec": "1",
     "hbase.assignment.dispatch.wait.msec": "1",
     # One region server: the pool's default is for hundreds.

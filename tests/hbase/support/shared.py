@@ -152,7 +152,7 @@ class Sweeper:
 
 @contextmanager
 def fresh_prefix(sweeper: Sweeper) -> Iterator[str]:
-    """Give a prefix that nobody uses, and have all its tables dropped afterwards."""
+    """Give an unused prefix, and have all its tables dropped afterwards."""
     prefix = f"test{uuid.uuid4().hex[:16]}"
     try:
         yield prefix
