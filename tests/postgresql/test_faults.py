@@ -221,7 +221,7 @@ def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
     def interrupt() -> None:
         try:
             until(condition)
-        finally:  # else nobody would end what it was to interrupt
+        finally:  # otherwise the interrupted call would not end
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

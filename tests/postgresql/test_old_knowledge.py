@@ -77,7 +77,7 @@ def test_replace_clears_fields_that_were_added_meanwhile(storage: Storage, old: 
 
 
 def test_filter_on_a_field_that_is_there_no_longer(storage: Storage, old: Storage) -> None:
-    """The table was made anew without it: a conflict in a transaction, and where calls are repeated, the reason."""
+    """The table was created again without it: a conflict in a transaction, and the reason if calls are repeated."""
     storage.admin.drop("t")
     storage.admin.create(TableSpecification("t", [Field.int("k")], ["k"]))
     tx = old.transaction()

@@ -1,4 +1,4 @@
-"""Splits of a plan: literals that the server renders, both ways of reading, and snapshots that are gone."""
+"""Splits of a plan: literals that the server renders, both ways of reading, and lost snapshots."""
 
 import datetime as dt
 import math

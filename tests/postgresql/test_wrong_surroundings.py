@@ -106,7 +106,7 @@ def test_type_changed_by_hand(storage: Storage, postgresql_schema: Schema) -> No
 
 
 def test_index_dropped_by_hand(storage: Storage, postgresql_schema: Schema) -> None:
-    """Without an index that somebody dropped the answers stay right; the next change of the table says it."""
+    """If an index was dropped by hand, answers stay right, and the next change of the table reports it."""
     found = "select indexname from pg_indexes where schemaname = current_schema() and indexname like '\\_i%'"
     by_hand(postgresql_schema, f"do $$ begin execute 'drop index ' || ({found}); end $$")
     assert len(list(storage.table("t").scan_index("s", "a"))) == 1
@@ -175,7 +175,7 @@ def test_catalog_row_spoiled_by_hand(storage: Storage, postgresql_schema: Schema
 def test_value_written_by_hand(
     postgresql_url: str, postgresql_schema: Schema, column: str, value: str, in_rows: bool, large: bool
 ) -> None:
-    """A value that the contract does not have is `DataCorruptionError`, and never another value."""
+    """A value outside the contract raises `DataCorruptionError`, and is never read as another value."""
     spec = TableSpecification(
         "values",
         [Field.int("k"), Field.timestamp("at"), Field.timestamp_ntz("ntz"), Field.date("day"),

@@ -26,7 +26,7 @@ from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_state import PageRange, SplitState
 
-__all__ = ["plan_table_scan", "rendered_query"]
+__all__ = ["plan_table_scan"]
 
 _log = logging.getLogger("structable.postgresql")
 

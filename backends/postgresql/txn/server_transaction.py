@@ -119,11 +119,6 @@ class ServerTransaction(TransactionLifecycle):
         """Return the rows of a result as tuples of values."""
         return self.connection.rows(result)
 
-    @property
-    def read_only(self) -> bool:
-        """Whether writes are refused."""
-        return self._read_only
-
     def ask(
         self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
     ) -> pq.abc.PGresult:

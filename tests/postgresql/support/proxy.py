@@ -294,7 +294,7 @@ class _Link:
                 return
 
     def _lose_answers(self, raw: bytes) -> None:
-        """Let the server do what the message says, and wait until it has; nobody gets its answers."""
+        """Let the server execute the message, wait until it has, and drop its answers."""
         self._swallow.set()
         sync = b"" if raw[:1] == b"Q" else b"S" + _LENGTH.pack(4)
         terminate = b"X" + _LENGTH.pack(4)

@@ -36,9 +36,9 @@ DATABASE = "app"
 
 _TIMEOUT = 60  # seconds that a server gets to start or to stop
 _NO_PID = 2**22 + 1  # beyond all that Linux gives
-_ATTEMPTS = 5  # at a port that nobody took between its choice and the server's start
+_ATTEMPTS = 5  # at a port that stays free between its choice and the server's start
 
-# A crash of the machine is nothing that a test of a shared server asks for, and then a sync protects nobody.
+# No test of a shared server crashes the machine, and a sync protects from nothing else.
 _UNSAFE = {"fsync": "off", "full_page_writes": "off"}
 
 _SETTINGS = {
@@ -212,7 +212,7 @@ class Server(HeldServer):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)  # it starts no further ones meanwhile
             end_and_wait([pid, *children(pid)])
-        # Where nobody collects orphans, the number stays taken, and the next start would take it for a running server.
+        # If orphans are not collected, the number stays taken, and the next start would take it for a running server.
         rest = self._pid_file.read_text().partition("\n")[2]
         self._pid_file.write_text(f"{_NO_PID}\n{rest}")
         (self.folder / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
