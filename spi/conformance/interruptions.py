@@ -277,21 +277,7 @@ def _collect() -> None:
 
 
 def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step: int | None) -> Iterator[object]:
-    """Interrupt some work at every `step`-th of its points, or about so many rounds; tell each, and how many there are.
-
-    Parameters
-    ----------
-    storage : Storage
-        The store, empty.
-    url : str
-        Its URL.
-    name : str
-        One of `WORK`.
-    rounds : int
-        How often to interrupt about.
-    step : int or None
-        Every how many-th point, if it is to be that.
-    """
+    """Interrupt work at every `step`-th of its points, or at about `rounds` of them; yield each, then their number."""
     work = WORK[name]
     packages = frozenset({"structable", type(storage).__module__.partition(".")[0]})
     witness = _prepared(storage, url)

@@ -16,7 +16,8 @@ from structable.backends.hbase.txn.status import COMMITTED, PENDING
 from structable.backends.ordered.engine import Spaces
 from structable.spi import Finding, FindingLevel
 
-from .janitor import Janitor, Report
+from .janitor import Janitor
+from .report import Report
 
 __all__ = ["Diagnosis"]
 

@@ -47,42 +47,14 @@ from structable.backends.hbase.txn.status import ABORTED, COMMITTED, PENDING, St
 from structable.spi.errors import DataCorruptionError, InvalidFieldError
 
 from .last_seen import LastSeen
+from .report import Report
 
-__all__ = ["Janitor", "Report"]
+__all__ = ["Janitor"]
 
 _RECORDS_AT_ONCE = 50
 _CALLS_AT_ONCE = 50
 
 _log = logging.getLogger("structable.hbase")
-
-
-@dataclass(slots=True)
-class Report:
-    """What a round found and did.
-
-    Parameters
-    ----------
-    pending, aborted, unfinalised, finalised : int
-        Records by state, as found.
-    sessions, dead_sessions, plans : int
-        Live processes, processes declared dead, pinned snapshots.
-    clock, safe : int
-        The newest timestamp, and the oldest that can still be read.
-    repaired, removed : int
-        Transactions of other processes aborted or finalised; records removed with the versions they replaced.
-    """
-
-    pending: int = 0
-    aborted: int = 0
-    unfinalised: int = 0
-    finalised: int = 0
-    sessions: int = 0
-    dead_sessions: int = 0
-    plans: int = 0
-    clock: int = 0
-    safe: int = 0
-    repaired: int = 0
-    removed: int = 0
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import pytest
 
 from structable.backends.hbase.engine import HBaseEngine
 from structable.backends.hbase.txn.finaliser import Finaliser
-from structable.backends.hbase.upkeep.janitor import Report
+from structable.backends.hbase.upkeep.report import Report
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 
