@@ -24,7 +24,7 @@ def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | N
     if len(raw_keys) < snapshot.scan_from:
         return snapshot.get_many(raw_keys)
     # A step of a scan costs a fraction of a lookup. As many steps as there are keys show whether there are rows between
-    # them that nobody asked for.
+    # them that were not asked for.
     pairs = snapshot.scan(raw_keys[0], raw_keys[-1] + b"\0")
     found = dict(islice(pairs, len(raw_keys)))
     last = next(reversed(found), b"")

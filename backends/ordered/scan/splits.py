@@ -98,7 +98,7 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
     split.require_open()
     from structable.backends.ordered.arrow.decoder import ArrowDecoder
 
-    # A split is itself a pickle, from whoever made the plan: what is inside deserves the same trust.
+    # A split is itself a pickle: its state is as trustworthy as the split.
     divided, state = pickle.loads(split.state)
     binding = _bound(divided.raw_schema)
     pairs = engine.read_split(state, divided.intervals)

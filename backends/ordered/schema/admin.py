@@ -47,7 +47,7 @@ class OrderedAdmin(TableAdmin):
 
     A new index is first published as being built, so that every write keeps it from then on; then the rows that were
     there before are added in small transactions, and at last it is published for scans, together with whatever else the
-    call changes: until then nobody sees anything of it. An index of a new field follows, which cannot fail by its
+    call changes: until then no reader sees any of it. An index of a new field follows, which cannot fail by its
     values. A call that was interrupted in between is completed by calling it again.
 
     Parameters
@@ -106,7 +106,7 @@ class OrderedAdmin(TableAdmin):
                 return
             for name in unbuilt:
                 if not self._build_index(schema, name):
-                    break  # somebody changed it meanwhile: look again
+                    break  # another call changed it meanwhile: look again
                 built[name] = schema.space, schema.building[name]
 
     def exists(self, table: str) -> bool:
@@ -164,7 +164,7 @@ class OrderedAdmin(TableAdmin):
         )
 
     def _build_index(self, schema: TableSchema, name: str) -> bool:
-        """Add the rows that were there before the index to it; False if somebody took the index away meanwhile."""
+        """Add the rows that were there before the index to it; False if another call took the index away meanwhile."""
         try:
             position: bytes | None = self._catalog.bind(schema.encode()).keys.rows_begin
             limit = _BACKFILL_ROWS
@@ -204,7 +204,7 @@ class OrderedAdmin(TableAdmin):
                 key_size = sum(value_size(field, part) for field, part in key)
                 check_index_sizes(binding.write_spec, key_size, {name: value_size(index.field, value)})
                 changes.derived[index.entry(value, raw_key)] = INDEX_MARK
-            # A row that somebody changes at the same time has to be looked at again.
+            # A row that changes at the same time has to be read again.
             changes.reads = ReadSet(keys={raw_key for raw_key, _ in rows})
             changes.spaces.add(schema.space)
             return rows[-1][0] + b"\0" if len(rows) == limit else None, limit

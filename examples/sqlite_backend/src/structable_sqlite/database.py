@@ -74,7 +74,7 @@ class Database:
                 raise
 
     def _create(self) -> None:
-        """Make the file elsewhere and link it to its place: nobody sees a part of it, and one of two wins."""
+        """Make the file elsewhere and link it to its place: no process sees a part of it, and one of two wins."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f"{self.path.name}.", dir=self.path.parent) as folder:
             new = Path(folder, "new")

@@ -79,7 +79,7 @@ class SQLiteEngine(Engine):
         uninterrupted(partial(self._write_bulk, bulk))
 
     def _write_bulk(self, bulk: BulkCommit) -> None:
-        # Begun before the lock is held: whoever has all the other snapshots may be waiting for the lock.
+        # Begun before the lock is held: the threads that hold all other snapshots may be waiting for the lock.
         with closing(self.begin(True)) as latest, self._commit() as (writer, number):
             latest.renew()
             bulk.check(latest)

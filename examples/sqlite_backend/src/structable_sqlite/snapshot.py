@@ -73,7 +73,7 @@ class SQLiteSnapshot(EngineSnapshot):
             return
         cursors, self._cursors = self._cursors, set()
         for cursor in cursors:
-            cursor.close()  # an open one would keep the read transaction, for whoever gets the connection next
+            cursor.close()  # an open one would keep the read transaction for the next user of the connection
         self._database.give(reader)
 
     def __del__(self) -> None:
