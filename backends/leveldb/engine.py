@@ -31,21 +31,21 @@ class LevelDBEngine(RoutedEngine):
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         super().__init__(folder, settings)
-        self._membership: Membership | None = None
+        self.membership: Membership | None = None
 
     def _start(self) -> None:
         if not self._settings.create:
             self._folder.require_database()
         self._folder.prepare()
-        self._membership = Membership.join(self._folder, self._settings, self)
+        self.membership = Membership.join(self._folder, self._settings, self)
 
     def _leave(self) -> None:
-        membership, self._membership = self._membership, None
+        membership, self.membership = self.membership, None
         if membership is not None:
             membership.leave(self)
 
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
-        return plan_splits(self._folder, self._route.checkpoint, lambda: self.epoch, begin, end, count)
+        return plan_splits(self._folder, self.route.checkpoint, lambda: self.epoch, begin, end, count)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self._folder, state, intervals)

@@ -52,7 +52,7 @@ class Membership:
         self._engines: list[RoutedEngine] = []
         self._lock = threading.RLock()
         self._route: Route = NoRoute("the database was not opened yet")
-        self._server: Server | None = None
+        self.server: Server | None = None
         self._closing = False
         self._working: Counter[int] = Counter()
         self._work_ended = threading.Condition()
@@ -113,7 +113,7 @@ class Membership:
         with self._lock:
             try:
                 route, self._route = self._route, NoRoute(CLOSED)
-                server, self._server = self._server, None
+                server, self.server = self.server, None
                 if isinstance(route, Client):
                     route.close()
                 elif isinstance(route, LocalRoute):
@@ -145,8 +145,8 @@ class Membership:
             route.store.abandon()
         elif isinstance(route, Client):
             route.abandon()
-        if self._server is not None:
-            self._server.abandon()
+        if self.server is not None:
+            self.server.abandon()
         self.folder.disown()
         for engine in self._engines:
             engine.abandon(INHERITED)
@@ -246,12 +246,12 @@ class Membership:
             with suppress(StructableError):  # old markers are harmless, and the next owner tries again
                 sweep_markers(store)
             sweep_plans(folder)
-            self._server = Server(folder, store, self.run, settings.request_timeout)
-            self._server.start()
+            self.server = Server(folder, store, self.run, settings.request_timeout)
+            self.server.start()
             _log.info("process %d owns the database in %s and serves it", os.getpid(), folder.path)
         except BaseException:
             self._go(before, self.shared)
-            server, self._server = self._server, None
+            server, self.server = self.server, None
             try:
                 if server is not None:
                     server.stop()

@@ -65,7 +65,7 @@ class RoutedEngine(Engine):
     def bind(self, route: Route, shared: memoryview[int]) -> None:
         """Use a route from now on."""
         self._shared = shared
-        self._route = route
+        self.route = route
 
     @property
     def epoch(self) -> int:
@@ -73,19 +73,19 @@ class RoutedEngine(Engine):
         return self._shared[0]
 
     def get(self, key: bytes) -> bytes | None:
-        return self._route.get(key)
+        return self.route.get(key)
 
     def begin(self, read_only: bool) -> EngineSnapshot:
-        return self._route.begin(read_only)
+        return self.route.begin(read_only)
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
-        self._route.commit(snapshot, changes, self._settings.sync)
+        self.route.commit(snapshot, changes, self._settings.sync)
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
-        self._route.commit_bulk(bulk)
+        self.route.commit_bulk(bulk)
 
     def delegate(self, procedure: str, argument: bytes) -> bytes:
-        return self._route.delegate(self.upcalls.procedures, procedure, argument)
+        return self.route.delegate(self.upcalls.procedures, procedure, argument)
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
         return self._runs.write(job_id, pairs)

@@ -45,5 +45,5 @@ def client(folder: Path, run: Callable[[str], Process]) -> LevelDBEngine:
     """An engine whose database another process owns."""
     assert run(SERVE).hear() == "ready"
     engine = open_engine(folder)
-    assert isinstance(engine._route, Client)
+    assert isinstance(engine.route, Client)
     return engine

@@ -118,7 +118,7 @@ def test_owner_without_descriptors_accepts_when_it_has_some(folder: Path, run: R
     assert waiting.get(key("00001")) is not None
     waiting.close()
     engine = open_engine(folder)
-    assert isinstance(engine._route, Client)
+    assert isinstance(engine.route, Client)
     assert engine.get(key("00001")) is not None
     engine.close()
 
@@ -129,7 +129,7 @@ def test_client_with_few_descriptors_keeps_what_it_has(folder: Path, run: Run) -
         """
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 engine = open_engine(folder)
-route = engine._route
+route = engine.route
 snapshot = engine.begin(False)
 scans = []
 for _ in range(2):
@@ -143,7 +143,7 @@ for _ in range(2):
     assert snapshot.get(key("00001")) == b"x" * 100
     while scans:
         scans.pop().close()
-assert engine._route is route
+assert engine.route is route
 say("went on")
 hear()
 """
@@ -160,7 +160,7 @@ def test_descriptors_come_back_when_many_scans_were_open(folder: Path, run: Run)
     here, there = _descriptors(), _descriptors(owner.process.pid)
     snapshot = engine.begin(True)
     scans = [_begin_scan(snapshot) for _ in range(min(200, _SCANS))]
-    route = engine._route
+    route = engine.route
     assert isinstance(route, Client)
     assert len(route.pool.open) >= len(scans)
     for scan in scans:
@@ -198,7 +198,7 @@ for scan in scans:
     next(scan)
 for snapshot in snapshots:
     snapshot.close()
-say(len(engine._route.pool.open))
+say(len(engine.route.pool.open))
 hear()
 scans.pop().close()
 say("closed")
@@ -206,7 +206,7 @@ hear()
 """
     )
     assert client.hear() == "4"
-    server = engine._membership._server  # type: ignore[union-attr]
+    server = engine.membership.server  # type: ignore[union-attr]
     assert server is not None
     [session] = server.service.sessions
     assert len(session.snapshots) == 3

@@ -109,7 +109,7 @@ keeper.READERS_LEAVE = 1e6
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 engine = open_engine(folder)
 put(engine, "before", b"1")
-store = engine._route.store
+store = engine.route.store
 waits, tried = threading.Event(), []
 
 def recover(_):

@@ -107,7 +107,7 @@ engine.close()
     )
     assert process.hear() == "ready"
     engine = open_engine(folder)
-    route = engine._route
+    route = engine.route
     assert isinstance(route, Client)
     put(engine, "before", b"1")
     process.say()
@@ -119,7 +119,7 @@ engine.close()
     writer.join(LONGEST)
     assert process.end() == 0
     assert (engine.get(key("before")), engine.get(key("meanwhile"))) == (b"1", b"2")
-    assert isinstance(engine._route, LocalRoute)
+    assert isinstance(engine.route, LocalRoute)
     engine.close()
 
 
@@ -157,7 +157,7 @@ def test_server_that_cannot_start_leaves_nothing(
     assert _connects(run) == "connected"
     assert not (folder / "socket").exists()
     engine = open_engine(folder)
-    assert isinstance(engine._route, LocalRoute)
+    assert isinstance(engine.route, LocalRoute)
     engine.close()
 
 
@@ -187,7 +187,7 @@ def test_close_that_fails_gives_the_lock_away(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     engine = open_engine(folder)
-    server = engine._membership._server  # type: ignore[union-attr]
+    server = engine.membership.server  # type: ignore[union-attr]
     assert server is not None
     stop = server.stop
 
@@ -249,7 +249,7 @@ def test_lock_file_that_was_removed_makes_no_second_owner(folder: Path, run: Run
     assert process.hear() == "ready"
     (folder / "lock").unlink()
     engine = open_engine(folder)
-    assert isinstance(engine._route, Client)
+    assert isinstance(engine.route, Client)
     put(engine, "a", b"1")
     engine.close()
 
@@ -263,13 +263,13 @@ def test_socket_that_was_removed_is_made_anew(folder: Path, run: Run, removed: s
     put(engine, "a", b"1")
     snapshot = engine.begin(False)
     assert snapshot.get(key("a")) == b"1"
-    route = engine._route
+    route = engine.route
     assert isinstance(route, Client)
     (folder / removed).unlink()
     route.pool._close_idle()
     assert snapshot.get(key("a")) == b"1", "on a new connection"
     snapshot.close()
-    assert engine._route is route
+    assert engine.route is route
     assert _connects(run) == "connected"
     engine.close()
 
@@ -280,7 +280,7 @@ def test_private_folder_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> No
     try:
         assert process.hear() == "ready"
         engine = open_engine(folder)
-        route = engine._route
+        route = engine.route
         assert isinstance(route, Client)
         before = Path(route.pool._path)
         before.unlink()

@@ -89,7 +89,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
         lambda snapshot, name: next(snapshot.scan(key(name), key(name) + b"\xff"))[1],
         lambda snapshot, name: next(snapshot.scan(key(name), key(name) + b"\xff", reverse=True))[1],
     ]
-    route = client._route
+    route = client.route
     assert isinstance(route, Client)
     for read in reads:
         route._requests.eager_until = 0.0
@@ -204,7 +204,7 @@ def test_commit_number_of_an_earlier_owner_is_a_conflict(folder: Path, run: Run)
     assert first.hear() == "ready"
     client = open_engine(folder)
     put(client, "a", b"1")
-    route = client._route
+    route = client.route
     assert isinstance(route, Client)
     snapshots = [client.begin(False) for _ in range(2)]
     first.signal(signal.SIGKILL)

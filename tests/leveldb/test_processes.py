@@ -73,8 +73,8 @@ def test_scan_left_early_frees_its_connection(client: LevelDBEngine) -> None:
             next(scan)
         assert snapshot.get(key("00001")) == b"x" * 100, "other reads of the snapshot go on beside it"
         scan.close()  # type: ignore[attr-defined]
-    assert isinstance(client._route, Client)
-    assert len(client._route.pool.open) <= 3
+    assert isinstance(client.route, Client)
+    assert len(client.route.pool.open) <= 3
     client.close()
 
 
@@ -86,7 +86,7 @@ def test_snapshot_begins_with_the_call_of_scan(client: LevelDBEngine) -> None:
     put(client, "later", b"x")
     assert [len(list(scan)) for scan in scans] == [100, 100]
     del dropped
-    route = client._route
+    route = client.route
     assert isinstance(route, Client)
     assert len(route.pool.idle) == len(route.pool.open) - 1, "all but the anchor are there for others"
     client.close()
@@ -132,7 +132,7 @@ say(engine.epoch)
 
 
 def test_get_on_its_way_during_a_schema_change_is_told(client: LevelDBEngine) -> None:
-    route = client._route
+    route = client.route
     assert isinstance(route, Client)
     route._shared = memoryview(bytearray(16)).cast("Q")
     client.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
@@ -184,7 +184,7 @@ def test_hand_over_when_the_owner_closes(folder: Path, run: Run) -> None:
     process = run(SERVE)
     assert process.hear() == "ready"
     engines = [open_engine(folder), open_engine(folder)]
-    assert engines[0]._membership is engines[1]._membership, "one process, one membership"
+    assert engines[0].membership is engines[1].membership, "one process, one membership"
     engine = engines[0]
     put(engine, "a", b"1")
     begun, fresh = engine.begin(False), engine.begin(False)
@@ -196,7 +196,7 @@ def test_hand_over_when_the_owner_closes(folder: Path, run: Run) -> None:
     with pytest.raises(TransactionConflictError):
         engine.commit(fresh, WriteSet({key("a"): b"2"}))
     assert engine.get(key("a")) == b"1"
-    assert isinstance(engine._route, LocalRoute)
+    assert isinstance(engine.route, LocalRoute)
     put(engines[1], "b", b"2")
     assert read_all(engine) == {key("a"): b"1", key("b"): b"2"}
     for engine in engines:
@@ -341,7 +341,7 @@ say("ready")
 hear()
 engine = open_engine(folder)
 engine.commit(None, WriteSet(increments={key("n"): (Increment(b"", "n", 1),)}))
-say(type(engine._route).__name__)
+say(type(engine.route).__name__)
 hear()
 engine.close()
 """
@@ -364,8 +364,8 @@ def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
     process = Process(SERVE, folder)
     assert process.hear() == "ready"
     engine = open_engine(folder)
-    assert isinstance(engine._route, Client)
-    parent = Path(engine._route.pool._path).parent
+    assert isinstance(engine.route, Client)
+    parent = Path(engine.route.pool._path).parent
     assert len(str(parent)) < 80
     assert parent.stat().st_mode & 0o777 == 0o700
     process.signal(signal.SIGKILL)
@@ -394,7 +394,7 @@ def test_fork_must_connect_anew(folder: Path) -> None:
             engine.close()
             snapshot.close()
             anew = open_engine(folder)
-            assert isinstance(anew._route, Client)
+            assert isinstance(anew.route, Client)
             put(anew, "b", b"from the child")
             anew.close()
             os._exit(0)
@@ -420,7 +420,7 @@ hear()
     child = int(process.hear())
     process.signal(signal.SIGKILL)
     engine = open_engine(folder, request_timeout=10)
-    assert isinstance(engine._route, LocalRoute)
+    assert isinstance(engine.route, LocalRoute)
     engine.close()
     os.kill(child, signal.SIGKILL)
 
@@ -438,7 +438,7 @@ hear()
 """
     )
     assert process.hear() == "ready"
-    server = engine._membership._server  # type: ignore[union-attr]
+    server = engine.membership.server  # type: ignore[union-attr]
     assert server is not None
     [session] = server.service.sessions
     assert len(session.snapshots) == 5
