@@ -1,1 +1,1 @@
-"""Shared by all stores, and knows none: pools of connections, field types, work that no signal interrupts."""
+"""Shared by all stores, and depends on none: connection pools, field types, work that no signal interrupts."""

@@ -1,4 +1,4 @@
-"""What administration refuses, the same in every store."""
+"""Checks of administration calls, the same in every store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["require_index", "require_same_case", "require_specification"]
 
 
 def require_specification(spec: object) -> None:
-    """Raise InvalidSpecificationError unless a table can be made of this."""
+    """Raise InvalidSpecificationError if no table can have this specification."""
     if not isinstance(spec, TableSpecification):
         raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")
 
@@ -22,7 +22,7 @@ def require_same_case(name: str, existing: str) -> None:
 
 
 def require_index(table: str, field: object, kept: Container[object], indexes: Iterable[str]) -> None:
-    """Raise InvalidFieldError unless a field has an index; `kept` are `indexes` and those that are being built."""
+    """Raise InvalidFieldError unless a field has an index; `kept` holds `indexes` and indexes under construction."""
     if field not in kept:
         indexed = ", ".join(indexes) or "none"
         raise InvalidFieldError(table, str(field), f"has no index; indexed are: {indexed}")

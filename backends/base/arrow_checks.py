@@ -1,4 +1,4 @@
-"""Checks of Arrow batches that were staged for a write job, a column at a time; every store refuses the same rows."""
+"""Checks of the Arrow batches staged for a write job, a column at a time; every store rejects the same rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def valid_portions(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of at most so many bytes, or one row.
+    """Yield a batch in parts of at most so many bytes, at least one row each.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def valid_portions(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterat
 
 
 def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[Any]:
-    """Return the numbers of a column of fixed width that is no DECIMAL, see `FIELD_TYPES`; a null is 0.
+    """Return the numbers of a fixed-width column other than DECIMAL, see `FIELD_TYPES`; a null is 0.
 
     Raises
     ------
@@ -64,14 +64,14 @@ def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[
 
 
 def over_limits(spec: TableSpecification, sizes: Mapping[str, Integers]) -> tuple[Flags, Integers]:
-    """Return which rows have a key, an indexed value or a size over the limits, and the sizes of the rows.
+    """Return a mask of the rows whose key, indexed value or size is over the limits, and the size of each row.
 
     Parameters
     ----------
     spec : TableSpecification
-        The table, with the indexes that writes have to fit.
+        The table, with every index that the rows must fit.
     sizes : mapping of str to array
-        What each value of a column counts; all columns of the key among them.
+        The size that each value of a column counts towards the limits; must cover all key columns.
     """
     key: Integers = np.sum([sizes[name] for name in spec.primary_key], axis=0)
     total: Integers = np.sum(list(sizes.values()), axis=0)
@@ -82,7 +82,7 @@ def over_limits(spec: TableSpecification, sizes: Mapping[str, Integers]) -> tupl
 
 
 def refuse_first(spec: TableSpecification, batch: pa.RecordBatch, bad: Flags) -> None:
-    """Raise as `check_row` does for the first bad row, if there is one."""
+    """Raise as `check_row` does for the first invalid row, if there is one."""
     if bad.any():
         [row] = batch.slice(int(np.argmax(bad)), 1).to_pylist()
         check_row(spec, row)

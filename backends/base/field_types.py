@@ -1,4 +1,4 @@
-"""The forms of field types below the contract: classes, numbers and their bounds, in one table for all stores."""
+"""Python, `struct`, key and NumPy forms of each field type, in one table for all stores."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class TypeForm:
     Parameters
     ----------
     python : type
-        The very class of values as they are kept.
+        The exact class of stored values.
     number : str
-        The `struct` format of the number that stands for a value; empty for STRING and BYTES. Dates and times are days
-        or microseconds since 1970, a decimal its digits as 16 bytes.
+        The `struct` format of the number that represents a value; empty for STRING and BYTES. Dates and times are days
+        or microseconds since 1970; a decimal is its unscaled value in 16 bytes.
     key : str
-        The format of the same number without a sign, as keys have it; empty if it is not of fixed width or not keyable.
+        The unsigned format of the same number, used in keys; empty if the type is of variable width or not keyable.
     numpy : str
-        The number as NumPy has it, without its byte order.
+        The NumPy dtype of the number, without byte order.
     unit : str
-        What the number counts, of dates and times.
+        The unit of the number, for dates and times.
     least, greatest : int
-        The bounds of the contract where the number could go beyond: the years 1 to 9999.
+        The contract's bounds (the years 1 to 9999) where the number's own range is wider.
     """
 
     python: type
@@ -43,7 +43,7 @@ class TypeForm:
 
     @property
     def width(self) -> int:
-        """Bytes of the number; 0 if there is none."""
+        """Bytes of the number; 0 for types without one."""
         return struct.calcsize(f"<{self.number}")
 
 

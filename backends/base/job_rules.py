@@ -1,4 +1,4 @@
-"""What write jobs refuse, beyond their arguments, the same in every store."""
+"""Checks of write jobs beyond their arguments, the same in every store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["conformed_batches", "job_of_another", "require_undecided", "staged_f
 
 
 def job_of_another(job_id: str, table: str, mode: str) -> ValueError:
-    """Return the error of a job whose id another living job has."""
+    """Return the error for a job id that another living job uses."""
     return ValueError(f"the job id {job_id!r} belongs to a job of mode {mode} on table {table!r}; take another")
 
 
 def require_undecided(job_id: str, table: str, state: str | None) -> None:
-    """Raise TransactionClosedError for a job that cannot be committed: one without a record, or aborted."""
+    """Raise TransactionClosedError for a job that cannot be committed: it has no record, or was aborted."""
     if state is None:
         raise TransactionClosedError(
             f"there is no write job {job_id!r} of table {table!r}: it was never begun, or ended more than 7 days ago"
@@ -36,12 +36,12 @@ def require_undecided(job_id: str, table: str, state: str | None) -> None:
 
 
 def staged_for_dropped(table: str) -> SchemaIncompatibleError:
-    """Return the error of rows that were staged for a table that was dropped since, and created anew."""
+    """Return the error for staged rows whose table was dropped and recreated."""
     return SchemaIncompatibleError(table, ["its rows were staged for a table of this name that is there no longer"])
 
 
 def conformed_batches(job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the batches that hold rows, with the contract's types.
+    """Yield the non-empty batches, with the contract's types.
 
     Raises
     ------

@@ -1,12 +1,12 @@
-"""`ConnectionPool`: connections that are kept open, each lent to one thread at a time, the one used last first.
+"""`ConnectionPool`: open connections, each lent to one thread at a time, the most recently used first.
 
-It is not psycopg_pool, whose scheduler and workers are threads: a fork loses them, and a thread that waits for a
-connection then waits for ever. This pool keeps no threads. It opens connections in the calling thread, which gets the
-error at once.
+psycopg_pool is not used because its scheduler and workers are threads: a fork loses them, and a thread that then waits
+for a connection waits for ever. This pool has no threads. It opens connections in the calling thread, which receives
+the error at once.
 
-The exception of a signal's handler may come between any two steps of the main thread, and does no harm: open
-connections are counted by the `Slot` that each holds. One that is lost on the way to its user, or back, is closed when
-it is collected, and no longer counts.
+A signal handler may raise between any two steps of the main thread without harm: open connections are counted by the
+`Slot` that each holds. A connection lost on the way to or from its user is closed when it is collected, and no longer
+counts.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class PooledConnection(ABC):
     """A connection that a pool lends. It closes itself when it is collected."""
 
     slot: Slot | None = None
-    """What the pool counts it by."""
+    """The pool's permit for this connection."""
     lent = False
-    """Whether it is in use."""
+    """Whether a thread is using the connection."""
 
     @property
     @abstractmethod
     def usable(self) -> bool:
-        """Whether it works, and nothing is under way on it."""
+        """Whether the connection works and no request is in progress on it."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it; idempotent."""
+        """Close the connection; idempotent."""
 
     def shut(self) -> None:
-        """End it while another thread uses it."""
+        """Close the connection while another thread uses it."""
         self.close()
 
 
@@ -50,13 +50,13 @@ Connection = TypeVar("Connection", bound=PooledConnection)
 
 
 class ConnectionPool(ABC, Generic[Connection]):
-    """At most `size` connections; a thread waits `timeout` seconds for one. Keeps `most_idle` that are not in use.
+    """At most `size` connections; a thread waits `timeout` seconds for one. Keeps at most `most_idle` idle connections.
 
-    Threads may share it; a process that was forked from the one that made it may not use it.
+    Threads may share a pool; a process forked from its creator must not use it.
     """
 
     holders: ClassVar[str]
-    """What holds connections, for the message where none is free."""
+    """The owner of the connections, for the message when none is free."""
 
     def __init__(self, size: int, timeout: float, *, most_idle: int | None = None) -> None:
         self._size = size
@@ -74,20 +74,20 @@ class ConnectionPool(ABC, Generic[Connection]):
 
     @abstractmethod
     def _serves(self, connection: Connection) -> bool:
-        """Return whether a connection that was idle can be used again."""
+        """Return whether an idle connection can be used again."""
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called, or this process was forked from the one that made the pool."""
+        """Whether `close` was called, or this process was forked from the pool's creator."""
         return self._closed or os.getpid() != self._process
 
     def acquire(self) -> Connection:
-        """Return a connection for this thread alone; give it back by `release`. Raises what opening one raises.
+        """Return a connection for this thread alone, until `release`. Raises any error of opening a connection.
 
         Raises
         ------
         StorageUnavailableError
-            If all connections were in use for too long, or the pool is closed.
+            If all connections stayed in use for `timeout` seconds, or the pool is closed.
         """
         if self._closed or os.getpid() != self._process:
             raise self._refusal()
@@ -131,7 +131,7 @@ class ConnectionPool(ABC, Generic[Connection]):
         return connection
 
     def release(self, connection: Connection) -> None:
-        """Take a connection back; one that broke, or on which something is under way, is closed. Idempotent."""
+        """Take a connection back; closes it if it broke or has a request in progress. Idempotent."""
         if os.getpid() != self._process or not connection.lent:
             return
         connection.lent = False

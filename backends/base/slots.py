@@ -1,8 +1,8 @@
 """`Slots`: a limited number of permits, counted by the objects that are alive.
 
-A counter that is raised before a `try` and lowered in its `finally` stays wrong if the exception of a signal's handler
-comes in between, as it may after every call of the main thread. Here the objects count that `take` returned and that
-were not collected yet: a slot that is lost on the way is free again.
+A counter that is raised before a `try` and lowered in its `finally` stays wrong if a signal handler raises in between,
+which can happen after every call of the main thread. Here the objects that `take` returned and that were not collected
+yet are the count: a slot lost on the way is free again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.05
 
 
 class Slot:
-    """A permit; free again when it is collected."""
+    """A permit, returned when it is collected."""
 
     __slots__ = ("__weakref__",)
 
@@ -31,13 +31,13 @@ class Slot:
 class Slots:
     """At most `size` slots. Threads may share it.
 
-    The garbage collector gives slots back, in the middle of any code: that takes no lock.
+    The garbage collector returns slots in the middle of any code, so returning takes no lock.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._taken: dict[ref[Slot], None] = {}
-        """References remove themselves, without a call that could be interrupted."""
+        """Weak references that remove themselves, without a call that could be interrupted."""
         self._lock = threading.Lock()
         self._waiting: deque[SimpleQueue[None]] = deque()
 
@@ -51,7 +51,7 @@ class Slots:
         return None
 
     def wait(self, attempt: Callable[[], Found | None], seconds: float) -> Found | None:
-        """Repeat an attempt whenever a slot was given back, and return its result; None if there was none in time."""
+        """Repeat an attempt each time a slot is returned, and return its result; None if none succeeded in time."""
         found = attempt()
         if found is not None or seconds <= 0:
             return found
@@ -60,14 +60,14 @@ class Slots:
         self._waiting.append(turn)
         try:
             while (found := attempt()) is None and (left := deadline - time.monotonic()) > 0:
-                # Look again soon: a slot that was lost sends no wake-up.
+                # Poll as well: a lost slot sends no wake-up.
                 try:
                     turn.get(timeout=min(left, _LOOK_SECONDS))
                 except Empty:
                     continue
                 self._waiting.append(turn)
         finally:
-            # If an interruption leaves it here, it takes one call of `wake` from other threads.
+            # If an interruption leaves the lock taken here, one call of `wake` from another thread releases it.
             try:
                 self._waiting.remove(turn)
             except ValueError:
@@ -75,7 +75,7 @@ class Slots:
         return found
 
     def wake(self) -> None:
-        """Let a waiting thread attempt again: a slot was given back."""
+        """Let a waiting thread try again: a slot was returned."""
         if self._waiting:
             try:
                 self._waiting.popleft().put(None)

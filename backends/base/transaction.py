@@ -12,45 +12,45 @@ __all__ = ["TransactionLifecycle"]
 
 
 class TransactionLifecycle(ABC):
-    """A transaction is usable, or has failed and has to be left, or has ended.
+    """A transaction is usable, has failed and must be left, or has ended.
 
-    A failure that ends a transaction, as a conflict does, is raised again by every later operation, until the caller
+    A failure that ends the transaction, such as a conflict, is raised again by every later operation until the caller
     leaves the transaction by `rollback`, or by `commit` or the end of the `with` block, which raise it once more.
     """
 
-    # Of the class until they differ: a transaction is made for each point operation, and every assignment shows.
+    # Class attributes until they differ: every point operation makes a transaction, and each assignment costs.
     usable = True
-    """Whether operations may go on; each of them asks this first."""
+    """Whether operations may continue; each operation checks this first."""
     writable = True
-    """Whether writes may go on; each of them asks this first. False once the transaction is not usable."""
+    """Whether writes may continue; each write checks this first. False once the transaction is not usable."""
     _failure: StructableError | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether the transaction has ended, and was left if it failed."""
+        """Whether the transaction has ended and, if it failed, was left."""
         return not self.usable and self._failure is None
 
     def refuse(self) -> NoReturn:
-        """Raise why the transaction is not usable."""
+        """Raise the reason why the transaction is not usable."""
         if self._failure is not None:
             raise self._failure
         raise TransactionClosedError("the transaction has ended; begin a new one")
 
     def refuse_write(self) -> NoReturn:
-        """Raise why the transaction is not usable for writes."""
+        """Raise the reason why the transaction is not usable for writes."""
         if not self.usable:
             self.refuse()
         raise UnsupportedOperationError("the transaction is read-only; begin one with read_only=False to write")
 
     def refuse_commit(self) -> NoReturn:
-        """Raise why the transaction is not usable; if it failed, it is left by this."""
+        """Raise the reason why the transaction is not usable; this leaves a failed transaction."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
         self.refuse()
 
     def fail(self, error: Exception) -> NoReturn:
-        """Raise an error; one of the contract's ends the transaction, which can only be left then."""
+        """Raise an error; an error of the contract ends the transaction, which must then be left."""
         if self.usable and isinstance(error, StructableError):
             self._end()
             self._failure = error
@@ -61,14 +61,14 @@ class TransactionLifecycle(ABC):
         """Make all writes visible; `refuse_commit` unless usable. See `Transaction.commit`."""
 
     def rollback(self) -> None:
-        """Drop all writes; see `Transaction.rollback`."""
+        """Discard all writes; see `Transaction.rollback`."""
         self._failure = None
         if self.usable:
             self._end()
 
     @abstractmethod
     def _end(self) -> None:
-        """Make the transaction unusable, drop its writes and free what it holds; idempotent."""
+        """Make the transaction unusable, discard its writes and free its resources; idempotent."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -79,7 +79,7 @@ class TransactionLifecycle(ABC):
             try:
                 self.commit()
             except BaseException:
-                # A transaction that is too large cannot become smaller any more; an interruption leaves nothing open.
+                # A transaction that is too large cannot become smaller; an interruption leaves nothing open.
                 self._end()
                 raise
 

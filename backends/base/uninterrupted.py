@@ -1,9 +1,9 @@
-"""`uninterrupted`: work that the exception of a signal's handler must not interrupt.
+"""`uninterrupted`: work that an exception from a signal handler must not interrupt.
 
-Python runs the handlers of signals in the main thread, between any two of its calls, and they may raise: Ctrl-C does,
-and so do the time limits of workers. Where locks are taken and given back in more than one step, or several things
-change together, the work is done in another thread, where no handler ever runs. That costs some 50 microseconds, and
-only in the main thread: code that runs often is written so that an interruption does no harm.
+Python runs signal handlers in the main thread, between any two of its calls, and they may raise: Ctrl-C does, and so do
+the time limits of workers. Where locks are taken and released in more than one step, or several things change together,
+the work runs in another thread, where no handler ever runs. That costs some 50 microseconds, and only in the main
+thread; code that runs often is written so that an interruption does no harm.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ os.register_at_fork(after_in_child=_stand_ins.clear)
 def uninterrupted(work: Callable[[], Result]) -> Result:
     """Return or raise the result of `work`. In the main thread, another thread runs it.
 
-    An interruption comes out when the work is over, a second one at once, while the work goes on. One before the work
-    has begun prevents it.
+    The first interruption is raised when the work is over, a second one at once, while the work continues. An
+    interruption before the work has begun prevents it.
     """
     if threading.get_ident() != threading.main_thread().ident or sys.is_finalizing():
         return work()  # threads that are started as the interpreter ends never run
     task = _Task(work)
     try:
         try:
-            # Not `threading.Thread`: its `start` waits by a lock that an interruption may leave taken.
+            # Not `threading.Thread`: its `start` waits on a lock that an interruption may leave taken.
             _thread.start_new_thread(task.run, ())
         except RuntimeError:
-            # No thread can be started: there are too many, or the interpreter ends.
+            # No thread can be started: there are too many, or the interpreter is shutting down.
             if task.claimed.acquire(False):
                 task.do()
         task.wait()
@@ -52,18 +52,18 @@ def uninterrupted(work: Callable[[], Result]) -> Result:
 
 
 def stands_in_for_main() -> bool:
-    """Tell whether this thread works for the main thread, which waits for it."""
+    """Tell whether this thread works on behalf of the main thread, which waits for it."""
     return threading.get_ident() in _stand_ins
 
 
 class _Task(Generic[Result]):
     # Raw locks, whose methods are C: an interruption in the `__exit__` of a `threading.Condition`, which is Python,
-    # leaves its lock taken, and a `threading.Event` has one.
+    # leaves its lock taken, and `threading.Event` contains one.
 
     def __init__(self, work: Callable[[], Result]) -> None:
         self._work = work
         self.claimed = threading.Lock()
-        """Held by the side that decides whether the work begins: its thread, or an interruption before."""
+        """Taken by the side that decides whether the work begins: the worker, or an interruption before it."""
         self._is_over = False
         self._under_way = threading.Lock()
         self._under_way.acquire()
@@ -91,6 +91,6 @@ class _Task(Generic[Result]):
             self._under_way.release()
 
     def wait(self) -> None:
-        """Wait until the work is over; again, if an earlier wait was interrupted."""
+        """Wait until the work is over; call again if an earlier wait was interrupted."""
         while not (self._is_over or self._under_way.acquire(timeout=_LOOK_SECONDS)):
             continue

@@ -32,7 +32,7 @@ class MemoryBackend(Backend):
     options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        """Return a new store, or the one of the URL's name; without a name no store is there before it is made."""
+        """Return a new store, or the store that the URL names; a nameless store never exists before it is created."""
         if url.user is not None or url.path not in ("", "/"):
             raise ValueError(f"{url} is not a memory URL, which is memory:// or memory://name")
         return OrderedStorage(

@@ -36,7 +36,7 @@ class MemorySnapshot(EngineSnapshot):
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
         value = self._stored.get(key, self.number)
-        # Asked afterwards: what another thread closes meanwhile may be gone already.
+        # Checked afterwards: another thread may close the snapshot, and its versions vanish, meanwhile.
         self._require_open()
         return value
 
@@ -57,7 +57,7 @@ class MemorySnapshot(EngineSnapshot):
         self._engine.require_open()
 
     def close(self) -> None:
-        """Give the state up."""
+        """Release the state."""
         self._open = False
         self._stored.close_snapshot(self)
 
@@ -68,7 +68,7 @@ class MemoryEngine(Engine):
     Parameters
     ----------
     stored : VersionedMap
-        The map, which outlives the connection where it has a name.
+        The map, which outlives the connection if it is named.
     """
 
     plans_hold_everything = True
@@ -90,11 +90,11 @@ class MemoryEngine(Engine):
 
     @property
     def closed(self) -> bool:
-        """Whether the engine was closed, or inherited by a fork."""
+        """Whether the engine was closed, or inherited through a fork."""
         return self._closed or os.getpid() != self._process
 
     def require_open(self) -> None:
-        """Raise `StorageUnavailableError` if the engine cannot be used any more."""
+        """Raise `StorageUnavailableError` if the engine is closed."""
         if self.closed:
             raise StorageUnavailableError("the memory store was closed, or belongs to the process that forked this one")
 
@@ -109,7 +109,7 @@ class MemoryEngine(Engine):
         return MemorySnapshot(self, self._stored)
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
-        """Validate and apply a write set, alone."""
+        """Validate and apply a write set under the lock."""
         self.require_open()
         with self._stored.lock:
             self._stored.discard_unfinished()
@@ -157,7 +157,7 @@ class MemoryEngine(Engine):
             self._apply(WriteSet(derived=changed))
 
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
-        """Divide the newest state by the number of keys; other processes cannot read it."""
+        """Divide the newest state by the number of keys; other processes cannot read the splits."""
         snapshot = self.begin(True)
         keys = [key for key, _ in snapshot.scan(begin, end)]
         size = max(1, -(-len(keys) // count))
@@ -186,7 +186,7 @@ class MemoryEngine(Engine):
         return _planned(state).get_many(keys)
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Keep a run in this process."""
+        """Store a run in this process."""
         token = next(_tokens)
         self._stored.runs[token] = (job_id, time.time(), list(pairs))
         return _MARK.join((str(os.getpid()).encode(), str(token).encode()))
@@ -206,14 +206,14 @@ class MemoryEngine(Engine):
             self._stored.runs.pop(token, None)
 
     def jobs_with_runs(self) -> dict[str, float]:
-        """Return the jobs that have runs, with the time of the youngest."""
+        """Return the jobs that have runs, with the time of the youngest run."""
         youngest: dict[str, float] = {}
         for job_id, at, _ in list(self._stored.runs.values()):
             youngest[job_id] = max(at, youngest.get(job_id, at))
         return youngest
 
     def close(self) -> None:
-        """End this connection; a store with a name stays."""
+        """End this connection; a named store stays."""
         self._closed = True
 
 

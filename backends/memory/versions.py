@@ -1,4 +1,4 @@
-"""`VersionedMap`: an ordered map of bytes that remembers what its open snapshots can still see."""
+"""`VersionedMap`: an ordered map of bytes that keeps every version its open snapshots can still see."""
 
 from __future__ import annotations
 
@@ -17,17 +17,7 @@ _PAGE = 256
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a key became by one commit.
-
-    Parameters
-    ----------
-    number : int
-        The commit's number.
-    value : bytes or None
-        None is deleted.
-    increment : bool
-        Whether the commit only incremented it.
-    """
+    """The version of a key that one commit wrote; `value` is None if the commit deleted the key."""
 
     number: int
     value: bytes | None
@@ -42,11 +32,11 @@ class Held(Protocol):
 
 
 class VersionedMap:
-    """Keys with their versions, oldest first. Callers hold `lock` around changes; reads take it where they must.
+    """Keys with their versions, oldest first. Callers hold `lock` around changes; reads take it where necessary.
 
-    An exception of a signal's handler may come out of any call that the main thread makes. So what belongs together is
-    changed without a call in between, and a commit is visible when `number` has become its number: what an interrupted
-    one has left is removed by the next.
+    An exception from a signal handler may interrupt any call of the main thread. Related fields are therefore changed
+    without a call in between, and a commit becomes visible when `number` reaches its number: the next commit removes
+    the remains of an interrupted one.
     """
 
     def __init__(self) -> None:
@@ -55,17 +45,17 @@ class VersionedMap:
         """The number of the newest commit."""
         self.epoch = 0
         self.schema_changes: dict[bytes, int] = {}
-        """Spaces to the number of the commit that last changed their schema."""
+        """Space to the number of the commit that last changed its schema."""
         self.runs: dict[int, tuple[str, float, list[tuple[bytes, bytes]]]] = {}
         """Staged runs of write jobs by token: job id, time, pairs."""
         self._versions: dict[bytes, list[Version]] = {}
         self._sorted: list[bytes] = []
         self._unsorted: set[bytes] = set()
-        # Deletions in the order of their commits, and keys that are still in `_sorted` though they have no version.
+        # Deletions in commit order, and keys still in `_sorted` that have no version.
         self._deletions: deque[tuple[int, bytes]] = deque()
         self._forgotten: set[bytes] = set()
         self._open: dict[ref[Held], int] = {}
-        """Numbers by open snapshot. References remove themselves, without a call that could be interrupted."""
+        """Numbers by open snapshot. Weak references remove themselves, without a call that could be interrupted."""
         self._unfinished: tuple[Iterable[bytes], ...] = ()
 
     def open_snapshot(self, snapshot: Held) -> None:
@@ -76,7 +66,7 @@ class VersionedMap:
             self._open[reference] = self.number
 
     def close_snapshot(self, snapshot: Held) -> None:
-        """Give a state up; idempotent."""
+        """Release a state; idempotent."""
         self._open.pop(ref(snapshot), None)
 
     def get(self, key: bytes, number: int) -> bytes | None:
@@ -88,7 +78,7 @@ class VersionedMap:
 
     def newest(self, key: bytes) -> bytes | None:
         """Return a key's value in the newest state."""
-        # In this order: of an older state than that of the versions there may be nothing left.
+        # In this order: a number read first could be older than every version left.
         versions = self._versions.get(key, ())
         number = self.number
         for version in reversed(versions):
@@ -111,11 +101,11 @@ class VersionedMap:
         Parameters
         ----------
         parts : tuple of mappings
-            What keys become.
+            New values of keys; None deletes.
         merged : mapping
-            What keys become by increments alone.
+            New values of keys that only increments changed.
         spaces : set of bytes
-            Spaces whose schema is changed.
+            Spaces whose schema the commit changes.
         """
         number = self.number + 1
         self._unfinished = (*parts, merged)
@@ -149,7 +139,7 @@ class VersionedMap:
         return min(list(self._open.values()), default=self.number)
 
     def discard_unfinished(self) -> None:
-        """Remove what an interrupted commit has left: the first thing of a commit. The lock is held."""
+        """Remove the remains of an interrupted commit; every commit does this first. The lock is held."""
         if not self._unfinished:
             return
         for values in self._unfinished:
@@ -174,7 +164,7 @@ class VersionedMap:
             self._forgotten.add(key)
 
     def _forget(self, oldest: int) -> None:
-        """Drop the keys that were deleted before all open snapshots, and not put again."""
+        """Drop the keys that were deleted before every open snapshot and not put again."""
         while self._deletions and self._deletions[0][0] <= oldest:
             number, key = self._deletions.popleft()
             versions = self._versions.get(key)

@@ -1,4 +1,4 @@
-"""What the key-ordered stores share: an `Engine` becomes a full storage. It knows no concrete store.
+"""The layer shared by key-ordered stores: turns an `Engine` into a full storage. Depends on no concrete store.
 
 A backend over any ordered key-value store implements `Engine` and hands it to `OrderedStorage`.
 """

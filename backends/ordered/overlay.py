@@ -15,27 +15,16 @@ ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChan
 """Errors of an engine after which a transaction can only be left."""
 _MOST_ORIGINALS = 4_096
 _LARGEST_ORIGINAL = 4_096
-"""Bytes; so a transaction that reads much holds at most 16 MiB of it."""
+"""In bytes, so that a transaction with many reads holds at most 16 MiB of them."""
 
 
 class TableOverlay:
     """The rows that a transaction sees, by raw keys and values.
 
-    Parameters
-    ----------
-    transaction : TransactionLifecycle
-        The transaction.
-    reads : ReadSet or None
-        Where keys and intervals are recorded that were read, under SERIALIZABLE.
-    binding : TableBinding
-        The table, as of the transaction's snapshot.
-    snapshot : EngineSnapshot
-        The state that the transaction reads.
-
     Attributes
     ----------
     writes : dict
-        Rows that were written, None where deleted.
+        Written rows, None where deleted.
     increments : dict
         Rows that were only incremented.
     """
@@ -55,8 +44,8 @@ class TableOverlay:
         self.snapshot = snapshot
         self.writes: dict[bytes, bytes | None] = {}
         self.increments: dict[bytes, tuple[Increment, ...]] = {}
-        # Rows of the snapshot that were read: what is read is often written next, and the commit needs them to find
-        # their index entries.
+        # Rows read from the snapshot: a row that was read is often written next, and the commit needs the old row to
+        # find its index entries.
         self._originals: dict[bytes, bytes | None] = {}
 
     def raw_value(self, raw_key: bytes) -> bytes | None:
@@ -115,7 +104,7 @@ class TableOverlay:
             return
         changes.spaces.add(binding.schema.space)
         if changes.writes:
-            changes.writes = changes.writes | writes  # a new one: the other is the first table's own
+            changes.writes = changes.writes | writes  # a new dict: the other is the first table's own
         else:
             changes.writes = writes
         if increments:

@@ -59,13 +59,13 @@ class OrderedStorage(Storage):
     Parameters
     ----------
     engine : Engine
-        The map. The storage starts it, and closes it, also where starting fails.
+        The map. The storage starts it, and closes it, even if starting fails.
     url : str
-        As it may be shown.
+        The URL, with its password masked.
     ddl_timeout : float
-        Seconds that an admin call contends for the catalog.
+        Seconds for which an admin call retries conflicts on the catalog.
     read_only : bool
-        Whether to leave what earlier processes have left to be deleted; the engine must write nothing either.
+        Whether to leave garbage of earlier processes in place; the engine must not write either.
     """
 
     def __init__(self, engine: Engine, url: str, *, ddl_timeout: float = 30.0, read_only: bool = False) -> None:
@@ -89,7 +89,7 @@ class OrderedStorage(Storage):
 
     @property
     def url(self) -> str:
-        """The URL it was connected with; a password is masked."""
+        """The URL of the connection, its password masked."""
         return self._url
 
     @property
@@ -144,10 +144,10 @@ class OrderedStorage(Storage):
                     epoch = snapshot.epoch
                     plan, divided_at = plan_table_scan(self._engine, binding, snapshot, range, where, names, splits)
             except TransactionConflictError:
-                continue  # the process that held the snapshot has ended; a new snapshot is another's, or cannot be had
+                continue  # the process that held the snapshot has ended: a new one is held elsewhere, or cannot be had
             if divided_at == epoch:
                 break
-            plan.close()  # its snapshot is younger than the table as it was looked up, which may be gone by then
+            plan.close()  # its snapshot is younger than the lookup of the table, which may have been dropped in between
         self._plans.add(plan.hold)
         return plan
 
@@ -177,12 +177,12 @@ class OrderedStorage(Storage):
         self._jobs.abort(job)
 
     def diagnose(self) -> Iterator[Finding]:
-        """Yield what the engine knows of its own state; see `Storage.diagnose`."""
+        """Yield the engine's findings about its own state; see `Storage.diagnose`."""
         self._require_open()
         return chain(self._jobs.diagnose(), self._engine.diagnose(self._spaces))
 
     def repair(self) -> Iterator[Finding]:
-        """Let the engine finish what ended processes left; see `Storage.repair`."""
+        """Let the engine clean up after ended processes; see `Storage.repair`."""
         self._require_open()
         return chain(self._jobs.repair(), self._engine.repair(self._spaces))
 
@@ -195,7 +195,7 @@ class OrderedStorage(Storage):
                 continue  # as in `plan_scan`
 
     def close(self) -> None:
-        """Free the store; idempotent."""
+        """Free all resources; idempotent."""
         for hold in list(self._plans):
             hold.close()
         self._garbage.stop()
@@ -220,7 +220,7 @@ class _AutoCommitOrderedTable(AutoCommitTable):
                     self._state = (transaction.snapshot.epoch, binding)
                 return self._state
             except TransactionConflictError:
-                continue  # the process that held the snapshot has ended; a new snapshot is another's, or cannot be had
+                continue  # the process that held the snapshot has ended: a new one is held elsewhere, or cannot be had
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(transaction, OrderedTransaction)
@@ -242,13 +242,13 @@ class _AutoCommitOrderedTable(AutoCommitTable):
                 return super().read(key)
             raw = engine.get(raw_key)
             if raw is None or engine.epoch_lags:
-                # The table may have moved, and its old rows been deleted meanwhile. A row that was found was still the
-                # row, unless what was known before the call was out of date already.
+                # The table may have moved, and its old rows been deleted meanwhile. A row that was found is still
+                # valid, unless the cached schema was out of date before the call.
                 if engine.epoch != epoch:
                     return super().read(key)
                 if raw is None:
                     return None
             return binding.row_of(raw, key)
         except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
-            # The long way reads the catalog again, retries and reports.
+            # The slow path reads the catalog again, retries and reports.
             return super().read(key)

@@ -1,4 +1,4 @@
-"""`OrderedTable`: the operations on a table inside a transaction, on top of a snapshot and the writes so far."""
+"""`OrderedTable`: the operations on a table inside a transaction, on top of a snapshot and the transaction's writes."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class OrderedTable(TableOverlay, StructuredTable):
             del self.increments[raw_key]
 
     def _merged_rows(self, rows: list[Mapping[str, Value]]) -> dict[bytes, bytes | None]:
-        """Merge rows, each naming some or all fields, with what is there and with one another."""
+        """Merge rows, each naming some or all fields, with existing rows and with one another."""
         binding = self.binding
         raw_keys = [binding.row_key(row) for row in rows]
         distinct = sorted(set(raw_keys))
@@ -263,7 +263,8 @@ class OrderedTable(TableOverlay, StructuredTable):
         if raw_key in self.writes:
             self.writes[raw_key] = binding.incremented(self.writes[raw_key], (step,))
             return
-        # Blind, unless index entries depend on the outcome: of the field itself, or of a row that comes into being.
+        # Blind, unless index entries depend on the result: those of the field itself, or of a row that the call
+        # creates.
         if binding.maintained and (field in binding.schema.maintained or self.raw_value(raw_key) is None):
             self.write_raw(raw_key, binding.incremented(self.raw_value(raw_key), (step,)))
             return

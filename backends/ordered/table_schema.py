@@ -1,4 +1,4 @@
-"""`TableSchema`: a table as the ordered stores keep it, and its form in the catalog."""
+"""`TableSchema`: the ordered stores' form of a table, and its encoding in the catalog."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = ["TableSchema"]
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A specification with everything that is needed to read and write its rows.
+    """A specification with all the numbers needed to read and write its rows.
 
     Parameters
     ----------
     spec : TableSpecification
-        What users see.
+        The specification that users see.
     space : bytes
-        Four bytes at the head of all keys of this table; never used again for another one.
+        Four bytes at the head of all keys of this table; never reused for another table.
     version : int
-        The layout that rows are written in, 0 to 65535.
+        The layout of newly written rows, 0 to 65535.
     layouts : dict
-        Every layout that rows may be found in: the fields outside the key, in stored order. Later layouts only append
-        fields and widen types, so that a row of an older one is read by its own layout and padded with nulls.
+        Every layout that stored rows may have: the fields outside the key, in stored order. Later layouts only append
+        fields and widen types, so that a row of an older layout is read by that layout and padded with nulls.
     indexes : dict
-        Field name to index number (0 to 65535, never used again in this space) of the indexes that scans may use.
+        Field name to index number (0 to 65535, never reused in this space) of the indexes that scans may use.
     building : dict
-        Likewise of the indexes that every write keeps, but that do not cover all older rows yet.
+        Likewise of the indexes that every write maintains, but that do not cover all older rows yet.
     next_index : int
-        The first index number that was never used in this space.
+        The lowest index number never used in this space.
     identity : bytes
-        The space that the table began with: no other table of this store has it, not even one of the same name. Empty
-        in a table that is older than identities; of these there is at most one for a name.
+        The first space of the table: no other table of this store has it, not even one of the same name. Empty in a
+        table older than identities, of which at most one exists per name.
     """
 
     spec: TableSpecification
@@ -58,12 +58,12 @@ class TableSchema:
 
     @property
     def row_columns(self) -> tuple[str, ...]:
-        """The columns of a row as it is decoded: the key in key order, then the other fields in layout order."""
+        """The columns of a decoded row: the key in key order, then the other fields in layout order."""
         return self.spec.primary_key + tuple(field.name for field in self.value_fields)
 
     @property
     def maintained(self) -> dict[str, int]:
-        """All indexes that writes keep, finished or not."""
+        """All indexes that writes maintain, finished or not."""
         return {**self.indexes, **self.building}
 
     def encode(self) -> bytes:
@@ -85,12 +85,12 @@ class TableSchema:
 
     @classmethod
     def decode(cls, raw: bytes) -> TableSchema:
-        """Read the catalog's form.
+        """Decode the catalog's form.
 
         Raises
         ------
         DataCorruptionError
-            If it is not one.
+            If the bytes are not a valid schema.
         """
         try:
             document = json.loads(raw)

@@ -1,4 +1,4 @@
-"""`OrderedTransaction`: a snapshot, the writes on top of it, and the commit that hands both to the engine."""
+"""`OrderedTransaction`: a snapshot, the writes on top of it, and the commit that passes both to the engine."""
 
 from __future__ import annotations
 
@@ -26,21 +26,9 @@ _SERIALIZABLE = Isolation.SERIALIZABLE
 
 
 class OrderedTransaction(TransactionLifecycle, Transaction):
-    """A transaction of an ordered store: its writes are kept here until the commit.
+    """A transaction of an ordered store: its writes stay in this process until the commit."""
 
-    Parameters
-    ----------
-    engine : OrderedMap
-        The store.
-    catalog : Catalog
-        Its tables.
-    isolation : Isolation
-        SERIALIZABLE also records what was read.
-    read_only : bool
-        Refuse writes.
-    """
-
-    # Of the class until they differ, as `usable`.
+    # Class attributes until they differ, like `usable`.
     _snapshot: EngineSnapshot | None = None
     reads: ReadSet | None = None
 
@@ -49,8 +37,8 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         self._catalog = catalog
         self._tables: dict[str, OrderedTable] = {}
         self.writable = not read_only
-        # Commits are made in the order of their validation, and a snapshot is a prefix of that order: without writes
-        # there is nothing that reads could contradict.
+        # Commits happen in the order of their validation, and a snapshot is a prefix of that order: a transaction
+        # without writes reads nothing that another could contradict.
         if isolation is _SERIALIZABLE and not read_only:
             self.reads = ReadSet()
 
@@ -74,14 +62,14 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
                 except SchemaChangedError:
                     if self._tables:
                         raise
-                    # Nothing was done yet: the snapshot may as well be one that is up to date.
+                    # No operation has run yet, so a newer snapshot is equally valid.
                     self._release()
         except (SchemaChangedError, TransactionConflictError, StorageUnavailableError) as error:
             self.fail(error)
 
     @property
     def snapshot(self) -> EngineSnapshot:
-        """The state that the transaction reads, taken when it is first needed."""
+        """The state that the transaction reads, taken at first use."""
         snapshot = self._snapshot
         if snapshot is None:
             snapshot = self._snapshot = self._engine.begin(not self.writable)
@@ -94,7 +82,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         super().fail(error)
 
     def commit(self) -> None:
-        """Hand all writes to the engine; see `Transaction.commit`."""
+        """Pass all writes to the engine; see `Transaction.commit`."""
         if not self.usable:
             self.refuse_commit()
         has_writes = False
@@ -107,18 +95,18 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
                 refusal = self._commit_writes()
         finally:
             if refusal is None:
-                self._end()  # whatever interrupts it: what may have been committed must not be committed again
+                self._end()  # even if interrupted: writes that may be committed must not be committed again
         if refusal is not None:
             raise refusal
 
     def _commit_writes(self) -> UnsupportedOperationError | None:
-        """Commit, or return why nothing was sent and the transaction goes on: it is too large."""
+        """Commit, or return the error for a transaction that is too large, which stays open with nothing sent."""
         try:
             changes = WriteSet({}, {}, {}, self.reads, set(), set())  # the defaults take longer
             for table in self._tables.values():
                 table.collect(changes)
             if self.reads is not None:
-                # What was read of a table is as good as its schema: an overwritten one has its rows elsewhere.
+                # Reads of a table are only as valid as its schema: an overwritten table has its rows elsewhere.
                 changes.spaces.update(table.binding.schema.space for table in self._tables.values())
             try:
                 check_write_size(changes)

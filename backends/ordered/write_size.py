@@ -1,4 +1,4 @@
-"""The size of a write set, which the limit of transactions counts."""
+"""The size of a write set, as counted towards the transaction limit."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .engine import WriteSet
 __all__ = ["check_write_size"]
 
 _ENTRY_BYTES = 16
-"""What a protocol takes for an entry beside its bytes, at most."""
+"""The maximum overhead of a protocol per entry."""
 _AMOUNT_BYTES = 20
 
 
 def check_write_size(changes: WriteSet) -> None:
-    """Check what a transaction writes: rows, index entries and increments, with all that is sent of them.
+    """Check the size of a transaction's writes: rows, index entries and increments, with their overhead in a protocol.
 
     Raises
     ------
     UnsupportedOperationError
-        If that is over the limit of a transaction.
+        If the size exceeds the limit of a transaction.
     """
     count = len(changes.writes) + len(changes.derived)
     if changes.increments:

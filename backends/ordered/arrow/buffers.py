@@ -36,7 +36,7 @@ _NOTHING = pa.py_buffer(b"")
 
 
 def buffer_of(numbers: Numbers) -> pa.Buffer:
-    """Return the memory of a NumPy array, copied only where it is not contiguous."""
+    """Return the memory of a NumPy array, copied only if it is not contiguous."""
     return pa.py_buffer(cast(Any, np.ascontiguousarray(numbers)))
 
 
@@ -51,19 +51,19 @@ def make_array(kind: pa.DataType, length: int, *buffers: pa.Buffer | None) -> Ar
 
 
 def bytes_array(edges: Numbers, data: pa.Buffer) -> Array:
-    """Return the binary array whose elements lie between neighbouring edges."""
+    """Return the binary array whose elements lie between neighbouring offsets."""
     return make_array(pa.binary(), len(edges) - 1, None, buffer_of(edges.astype(np.int32, copy=False)), data)
 
 
 def parts_of(array: Array) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
-    """Return the edges of a string or binary array's elements, one more than elements, and the buffer they lie in."""
+    """Return the offsets of a string or binary array, one more than its elements, and the buffer they point into."""
     _, offsets, data = array.buffers()
     edges = np.frombuffer(cast(Any, offsets), np.int32)[array.offset : array.offset + len(array) + 1]
     return edges, _NOTHING if data is None else data
 
 
 def has_zero_bytes(array: Array) -> bool:
-    """Tell whether any element of a string or binary array holds a zero byte; what is under a null counts, too."""
+    """Tell whether any element of a string or binary array holds a zero byte; bytes under a null count, too."""
     edges, data = parts_of(array)
     return not np.frombuffer(cast(Any, data), np.uint8)[edges[0] : edges[-1]].all()
 

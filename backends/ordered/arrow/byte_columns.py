@@ -1,4 +1,4 @@
-"""`ByteColumn`: many byte strings in one buffer, out of which fields of all of them are cut at once."""
+"""`ByteColumn`: many byte strings in one buffer, from which a field of all of them is cut in one step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["BadElementError", "ByteColumn", "TooLargeError"]
 
 
 class TooLargeError(Exception):
-    """The byte strings are over 2 GiB together, more than an Arrow array holds."""
+    """The byte strings together exceed 2 GiB, the limit of an Arrow array."""
 
 
 class BadElementError(Exception):
-    """The byte string at a position is not what it should be."""
+    """The byte string at a position is malformed."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -27,22 +27,17 @@ class BadElementError(Exception):
 
 
 class ByteColumn:
-    """Byte strings, copied one after the other into one buffer.
-
-    Parameters
-    ----------
-    raws : sequence of bytes
-        At least one.
+    """Byte strings, at least one, copied one after the other into one buffer.
 
     Attributes
     ----------
     begins, ends : Integers
-        Where each byte string begins and ends in the buffer; offsets that methods take and return are of this kind.
+        Offsets of each byte string in the buffer; methods take and return offsets of this kind.
 
     Raises
     ------
     TooLargeError
-        If they do not fit one buffer.
+        If the byte strings do not fit one buffer.
     """
 
     def __init__(self, raws: Sequence[bytes]) -> None:
@@ -61,12 +56,12 @@ class ByteColumn:
             raise BadElementError(int(np.argmin(good)))
 
     def records(self, dtype: np.dtype[Any], at: Integers) -> Numbers:
-        """Return the record that each byte string holds at its offset, which may be unaligned.
+        """Return the record at the given offset of each byte string; offsets may be unaligned.
 
         Raises
         ------
         BadElementError
-            If one ends before.
+            If a byte string ends before its record does.
         """
         self.require((self.begins <= at) & (at + dtype.itemsize <= self.ends))
         # A view with a stride of one byte has every offset as an index.
@@ -75,28 +70,28 @@ class ByteColumn:
         return overlapping[at]
 
     def pieces(self, begins: Integers, ends: Integers) -> Array:
-        """Return the piece of each byte string between two offsets.
+        """Return the part of each byte string between two offsets.
 
         Raises
         ------
         BadElementError
-            If one has not that piece.
+            If a byte string is too short.
         """
         self.require((self.begins <= begins) & (begins <= ends) & (ends <= self.ends))
         count = len(begins)
         edges = np.empty(2 * count, np.int32)
         edges[0::2] = begins
         edges[1::2] = ends
-        # Every other element of this array is what lies between two pieces.
+        # Every other element of this array is the gap between two parts.
         return select(bytes_array(edges, self._buffer), np.arange(0, 2 * count, 2))
 
     def find_zeros(self, length: int, at: Integers) -> Integers:
-        """Return where each byte string holds so many zero bytes (1 or 2) for the first time from an offset on.
+        """Return the offset of the first run of so many zero bytes (1 or 2) in each byte string, from an offset on.
 
         Raises
         ------
         BadElementError
-            If one has none.
+            If a byte string has none.
         """
         places = self._zeros.get(length)
         if places is None:

@@ -25,23 +25,15 @@ from .byte_columns import BadElementError, ByteColumn, TooLargeError
 __all__ = ["BATCH_ROWS", "ArrowDecoder"]
 
 BATCH_ROWS = 8192
-"""Rows of a batch: with fewer the calls into Arrow cost, with more the rows no longer fit the processor's caches."""
+"""Rows of a batch: with fewer, calls into Arrow dominate; with more, the rows no longer fit the processor's caches."""
 _BATCH_BYTES = 16 * 1024 * 1024
-"""About what the raw rows of a batch may take together; large rows make smaller batches."""
+"""Approximate bytes of raw rows in a batch; large rows make smaller batches."""
 _FIRST_ROWS = 64
 _SAMPLED = 16
 
 
 class ArrowDecoder:
-    """Decodes raw rows of one table to record batches; safe to share between threads.
-
-    Parameters
-    ----------
-    schema : TableSchema
-        The table.
-    columns : tuple of str
-        The columns of the batches, in their order; only these are decoded.
-    """
+    """Decodes raw rows of one table to record batches; safe to share between threads."""
 
     def __init__(self, schema: TableSchema, columns: tuple[str, ...]) -> None:
         self._spec = schema.spec
@@ -65,7 +57,7 @@ class ArrowDecoder:
             As `decode` does.
         """
         count = min(rows, _FIRST_ROWS)
-        # Flat, since tuples that are kept cost the garbage collector more than their decoding.
+        # Flat, because the garbage collector spends more on retained tuples than decoding them costs.
         while flat := list(chain.from_iterable(islice(pairs, count))):
             keys, values = flat[0::2], flat[1::2]
             sample = values[::_SAMPLED]
@@ -80,7 +72,7 @@ class ArrowDecoder:
         DataCorruptionError
             For bytes that no encoder made.
         ValueError
-            For keys or values of more than 2 GiB; `batches` never comes to that.
+            For keys or values of more than 2 GiB, which `batches` never passes.
         """
         if not keys:
             return pa.RecordBatch.from_arrays(
@@ -136,7 +128,7 @@ class ArrowDecoder:
         return batch
 
     def _decode_mixed(self, versions: Numbers, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
-        """Decode rows of several layouts one layout after the other, and put them into their order again."""
+        """Decode rows of several layouts, one layout after the other, and restore their order."""
         groups = [np.flatnonzero(versions == version) for version in np.unique(versions)]
         parts = [
             self._decode([keys[i] for i in group.tolist()], [values[i] for i in group.tolist()]) for group in groups
@@ -158,7 +150,7 @@ class ArrowDecoder:
 
 
 class _LayoutReader:
-    """Reads the wanted fields out of values of one layout."""
+    """Reads the requested fields from values of one layout."""
 
     def __init__(self, layout: RowLayout, wanted: Sequence[str]) -> None:
         self._layout = layout
@@ -228,7 +220,7 @@ def _read_keys(column: ByteColumn, fields: Sequence[Field], wanted: Sequence[boo
             continue
         terminator = shortest_form(field.type)
         if position == variable[-1]:
-            # Found from the end of the key, without a search.
+            # Located from the end of the key, without a search.
             end: Integers = column.ends - (terminator + sum(key_width(later.type) for later in fields[position + 1 :]))
         else:
             end = column.find_zeros(terminator, at)

@@ -44,8 +44,8 @@ class ArrowEncoder:
     schema : TableSchema
         The table.
     columns : tuple of str
-        The columns of the batches, in their order: all key fields, and some or all others. Fields that are not among
-        them are null in the rows.
+        The columns of the batches, in their order: all key fields, and any of the others. Fields outside `columns` are
+        null in the rows.
 
     Raises
     ------
@@ -61,7 +61,7 @@ class ArrowEncoder:
         self._columns = columns
         self._head = KeyCodec(schema).rows_begin
         self._layout = RowLayout(schema.version, schema.value_fields)
-        # Rows have to fit the indexes that are being built as well.
+        # Rows must fit the indexes under construction as well.
         self._write_spec = spec.evolve(indexes=schema.maintained)
         layout = self._layout
         codes = [("<u4" if layout.word_format == "I" else "<u8")] + ["<u8"] * (layout.words - 1)
@@ -82,7 +82,7 @@ class ArrowEncoder:
         Raises
         ------
         InvalidFieldError
-            For any value that the contract refuses, dates and times outside of the years 1 to 9999 included.
+            For any value that the contract rejects, including dates and times outside the years 1 to 9999.
         FieldSizeLimitError
             If a key, an indexed value or a row is over a limit.
         """
@@ -158,7 +158,7 @@ class _Column:
             array.is_null().to_numpy(zero_copy_only=False) if self.nulls else np.zeros(0, np.bool_)
         )
         self.zeros: npt.NDArray[np.bool_] | None = None
-        """Where a string holds a NUL character."""
+        """Mask of the strings that hold a NUL character."""
         if FIELD_TYPES[field.type].number:
             self.numbers = (
                 self._read_decimals(array) if field.type is FieldType.DECIMAL else read_numbers(table, field, array)
@@ -176,7 +176,7 @@ class _Column:
 
     @property
     def escaped(self) -> Array:
-        """Bytes as they are in keys, without their end."""
+        """Bytes in their key form, without terminator."""
         return replace_zeros(self.text, b"\0", b"\0\xff")
 
     def _read_decimals(self, array: Array) -> Numbers:
@@ -188,7 +188,7 @@ class _Column:
 
 
 def _records(run: list[tuple[str, Numbers | bytes]], rows: int) -> Array:
-    """Return the constants and columns of numbers of a run as one binary array."""
+    """Return the constants and number columns of a run as one binary array."""
     records = np.zeros(rows, np.dtype([(str(position), code) for position, (code, _) in enumerate(run)]))
     for position, (_, values) in enumerate(run):
         if not isinstance(values, bytes) or values:

@@ -1,4 +1,4 @@
-"""Index entries cut out of stored rows, without decoding the indexed value and encoding it again."""
+"""Index entries cut from stored rows, without decoding and re-encoding the indexed value."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwi
     Parameters
     ----------
     head : bytes
-        What all entries of the index begin with.
+        The common prefix of all entries of the index.
     field : Field
-        What it indexes.
+        The indexed field.
     layout : RowLayout
         The table's current layout.
     otherwise : callable
-        Encodes, or refuses, rows of other layouts and what is no row.
+        Encodes rows of other layouts; raises for bytes that are not a row.
     """
     source = Source()
     position = next(place for place, other in enumerate(layout.fields) if other.name == field.name)

@@ -4,10 +4,10 @@
     BYTE SHORT INT LONG    big-endian, the sign bit flipped, in the width of the type
     DATE                   days since 1970 as an INT
     TIMESTAMP(_NTZ)        microseconds since 1970 as a LONG
-    STRING                 UTF-8 and 0x00, which no string holds
+    STRING                 UTF-8 and 0x00, which no string contains
     BYTES                  every 0x00 as 0x00 0xFF, and 0x00 0x00 at the end
 
-Each form ends by itself, and compares bytewise as the values do; so do tuples of them.
+Each form delimits itself, and compares bytewise as the values do; so do concatenations of forms.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _TERMINATORS = {FieldType.STRING: 1, FieldType.BYTES: 2}
 
 
 def key_width(kind: FieldType) -> int:
-    """Return the bytes of a type's form; 0 if it depends on the value."""
+    """Return the number of bytes of a type's form; 0 if it depends on the value."""
     form = FIELD_TYPES[kind]
     return form.width if form.key else 0
 
 
 def shortest_form(kind: FieldType) -> int:
-    """Return the least bytes that a type's form takes."""
+    """Return the minimum number of bytes of a type's form."""
     return key_width(kind) or _TERMINATORS[kind]
 
 
@@ -42,10 +42,10 @@ def _bias(kind: FieldType) -> int:
 
 
 def add_key_checks(source: Source, indent: int, fields: Sequence[Field], names: Sequence[str]) -> None:
-    """Add lines that return None unless the variables hold values in the very form in which they are kept.
+    """Add lines that return None unless every variable holds a value in its stored form.
 
-    Ranges of integers are left to the packing, which raises struct.error; lone surrogates to the encoding, which
-    raises a ValueError; sizes to the caller.
+    Packing checks the ranges of integers (struct.error), encoding rejects lone surrogates (ValueError), and the caller
+    checks sizes.
     """
     for field, name in zip(fields, names, strict=True):
         tests = [wrong_class(field, name)]
@@ -60,9 +60,9 @@ def add_key_checks(source: Source, indent: int, fields: Sequence[Field], names: 
 
 
 def key_expression(source: Source, head: bytes, fields: Sequence[Field], names: Sequence[str]) -> str:
-    """Return the source of the key: the constant `head`, then the forms of the variables. It may assign to them."""
+    """Return the source of the key: the constant `head`, then the forms of the variables. May assign to them."""
     parts: list[str] = []
-    # Fixed-width fields that follow one another are one pack, with the constant head or the terminator before them.
+    # Adjacent fixed-width fields share one pack, together with the constant head or the terminator before them.
     run, arguments = (f"{len(head)}s", [source.constant("head", head)]) if head else ("", [])
 
     def end_run() -> None:
@@ -95,9 +95,9 @@ def add_key_decoder(
     names: Sequence[str],
     wanted: Container[str],
 ) -> None:
-    """Add lines that decode the wanted variables out of the bytes variable `raw`, where the fields begin at `start`.
+    """Add lines that decode the wanted variables from the bytes variable `raw`, whose fields begin at `start`.
 
-    The last field of variable length is found from the end of the key, so that the usual key is not searched at all.
+    The last variable-length field is located from the end of the key, so most keys need no search.
     """
     variable = [position for position, field in enumerate(fields) if not key_width(field.type)]
     if not variable:

@@ -3,8 +3,8 @@
     row            space + 0x01 + key fields                                                 -> the row's value
     index entry    space + 0x02 + index number (2 bytes) + indexed value + key fields
 
-The form of a field is that of `key_fields`. An indexed value is 0x00 if null; else 0x01 and its form, all integers as
-LONG so that entries outlive a widening of the field.
+`key_fields` defines the form of a field. An indexed value is 0x00 if null, else 0x01 and its form, with all integers as
+LONG so that entries stay valid when the field is widened.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .source import Source, corrupt
 __all__ = ["ROW_KEY_START", "ROW_MARK", "KeyCodec"]
 
 ROW_KEY_START = SPACE_BYTES + 1
-"""Where the key fields of a raw row key begin."""
+"""Offset of the key fields in a raw row key."""
 _VALUE_START = SPACE_BYTES + 3
-"""Where the indexed value of a raw index entry begins."""
+"""Offset of the indexed value in a raw index entry."""
 ROW_MARK = b"\x01"
-"""What follows the space in the key of a row, and of nothing else."""
+"""The byte after the space in row keys, and in no other keys."""
 _ENTRIES = b"\x02"
 
 
@@ -62,18 +62,13 @@ class _IndexedValueCode:
 class KeyCodec:
     """Encodes and decodes the keys of one table; immutable, safe to share between threads.
 
-    Parameters
-    ----------
-    schema : TableSchema
-        The table.
-
     Attributes
     ----------
     rows_begin, rows_end : bytes
         The half-open interval of all rows.
     encode_tuple : callable
-        The raw key of a tuple, or None where anything about it is unusual: then `check_key` and
-        `encode_checked` decide. It never returns a key for a tuple that `check_key` would refuse, or would change.
+        The raw key of a tuple, or None for any unusual tuple: `check_key` and `encode_checked` then decide. Never
+        returns a key for a tuple that `check_key` would reject or change.
     encode_checked : callable
         The raw key of a tuple that `check_key` returned.
     decode : callable
@@ -99,7 +94,7 @@ class KeyCodec:
         self.decode = self._generate_decoder()
 
     def encode_prefix(self, values: tuple[Value, ...]) -> bytes:
-        """Return what the raw keys of all rows begin with whose key begins with these checked values, maybe none."""
+        """Return the common prefix of the raw keys of all rows whose key begins with these checked values."""
         return self._prefixes[len(values)](values)
 
     def index_begin(self, number: int) -> bytes:
@@ -107,11 +102,11 @@ class KeyCodec:
         return self._space + _ENTRIES + number.to_bytes(2, "big")
 
     def index_end(self, number: int) -> bytes:
-        """Return a bound above all entries of an index."""
+        """Return an upper bound, exclusive, of all entries of an index."""
         return successor(self.index_begin(number))
 
     def encode_index_value(self, field: Field, value: Value) -> bytes:
-        """Return what follows the index's number in all entries of a checked value; None is null."""
+        """Return the bytes after the index number in all entries of a checked value; None is null."""
         if value is None:
             return b"\x00"
         return self._value_code(field.type).encode((value,))
@@ -130,7 +125,7 @@ class KeyCodec:
     def index_row_key_decoder(self, field: Field) -> Callable[[bytes], bytes]:
         """Return the generated function from a raw entry in a field's index to the raw row key.
 
-        It raises `DataCorruptionError` for bytes that are no such entry.
+        The function raises `DataCorruptionError` for bytes that are not such an entry.
         """
         return self._value_code(field.type).row_key
 
@@ -158,7 +153,7 @@ class KeyCodec:
         source.add(1, "except FAILURES:")
         source.add(2, "return None")
         if any(not key_width(field.type) for field in self._fields):
-            # The encoded key is longer than what the limit counts.
+            # The encoded key is longer than the size that the limit counts.
             source.add(1, f"return raw if len(raw) <= {MAX_KEY_SIZE} else None")
         else:
             source.add(1, "return raw")

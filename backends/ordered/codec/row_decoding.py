@@ -1,4 +1,4 @@
-"""Bytes to rows: source for generated decoders of row values, whole or of some fields only."""
+"""Bytes to rows: source for generated decoders of whole row values or of selected fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["add_row_decoder"]
 def add_row_decoder(
     source: Source, indent: int, raw: str, layout: RowLayout, outputs: Sequence[str | int | None]
 ) -> None:
-    """Add lines that return values out of the bytes of one layout; they go on after the last where it is another's.
+    """Add lines that return values decoded from one layout; a value of another layout falls through to the next line.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ def add_row_decoder(
     layout : RowLayout
         What to read.
     outputs : sequence of str, int or None
-        What is returned: source as it is, the field at a position of the layout, or None.
+        The returned values: literal source, the field at a position of the layout, or None.
     """
     wanted = {output for output in outputs if isinstance(output, int)}
     begins, ends = layout.edges(wanted)
-    # A value without variable fields has a constant length, which `unpack` verifies.
+    # A value without variable-length fields has a constant length, which `unpack` verifies.
     slots = layout.words_slots() + layout.fixed_slots(wanted) + layout.end_slots(ends)
     source.add_unpack(indent, "<", slots, raw, exact=not layout.variable)
     plain = " and ".join([f"w0 == {layout.version}", *(f"not w{word}" for word in range(1, layout.words))])

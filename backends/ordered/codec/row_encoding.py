@@ -26,21 +26,21 @@ def add_row_encoder(
     Parameters
     ----------
     source : Source
-        The function, which returns None for what the checks do not pass.
+        The function; it returns None for values that fail the checks.
     indent : int
         Of the lines.
     layout : RowLayout
         What to write.
     names : sequence of str
-        The variables with the values of the fields; None is null. They are assigned to.
+        The variables with the values of the fields; None is null. The lines assign to them.
     checks : bool
-        Whether values are tested to be just as `check_row` would return them. Ranges of numbers are left to the
-        packing, which raises struct.error or OverflowError, and surrogates to the encoding, which raises a ValueError.
+        Whether to test that values equal the results of `check_row`. Packing checks the ranges of numbers
+        (struct.error or OverflowError), encoding rejects surrogates (ValueError).
 
     Returns
     -------
     tuple of str and str or None
-        The source of the value, and the variable that will hold its length, if that is not constant.
+        The source of the value, and the variable that will hold its length, if the length is not constant.
     """
     for word in range(layout.words):
         source.add(indent, f"w{word} = {layout.version if word == 0 else 0}")
@@ -62,7 +62,7 @@ def add_row_encoder(
 
 
 def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_null: str, *, checks: bool) -> None:
-    """Add lines that turn one variable into what is packed; `set_null` is run for a None. See `add_row_encoder`."""
+    """Add lines that convert one variable to its packed form; `set_null` runs for None. See `add_row_encoder`."""
     lines = _conversion(source, field, name, checks=checks)
     null = f"{name} = {_nothing(field.type)}; {set_null}"
     if not checks:
@@ -80,7 +80,7 @@ def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_
 
 
 def _nothing(kind: FieldType) -> str:
-    """Return the source of what is stored in the place of a null."""
+    """Return the source of the placeholder stored for a null."""
     form = FIELD_TYPES[kind]
     return repr(struct.unpack(f"<{form.number}", bytes(form.width))[0]) if form.number else 'b""'
 

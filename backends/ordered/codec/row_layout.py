@@ -1,4 +1,4 @@
-"""`RowLayout`: where the fields of a row's value are.
+"""`RowLayout`: the position of each field in a row's value.
 
     layout version          2 bytes
     null bits               one per field, from the lowest; filled up so that this and the version take 4 bytes for up
@@ -7,7 +7,7 @@
     ends of the others      4 bytes each, counted from the beginning of the value
     STRING, BYTES fields    UTF-8, or as they are
 
-All numbers are little-endian. Constant offsets are what lets Arrow batches be cut out of many values at once.
+All numbers are little-endian. Constant offsets let Arrow decoding cut a field from many values at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSION_BITS = 16
 
 
 class RowLayout:
-    """The places of one version's fields.
+    """The field positions of one layout version.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ class RowLayout:
     Attributes
     ----------
     words : int
-        How many words hold version and null bits; the first is `word_format`, all others are "Q".
+        The number of words with version and null bits; the first has the format `word_format`, all others "Q".
     fixed, variable : list of int
-        The positions in `fields` of the fields of fixed width, and of the others.
+        The positions in `fields` of fixed-width and of variable-length fields.
     offsets : dict of int to int
-        Position of a fixed-width field to its offset in the value; of another field to the offset of its end.
+        Position of a fixed-width field to its offset in the value; of a variable-length field to the offset of its end.
     size : int
-        The bytes before the first field of variable length.
+        The bytes before the first variable-length field.
     """
 
     def __init__(self, version: int, fields: tuple[Field, ...]) -> None:
@@ -74,20 +74,20 @@ class RowLayout:
         return [(self.word_format if word == 0 else "Q", f"w{word}") for word in range(self.words)]
 
     def fixed_slots(self, wanted: Container[int]) -> list[Slot]:
-        """Return the slots of the fields of fixed width: the variables v0, v1 ... of the wanted positions."""
+        """Return the slots of the fixed-width fields: the variables v0, v1 ... of the requested positions."""
         return [
             (FIELD_TYPES[self.fields[position].type].number, f"v{position}" if position in wanted else None)
             for position in self.fixed
         ]
 
     def end_slots(self, wanted: Container[int]) -> list[Slot]:
-        """Return the slots of the ends of the other fields: the variables e0, e1 ... of the wanted positions."""
+        """Return the slots of the ends of variable-length fields: the variables e0, e1 ... of requested positions."""
         return [("I", f"e{position}" if position in wanted else None) for position in self.variable]
 
     def edges(self, wanted: Container[int]) -> tuple[dict[int, str], set[int]]:
-        """Return what each wanted variable field begins at, as source, and the fields whose ends must be read for that.
+        """Return the source of the begin of each requested variable-length field, and the fields whose ends it needs.
 
-        The last end is among them, for it has to be the end of the value.
+        The last end is always included, because it must equal the end of the value.
         """
         begins: dict[int, str] = {}
         ends: set[int] = set()

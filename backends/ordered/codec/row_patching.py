@@ -1,7 +1,7 @@
-"""`RowPatches`: changes of some fields of a stored row, generated for each set of fields that is changed.
+"""`RowPatches`: changes of some fields of a stored row, generated for each set of changed fields.
 
-A service that changes one field of a row pays for that field: the others pass from the old value to the new one as they
-are, in bytes.
+A caller that changes one field of a row pays for that field: the bytes of all others are copied from the old value
+unchanged.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MOST_PATCHES = 256
 class RowPatch(NamedTuple):
     """How mappings that name certain fields change a row.
 
-    Both functions return None where anything is unusual; then `check_row` and the row codec decide. They never take
-    what `check_row` would refuse, or would change.
+    Both functions return None for any unusual mapping; `check_row` and the row codec then decide. They never accept a
+    mapping that `check_row` would reject or change.
     """
 
     key: Callable[[Mapping[str, Value]], bytes | None]
@@ -37,15 +37,7 @@ class RowPatch(NamedTuple):
 
 
 class RowPatches:
-    """The patches of one table; safe to share between threads.
-
-    Parameters
-    ----------
-    schema : TableSchema
-        The table.
-    rows_begin : bytes
-        What all raw row keys begin with.
-    """
+    """The patches of one table; safe to share between threads."""
 
     def __init__(self, schema: TableSchema, rows_begin: bytes) -> None:
         self._schema = schema
@@ -55,7 +47,7 @@ class RowPatches:
         self._key = self._generate_key()
 
     def of(self, row: Mapping[str, Value]) -> RowPatch | None:
-        """Return the patch for the fields of a dict: all of the key, and some others. None if it is anything else."""
+        """Return the patch for a dict that names the whole key and some other fields; None for anything else."""
         if row.__class__ is not dict:
             return None
         names = tuple(row)
@@ -111,7 +103,7 @@ class RowPatches:
         for position in layout.variable:
             source.add(2, f"e{position} = {end} + len(v{position})")
             end = f"e{position}"
-        # The same bounds as those of whole rows: the slow path decides about what is near a limit.
+        # The bounds are those of whole rows: the slow path decides near a limit.
         for position in layout.variable:
             if layout.fields[position].name in schema.maintained:
                 source.add(2, f"if len(key) + len(v{position}) > {MAX_KEY_SIZE}: return None")
@@ -126,7 +118,7 @@ class RowPatches:
 
 
 def _slots(layout: RowLayout, named: Container[int], *, decoded: bool) -> list[Slot]:
-    """Return the slots of a value: what is not named keeps its bytes, in runs; the named are skipped or `decoded`."""
+    """Return the slots of a value: unnamed fields keep their bytes, in runs; named ones are skipped or `decoded`."""
     fixed: list[Slot] = []
     run = 0
     for position, (code, name) in zip(layout.fixed, layout.fixed_slots(layout.fixed), strict=True):

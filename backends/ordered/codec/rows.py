@@ -1,4 +1,4 @@
-"""`RowCodec`: the values of a table's rows, generated for each table. The form is that of `row_layout`."""
+"""`RowCodec`: the values of a table's rows, encoded as `row_layout` defines; generated for each table."""
 
 from __future__ import annotations
 
@@ -22,29 +22,24 @@ __all__ = ["Projection", "RowCodec", "RowDecoder"]
 Projection: TypeAlias = Callable[[bytes, bytes], tuple[Value, ...]]
 """Raw row key and raw value to the values of some columns."""
 RowDecoder: TypeAlias = Callable[[bytes, bytes], Row]
-"""Likewise to a row."""
+"""Raw row key and raw value to a row of some columns."""
 
 
 class RowCodec:
     """Encodes and decodes the rows of one table; immutable, safe to share between threads.
 
-    Parameters
-    ----------
-    schema : TableSchema
-        The table.
-
     Attributes
     ----------
     encode_full : callable
-        Raw key and raw value of a mapping, or None where anything about it is unusual: it is not a dict that names all
-        fields of the table and nothing else, a value is not in the very form in which it is kept, or a size may be over
-        a limit. Then `check_row`, `encode_checked` and `encode_values` decide. It never takes what `check_row` refuses.
+        Raw key and raw value of a mapping, or None for any unusual mapping: it is not a dict of exactly the table's
+        fields, a value is not in its stored form, or a size may be over a limit. Then `check_row`, `encode_checked` and
+        `encode_values` decide. Never accepts a mapping that `check_row` rejects.
     encode_values : callable
         The raw value of a tuple of checked values of the fields outside the key, in the order of `schema.value_fields`;
         None is null. Never empty.
     decode_values : callable
-        The same tuple of a raw value; fields that the row's layout did not have yet are None. Raises as `projection`
-        says.
+        The same tuple from a raw value; fields that the row's layout lacks are None. Raises like the decoders of
+        `projection`.
     """
 
     decode_values: Callable[[bytes], tuple[Value, ...]]
@@ -64,19 +59,19 @@ class RowCodec:
     def projection(self, columns: tuple[str, ...]) -> Projection:
         """Return the generated decoder of raw row key and raw value to exactly these columns, in this order.
 
-        It decodes only what it needs. It raises `DataCorruptionError` for bytes that no encoder made, and
-        `NewerLayoutError`, one of them, for a row of a newer layout than the schema knows.
+        The decoder decodes only these columns. It raises `DataCorruptionError` for bytes that no encoder made, and its
+        subclass `NewerLayoutError` for a row of a newer layout than the schema knows.
         """
         return _Projections(self._schema, self._keys, self._layouts, columns, keyed=True).current
 
     def row_projection(self, shape: RowShape) -> RowDecoder:
-        """Return the same as `projection`, of rows with a shape's columns."""
+        """Like `projection`, but the decoder returns rows with a shape's columns."""
         return _Projections(
             self._schema, self._keys, self._layouts, shape.columns, keyed=True, row_type=shape.row_type
         ).current
 
     def row_completion(self, shape: RowShape) -> Callable[[bytes, Key], Row]:
-        """Return the decoder of raw value and key, a tuple that `encode_tuple` took, to a whole row."""
+        """Return the decoder of a raw value and a key tuple that `encode_tuple` accepted to a whole row."""
         names = tuple(field.name for field in self._schema.value_fields)
         return _Projections(
             self._schema, self._keys, self._layouts, names, keyed=False, row_type=shape.row_type
@@ -105,8 +100,8 @@ class RowCodec:
         add_key_checks(source, 2, key_fields, keys)
         value, end = add_row_encoder(source, 2, layout, values, checks=True)
         source.add(2, f"key = {key_expression(source, self._keys.rows_begin, key_fields, keys)}")
-        # One bound for the limits of key, indexed value and both together: what is encoded is never shorter than what
-        # the limits count. The slow path decides about what is near a limit.
+        # One bound for the limits of key, indexed value and both together: encoded bytes are never fewer than the bytes
+        # that the limits count. The slow path decides near a limit.
         if not all(key_width(field.type) for field in key_fields):
             source.add(2, f"if len(key) > {MAX_KEY_SIZE}: return None")
         indexed = {*schema.spec.indexes, *schema.maintained}
@@ -122,7 +117,7 @@ class RowCodec:
 
 
 class _Projections:
-    """One projection for each layout, generated when a row of the layout is met first."""
+    """One projection for each layout, generated when the first row of the layout is read."""
 
     def __init__(
         self,

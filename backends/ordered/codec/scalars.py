@@ -1,4 +1,4 @@
-"""Single values as the integers in which the ordered stores keep them, as expressions for generated code."""
+"""Single values as the integers that the ordered stores keep, as expressions for generated code."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()
 
 
 def wrong_class(field: Field, name: str) -> str:
-    """Return the source of the test that a variable is not of the very class in which the field's values are kept."""
+    """Return the source of the test that a variable's class is not exactly the class of stored values of the field."""
     return f"{name}.__class__ is not {FIELD_TYPES[field.type].python.__name__}"
 
 
 def to_number(kind: FieldType, name: str) -> str:
-    """Return the source of the integer that stands for a date or a time: days, or microseconds, since 1970."""
+    """Return the source of the integer that represents a date or a time: days, or microseconds, since 1970."""
     if kind is FieldType.DATE:
         return f"{name}.toordinal() - {EPOCH_ORDINAL}"
     if kind in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
@@ -42,7 +42,7 @@ def to_number(kind: FieldType, name: str) -> str:
 
 
 def from_number(kind: FieldType, number: str) -> str:
-    """Return the source that turns an integer of `to_number` back into the value."""
+    """Return the source that converts an integer of `to_number` back to the value."""
     if kind is FieldType.DATE:
         return f"date.fromordinal({number} + {EPOCH_ORDINAL})"
     if kind is FieldType.TIMESTAMP:
@@ -78,7 +78,7 @@ def decimal_encoder(field: Field) -> Callable[[decimal.Decimal], bytes]:
 
 
 def decimal_decoder(field: Field) -> Callable[[bytes], decimal.Decimal]:
-    """Return the decoder of what `decimal_encoder` made; it raises ValueError for numbers beyond the precision."""
+    """Return the inverse of `decimal_encoder`; it raises ValueError for numbers beyond the precision."""
     precision, scale = field.precision or 0, field.scale or 0
     context, beyond = decimal.Context(prec=38), 10**precision
 

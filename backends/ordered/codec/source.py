@@ -1,4 +1,4 @@
-"""Source of generated functions: codecs are written for one table, so that a row costs no loop over its columns."""
+"""Source of generated functions: codecs are compiled for one table, so that a row costs no loop over its columns."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ Slot: TypeAlias = tuple[str, str | None]
 """A `struct` format and the variable of its value; None for bytes that are skipped."""
 
 DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, LookupError)
-"""What decoding of bytes that no encoder made may raise; it always comes out as `DataCorruptionError`."""
+"""The errors that decoding of malformed bytes may raise; callers convert them to `DataCorruptionError`."""
 
 
 class NewerLayoutError(DataCorruptionError):
-    """A row has a layout that the schema does not know: outside of a snapshot, the schema may just be out of date."""
+    """The schema does not know the row's layout: outside a snapshot, the schema may merely be out of date."""
 
 
 def corrupt(table: str, what: str, raw: bytes, reason: object) -> DataCorruptionError:
-    """Return the error for bytes that cannot be decoded; `what` says what they should have been."""
+    """Return the error for bytes that cannot be decoded; `what` names the expected content."""
     shown = raw.hex() if len(raw) <= 64 else f"{raw[:64].hex()}... ({len(raw):,} bytes)"
     return DataCorruptionError(f"table {table!r} holds a {what} that cannot be decoded, {shown}: {reason}")
 
 
 class Source:
-    """One function in the making: lines of source, and the constants that they use by name.
+    """One function under construction: lines of source, and the constants that they refer to by name.
 
-    Names of fields enter the source as string literals only, and values of users never do.
+    Names of fields enter the source as string literals only; values of users never do.
 
     Parameters
     ----------
     row_type : type, optional
-        What `add_values` returns: rows of this `RowShape.row_type`, or tuples.
+        The type that `add_values` returns: rows of this `RowShape.row_type`, or tuples.
     before : str
-        The source of a tuple whose values come first.
+        The source of a tuple of leading values.
     """
 
     def __init__(self, row_type: type[Row] | None = None, before: str = "") -> None:
@@ -85,11 +85,11 @@ class Source:
         order : str
             "<" or ">".
         slots : iterable of Slot
-            What lies one after the other.
+            The slots, adjacent in the bytes.
         raw : str
-            The bytes; without `exact` perhaps with the offset at which the slots begin, after a comma.
+            The source of the bytes; without `exact` optionally followed by a comma and the offset of the first slot.
         exact : bool
-            Whether the bytes must end with the slots, else struct.error is raised.
+            Whether the bytes must end with the last slot; if not, the line raises struct.error.
         """
         text, targets = order, []
         for code, name in slots:
@@ -104,12 +104,12 @@ class Source:
             self.add(indent, f"{', '.join(targets)}, = {unpack}({raw})")
 
     def packed(self, order: str, slots: Sequence[Slot]) -> str:
-        """Return the source of the bytes of slots that all have variables."""
+        """Return the source that packs slots, all of which have variables, to bytes."""
         pack = self.constant("pack", struct.Struct(order + "".join(code for code, _ in slots)).pack)
         return f"{pack}({', '.join(str(name) for _, name in slots)})"
 
     def constant(self, stem: str, value: object) -> str:
-        """Keep a value, and return the name by which the source may use it."""
+        """Keep a value, and return the name that refers to it in the source."""
         name = f"{stem}_{len(self.constants)}"
         self.constants[name] = value
         return name

@@ -1,12 +1,11 @@
 """`Engine`: the interface that a key-ordered store implements to become a full structable backend, in four roles.
 
 `ordered_map` is the store itself: snapshots of byte keys and values, and atomic commits. `splits` divides a snapshot
-among processes, `runs` keeps what write jobs stage, `upkeep` makes, removes and repairs what belongs to tables. An
-`Engine` plays all four, and is started with the upcalls that it needs from the layer above.
+among processes, `runs` stores the rows staged by write jobs, `upkeep` creates, removes and repairs the spaces of
+tables. An `Engine` plays all four roles; `start` gives it the upcalls that it needs from the layer above.
 
-An engine knows nothing of tables. The first four bytes of every key name its *space*; a store that keeps tables apart
-may take them as the name of a physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a value is
-never empty.
+An engine knows nothing of tables. The first four bytes of every key name its *space*; a store may map each space to a
+physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a value is never empty.
 """
 
 from .engine import Engine, Upcalls

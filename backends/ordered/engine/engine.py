@@ -16,16 +16,16 @@ __all__ = ["Engine", "Upcalls"]
 
 @dataclass(frozen=True, slots=True)
 class Upcalls:
-    """What an engine calls in the layer above.
+    """The functions of the layer above that an engine calls.
 
     Parameters
     ----------
     merge : callable
-        Applies the operands of one key, in their order, to the value under it, None if there is none, and returns the
-        new value. Increments are the only operands so far; the engine hands them over without reading them. Raises
+        Applies the operands of one key, in their order, to its value (None if the key is absent), and returns the new
+        value. Increments are the only operands so far; the engine passes them on without interpreting them. Raises
         `InvalidFieldError` on overflow.
     procedures : mapping of str to callable
-        What `Engine.delegate` runs; "recover" completes the bulk commits that were decided and interrupted.
+        The procedures of `Engine.delegate`; "recover" completes bulk commits that were decided and interrupted.
     """
 
     merge: Callable[[bytes | None, Sequence[Increment]], bytes]
@@ -36,10 +36,10 @@ class Engine(Upkeep, SplitSource, RunStore):
     """A flat ordered map with snapshots and atomic, optimistically checked commits. Safe to share between threads."""
 
     upcalls: Upcalls
-    """Those that `start` was given."""
+    """The argument of `start`."""
 
     def start(self, upcalls: Upcalls) -> None:
-        """Begin service; the first call of all, made once.
+        """Begin service; called once, before any other method.
 
         An engine that may find decisions of an interrupted bulk commit runs the procedure "recover" here, before it
         serves any other call.
@@ -52,17 +52,17 @@ class Engine(Upkeep, SplitSource, RunStore):
         return False
 
     def delegate(self, procedure: str, argument: bytes) -> bytes:
-        """Run one of the procedures in the process that can do it best.
+        """Run a procedure in the process best suited to it.
 
-        By default here. An engine whose database belongs to one process runs it there, beside the data.
+        By default in this one. An engine whose database belongs to one process runs it there, beside the data.
         """
         return self.upcalls.procedures[procedure](argument)
 
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Whether the engine was closed, or inherited by a fork."""
+        """Whether the engine was closed, or inherited through a fork."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free everything; idempotent, also without `start`."""
+        """Free all resources; idempotent, valid without `start`."""

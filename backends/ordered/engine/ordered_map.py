@@ -32,7 +32,7 @@ def successor(prefix: bytes) -> bytes:
     Raises
     ------
     ValueError
-        If there is none: the prefix is empty or all 0xFF.
+        If there is none because the prefix is empty or all 0xFF.
     """
     head = prefix.rstrip(b"\xff")
     if not head:
@@ -41,14 +41,14 @@ def successor(prefix: bytes) -> bytes:
 
 
 class SchemaChangedError(Exception):
-    """An engine noticed that `OrderedMap.epoch` was out of date: read the catalog again, then repeat the call."""
+    """`OrderedMap.epoch` was out of date: read the catalog again, then repeat the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Increment:
     """Adds `amount` to one integer field of the row under a key, as of the commit.
 
-    `schema` names the layout of the row, as `Upcalls.merge` understands it.
+    `schema` names the layout of the row for `Upcalls.merge`.
     """
 
     schema: bytes
@@ -58,7 +58,7 @@ class Increment:
 
 @dataclass(slots=True)
 class ReadSet:
-    """What a SERIALIZABLE transaction has read: keys, present or not, and half-open intervals of keys."""
+    """The reads of a SERIALIZABLE transaction: keys, present or not, and half-open intervals of keys."""
 
     keys: set[bytes] = field(default_factory=set)
     intervals: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -66,25 +66,25 @@ class ReadSet:
 
 @dataclass(slots=True)
 class WriteSet:
-    """What a transaction changes, all or nothing.
+    """The changes of a transaction, applied all or not at all.
 
     Parameters
     ----------
     writes : dict
-        Rows: key to new value, None deletes. A key here conflicts with any later-than-snapshot write of the key.
+        Rows: key to new value, None deletes. Conflicts with any write of the key after the snapshot.
     increments : dict
         Rows that are only incremented, by key (never also in `writes`). Two increments of one key do not conflict; an
         increment and a write do. The engine reads the newest value and stores `Upcalls.merge(value, increments)`.
     derived : dict
-        Index entries and whatever else follows from `writes`: they conflict with nothing, except with the `reads` of a
-        SERIALIZABLE transaction that they fall into.
+        Index entries and all other changes that follow from `writes`: they conflict only with the `reads` of a
+        SERIALIZABLE transaction that cover them.
     reads : ReadSet or None
-        Under SERIALIZABLE: conflicts with any later-than-snapshot write, increment or derived change of a key in it.
-        (A bulk commit may count as a write of everything in the intervals that touch its space.)
+        Under SERIALIZABLE: conflicts with any write, increment or derived change of a key in it after the snapshot.
+        (A bulk commit may count as a write of all keys in the intervals that touch its space.)
     spaces : set of bytes
-        The spaces of the tables used: conflicts with a later-than-snapshot schema change of one of them.
+        The spaces of the tables used: conflicts with a schema change of any of them after the snapshot.
     changed_spaces : set of bytes
-        The spaces whose tables' schema this write set changes; not empty, it advances `OrderedMap.epoch`.
+        The spaces whose schema this write set changes; if not empty, the commit advances `OrderedMap.epoch`.
     """
 
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -96,15 +96,14 @@ class WriteSet:
 
 
 class EngineSnapshot(ABC):
-    """One committed state of the whole map. Used by one thread at a time; iterators end with it.
+    """One committed state of the whole map. Used by one thread at a time; its iterators end when it is closed.
 
-    An iterator may be closed later than its snapshot, which does no harm and raises nothing. Every method may raise
-    `StorageUnavailableError`, `DataCorruptionError`, and `TransactionConflictError` where the state can no longer be
-    read.
+    Closing an iterator after its snapshot is harmless and raises nothing. Every method may raise
+    `StorageUnavailableError`, `DataCorruptionError`, and `TransactionConflictError` if the state can no longer be read.
     """
 
     scan_from = 32
-    """The number of keys, close together, from which a scan may be cheaper than `get_many`; more over a network."""
+    """The number of neighbouring keys from which a scan may be cheaper than `get_many`; higher over a network."""
 
     epoch: int
     """The engine's schema epoch in this state."""
@@ -122,42 +121,42 @@ class EngineSnapshot(ABC):
         """Yield the pairs with begin <= key < end, in key order or in reverse; a generator, to be closed early."""
 
     def pin(self) -> None:
-        """Settle the state, as the transaction makes its first write: a later read must not see a younger one.
+        """Fix the state; the transaction calls this at its first write: a later read must not see a younger state.
 
-        By default nothing, for a snapshot is a state from the start. One that is taken with the first read overrides
-        this. A commit without `pin` promises that nothing was read after the first write.
+        Does nothing by default, for a snapshot is a fixed state from the start. A snapshot that is taken at the first
+        read overrides this. A commit without `pin` promises that no read followed the first write.
         """
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Free the state; idempotent, and callable from any thread, also by the garbage collector at any moment.
+        """Free the state; idempotent, callable from any thread and by the garbage collector at any moment.
 
-        So it must not wait for a lock that its own thread may hold already.
+        Must therefore not wait for a lock that its own thread may hold.
         """
 
 
 class BulkCommit(ABC):
-    """A commit too large for memory, handed over in chunks.
+    """A commit too large for memory, applied in chunks.
 
-    An engine that can apply them all in one atomic step calls `check`, and writes the chunks and `completion`. Any
-    other first writes `decision` durably, then the chunks, then `completion`, and keeps every state in between
-    invisible; the procedure "recover" finds decisions without completion and runs their chunks again. Readers are
+    An engine that can apply all chunks in one atomic step calls `check`, and writes the chunks and `completion`. Any
+    other engine first writes `decision` durably, then the chunks, then `completion`, and keeps every state in between
+    invisible; the procedure "recover" finds decisions without completion and applies their chunks again. Readers are
     never blocked, writers may be.
     """
 
     decision: dict[bytes, bytes | None]
     completion: dict[bytes, bytes | None]
     space: bytes
-    """The space of the rows that it writes."""
+    """The space of the written rows."""
 
     @abstractmethod
     def check(self, latest: EngineSnapshot) -> None:
-        """Raise if the newest state does not admit this commit; called before anything is written, writers held off."""
+        """Raise if the newest state does not admit this commit; called before the first write, with writers blocked."""
 
     @abstractmethod
     def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
-        """Yield the changes, each chunk to be applied atomically; run again after a crash it yields what is missing."""
+        """Yield the changes, each chunk applied atomically; called again after a crash, yields those missing."""
 
 
 class OrderedMap(ABC):
@@ -166,16 +165,16 @@ class OrderedMap(ABC):
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """Number of the newest schema change that is known here, cheap to read.
+        """Number of the newest schema change known to this process, cheap to read.
 
         A snapshot has the epoch of its own state, never an older one.
         """
 
     epoch_lags = False
-    """Whether `epoch` is only what this process has heard of, until `begin` or `get` finds a newer one.
+    """Whether `epoch` may be older than the store's until `begin` or `get` finds a newer one.
 
-    So it is where processes share a store and cannot see a number in it without a round trip. A schema change holds
-    for every transaction that begins after it returned all the same, without a message to any process.
+    True for stores that processes share and whose epoch costs a round trip to read. A schema change still applies to
+    every transaction that begins after the change returned, without a message to any process.
     """
 
     @abstractmethod
@@ -190,17 +189,17 @@ class OrderedMap(ABC):
 
     @abstractmethod
     def begin(self, read_only: bool) -> EngineSnapshot:
-        """Return the newest committed state; `read_only` says that no commit will follow."""
+        """Return the newest committed state; `read_only` promises that no commit will follow."""
 
     @abstractmethod
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
-        """Apply a write set atomically, if nothing that it depends on has changed since the snapshot.
+        """Apply a write set atomically, unless the snapshot's state has changed in a way that conflicts with it.
 
         Parameters
         ----------
         snapshot : EngineSnapshot or None
-            The state that the writes are based on, still open, and not read any more afterwards: the engine may close
-            it. None writes without checking, for keys that no transaction reads yet (or any more).
+            The state that the writes are based on, still open; the caller must not read it afterwards: the engine may
+            close it. None writes without checks, for keys that no transaction reads yet (or any more).
         changes : WriteSet
             Durable when the call returns.
 

@@ -1,4 +1,4 @@
-"""`RunStore`: the rows that write jobs have staged, kept outside the map until the job is committed or aborted."""
+"""`RunStore`: the staged rows of write jobs, stored outside the map until the job is committed or aborted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["RunLostError", "RunStore"]
 
 
 class RunLostError(StorageUnavailableError):
-    """A run is not there: its job has ended, or its files were lost."""
+    """The run does not exist: its job has ended, or its files were lost."""
 
 
 class RunStore(ABC):
-    """Sorted runs of pairs, by the job that they belong to; any process writes, reads and drops them."""
+    """Sorted runs of pairs, grouped by job; any process writes, reads and drops them."""
 
     @abstractmethod
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
@@ -26,7 +26,7 @@ class RunStore(ABC):
         Parameters
         ----------
         job_id : str
-            A name of the job that no other job has had: its id, and more that tells it from jobs of the same id.
+            A name unique to the job for all time: its id, and a part that distinguishes it from jobs of the same id.
         pairs : iterator of Pair
             In key order.
         """
@@ -38,13 +38,13 @@ class RunStore(ABC):
         Raises
         ------
         RunLostError
-            If the run is not there.
+            If the run does not exist.
         DataCorruptionError
-            If it is damaged.
+            If the run is damaged.
         """
 
     def check_run(self, state: bytes) -> None:
-        """Raise as `read_run` would; an engine that can do so for less than reading the run overrides this."""
+        """Raise as `read_run` would; an engine that can check without reading the run overrides this."""
         return None
 
     @abstractmethod

@@ -18,7 +18,7 @@ class SplitPlan:
     Parameters
     ----------
     states : list of bytes
-        One for each split, for `SplitSource.read_split` in any process.
+        One per split, the argument of `SplitSource.read_split` in any process.
     release : callable
         Frees the snapshot; after it, `read_split` raises `TransactionClosedError`. Must not refer to the storage.
     epoch : int
@@ -57,13 +57,13 @@ class SplitSource(ABC):
         Raises
         ------
         TransactionClosedError
-            If the plan's snapshot is no longer there.
+            If the plan's snapshot no longer exists.
         """
 
     plans_hold_everything = False
     """Whether a plan's snapshot has every key of the map, so that `read_planned` finds rows by an index.
 
-    False where splits hold copies of their own intervals: plans then never use an index.
+    False if splits are copies of their own intervals: plans then never use an index.
     """
 
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -72,6 +72,6 @@ class SplitSource(ABC):
         Raises
         ------
         TransactionClosedError
-            If the plan's snapshot is no longer there.
+            If the plan's snapshot no longer exists.
         """
         raise NotImplementedError(f"{type(self).__name__} reads only the intervals of its splits")

@@ -1,7 +1,7 @@
-"""`Upkeep`: how a map's spaces are made, emptied, examined and repaired.
+"""`Upkeep`: how the spaces of a map are created, emptied, inspected and repaired.
 
-All of it has a default, that of one flat map in which spaces are only beginnings of keys and nothing is left behind. A
-store that keeps each space in a table of its own, or whose processes leave traces when they die, overrides it.
+All methods default to one flat map in which spaces are only key prefixes and leave nothing behind. A store that keeps
+each space in a table of its own, or whose processes leave remains when they die, overrides them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Spaces:
     Parameters
     ----------
     tables : frozenset of bytes
-        Those of tables.
+        Spaces of tables.
     loading : frozenset of bytes
-        Those that write jobs load, for tables that are overwritten.
+        Spaces that write jobs load, for tables that are overwritten.
     leaving : frozenset of bytes
-        Those of dropped tables that still have to be discarded.
+        Spaces of dropped tables that must still be discarded.
     following : bytes
-        The first that was never allocated. One below it that is in no set is never used again.
+        The first space never allocated. A lower space that is in no set is never used again.
     """
 
     tables: frozenset[bytes]
@@ -47,13 +47,13 @@ class Upkeep(OrderedMap):
     def create_space(self, space: bytes) -> None:
         """Make a space ready for its first key, before the catalog records its table; idempotent.
 
-        Another process may take the same number at the same time, or have died after it did: the commit to the
+        Another process may take the same number at the same time, or have died after taking it: the commit to the
         catalog decides which table gets the space.
 
         Raises
         ------
         TransactionConflictError
-            If the space has keys already: another process has taken it.
+            If the space has keys already: another process took it.
         """
         return None
 
@@ -65,13 +65,13 @@ class Upkeep(OrderedMap):
         beginning : bytes
             At least a space.
         stopped : callable
-            Asked between steps; true ends the call early.
+            Called between steps; True ends the call early.
 
         Returns
         -------
         bool
-            Whether all of them are gone. Otherwise, as while an older snapshot of some process may read them, the call
-            has to be repeated later.
+            Whether all keys are gone. If not, as while an older snapshot of some process may read them, the call must
+            be repeated later.
         """
         snapshot = self.begin(True)
         try:
@@ -85,15 +85,15 @@ class Upkeep(OrderedMap):
         return True
 
     def diagnose(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
-        """Yield what the engine finds in its own state; see `Storage.diagnose`.
+        """Yield the findings of the engine about its own state; see `Storage.diagnose`.
 
         Parameters
         ----------
         spaces : callable
-            Reads the spaces that the catalog knows at present, to compare with those in the store.
+            Reads the spaces that the catalog knows now, for comparison with those in the store.
         """
         return iter(())
 
     def repair(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
-        """Finish what ended processes left; see `Storage.repair`."""
+        """Clean up after ended processes; see `Storage.repair`."""
         return iter(())

@@ -1,5 +1,5 @@
-"""Write jobs: rows staged as sorted runs, committed at once.
+"""Write jobs: rows staged as sorted runs, committed atomically.
 
-`jobs` begins, stages and ends them, `commit` merges the runs and hands them to the engine, `records` are what is kept
-of a job; `recovery` completes a commit that a crash interrupted, `stuck_jobs` tells of those that cannot be completed.
+`jobs` begins, stages and ends them, `commit` merges the runs and passes them to the engine, `records` are the catalog's
+records of jobs; `recovery` completes a commit that a crash interrupted, `stuck_jobs` reports those it cannot complete.
 """

@@ -1,4 +1,4 @@
-"""The commit of a write job: its runs merged into one sequence of keys, and what becomes of each row."""
+"""The commit of a write job: merges its runs into one sequence of keys and decides the fate of each row."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["JobCommit", "JobRows", "StagedRows"]
 _CHUNK_ROWS = 2_000
 
 _Row: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
-"""Raw key, raw value, and the columns that it names; None for all."""
+"""Raw key, raw value, and the columns that the row names; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What one attempt staged.
+    """The staged rows of one attempt.
 
     Parameters
     ----------
     schema : TableSchema
-        The table as its rows were encoded for it.
+        The table as of the encoding of the rows.
     columns : tuple of str
-        The columns that its rows name; the others are null in what was staged.
+        The columns that the rows name; all others are null in the staged values.
     runs : tuple of bytes
-        What `RunStore.read_run` needs, one for each sorted run.
+        The arguments of `RunStore.read_run`, one for each sorted run.
     """
 
     schema: TableSchema
@@ -43,19 +43,7 @@ class StagedRows:
 
 
 class JobRows:
-    """The rows of a job in key order, each key once, as raw pairs of the table's current layout.
-
-    Parameters
-    ----------
-    engine : RunStore
-        Where the runs are.
-    binding : TableBinding
-        The table as of the commit.
-    mode : WriteMode
-        What becomes of the rows.
-    staged : list of StagedRows
-        All attempts that count.
-    """
+    """The rows of a job in key order, each key once, as raw pairs of the table's current layout."""
 
     def __init__(self, engine: RunStore, binding: TableBinding, mode: WriteMode, staged: list[StagedRows]) -> None:
         self._engine = engine
@@ -70,7 +58,7 @@ class JobRows:
         )
 
     def _require_readable(self, staged: TableSchema) -> None:
-        """Refuse rows of a table that was dropped since, and another one created under its name."""
+        """Raise if the rows were staged for a dropped table of the same name."""
         schema = self._binding.schema
         if (staged.identity, staged.spec.key_fields, staged.value_fields) != (
             schema.identity,
@@ -80,7 +68,7 @@ class JobRows:
             raise staged_for_dropped(schema.spec.name)
 
     def check(self, latest: EngineSnapshot) -> None:
-        """Raise if a row is refused by the table as it is now: its key exists, or does not, or it is too large."""
+        """Raise if the current table rejects a row: its key exists, or does not, or it is too large."""
         for one in self._staged:
             for state in one.runs:
                 self._engine.check_run(state)
@@ -90,11 +78,11 @@ class JobRows:
             self._check_existing(latest)
         self.check_sizes()
         if self._partial:
-            for _ in self.chunks(latest):  # merging finds rows over the limits; nothing is kept of it
+            for _ in self.chunks(latest):  # merging raises for rows over the limits; the chunks are discarded
                 continue
 
     def check_sizes(self) -> None:
-        """Raise if a row is too large for an index that was added after it was staged."""
+        """Raise if a row is too large for an index that was added after the row was staged."""
         indexed = set(self._binding.schema.maintained)
         if self._mode is WriteMode.DELETE or all(indexed <= set(one.schema.maintained) for one in self._staged):
             return
@@ -129,7 +117,7 @@ class JobRows:
         Parameters
         ----------
         latest : EngineSnapshot or None
-            The table's rows as they are; None where there are none.
+            The current rows of the table; None if there are none.
         """
         binding = self._binding
         needs_old = latest is not None and (self._partial or bool(binding.maintained))
@@ -173,7 +161,7 @@ class JobRows:
             yield raw_key if space == now else now + raw_key[SPACE_BYTES:], raw, columns
 
     def _unique(self) -> Iterator[_Row]:
-        """Yield each key once: of several rows of a key the last staged."""
+        """Yield each key once: of several rows with one key, the last staged."""
         merged = self._merged_runs()
         last = next(merged, None)
         for row in merged:
@@ -190,19 +178,19 @@ def _chunked(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
 
 
 class JobCommit(BulkCommit):
-    """A job's commit in place, for an engine to apply.
+    """A job's commit in place, applied by an engine.
 
     Parameters
     ----------
     rows : JobRows
-        What is written.
+        The rows to write.
     space : bytes
         The table's space.
     decision, completion : dict
-        The job's record while it is applied, and after.
+        The job's record during and after the commit.
     recheck : callable or None
-        Raises if the job was ended or the table changed before the engine held writers off; None when what was
-        decided is done again after a crash.
+        Raises if the job ended or the table changed before the engine blocked writers; None when a crash is repaired
+        by applying the decided commit again.
     """
 
     def __init__(
@@ -225,7 +213,7 @@ class JobCommit(BulkCommit):
             self._recheck(latest)
             self._rows.check(latest)
         else:
-            for _ in self._rows.chunks(latest):  # a row that cannot be read must be found before the first is written
+            for _ in self._rows.chunks(latest):  # an unreadable row must be found before the first is written
                 continue
 
     def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:

@@ -52,17 +52,7 @@ _ATTEMPTS = 20
 
 
 class WriteJobs:
-    """The write jobs of one storage.
-
-    Parameters
-    ----------
-    engine : Engine
-        The store.
-    catalog : Catalog
-        Its tables.
-    garbage : GarbageCollector
-        Told what a job has replaced.
-    """
+    """The write jobs of one storage."""
 
     def __init__(self, engine: Engine, catalog: Catalog, garbage: GarbageCollector) -> None:
         self._engine = engine
@@ -74,7 +64,7 @@ class WriteJobs:
         )
 
     def procedures(self) -> dict[str, Callable[[bytes], bytes]]:
-        """Return what engines run where they can do it best; see `Engine.delegate` and `Engine.start`."""
+        """Return the procedures that engines run in the best process; see `Engine.delegate` and `Engine.start`."""
         return {"commit_job": self._commit_job, "abort_job": self._abort_job, "recover": self._recover}
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
@@ -97,12 +87,12 @@ class WriteJobs:
         job = self._change(body)
         now = time.monotonic()
         if now >= self._next_sweep:
-            # Not with each job: the records of a week of small ones are many.
+            # Not with each job: a week of small jobs leaves many records.
             self._next_sweep = now + _GRACE_SECONDS
             try:
                 self._sweep()
             except (StructableError, OSError) as error:
-                # The job has begun, and the next sweep finds what is left.
+                # The job has begun; the next sweep removes the rest.
                 _log.warning("removing what ended write jobs left failed and will be repeated: %s", error)
         return job
 
@@ -134,11 +124,11 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, json.dumps(document).encode())
 
     def _write_run(self, owner: str, pairs: list[Pair]) -> bytes:
-        pairs.sort(key=lambda pair: pair[0])  # stable: of two rows of a key the later one stays the last
+        pairs.sort(key=lambda pair: pair[0])  # stable: of two rows with one key the later one stays last
         return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Commit a job where the engine can do it best; see `Storage.commit_write`."""
+        """Commit a job in the process best suited; see `Storage.commit_write`."""
         applied: bool = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
         return CommitResult(applied)
 
@@ -179,7 +169,7 @@ class WriteJobs:
         except JobEndedError as ended:
             return json.dumps(ended.record.decider == order.call).encode()
         except (TransactionConflictError, StorageUnavailableError):
-            # Another caller may have ended the job meanwhile, and dropped the runs that this one was reading.
+            # Another caller may have ended the job meanwhile, and dropped the runs that this call was reading.
             found = self._ended(order)
             if found is None:
                 raise
@@ -190,7 +180,7 @@ class WriteJobs:
         return json.dumps(applied).encode()
 
     def _drop_runs(self, owner: str) -> None:
-        # The job has ended, as was asked, and no failure may deny that: a sweep drops what is left.
+        # The job has ended as requested, and no failure may hide that: a sweep drops the rest.
         with suppress(StructableError, OSError):
             self._engine.drop_runs(owner)
 
@@ -286,7 +276,7 @@ class WriteJobs:
         self._garbage.notify()
 
     def _discard_space(self, table: str, space: bytes) -> None:
-        """Have a space collected that was loaded for nothing, also where it was discarded while it was being loaded."""
+        """Schedule the collection of a space loaded in vain, even if it was discarded while it was being loaded."""
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema = read_schema(snapshot, table)
@@ -303,7 +293,7 @@ class WriteJobs:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> set[str]:
             alive: set[str] = set()
             for job_id, record in list_jobs(snapshot):
-                # Runs of an earlier version are the job id's alone.
+                # The owner of runs from an earlier version is the job id alone.
                 owners = {runs_owner(job_id, record.identity), job_id}
                 if record.state == "applying":
                     alive |= owners
@@ -320,13 +310,13 @@ class WriteJobs:
         runs = self._engine.jobs_with_runs()
         alive = self._change(body)
         for owner in runs.keys() - alive:
-            # A job may have been begun, and have staged, since the records were read.
+            # A job may have begun and staged rows since the records were read.
             if now - runs[owner] > _GRACE_SECONDS:
                 self._engine.drop_runs(owner)
                 _log.info("removed staged rows of the write job %r, which has ended or was given up", owner)
 
     def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
-        """Run a transaction on the catalog, again after conflicts."""
+        """Run a transaction on the catalog; retries conflicts."""
         for attempt in range(1, attempts + 1):
             snapshot = self._engine.begin(False)
             try:
@@ -353,7 +343,7 @@ def _changed(order: JobOrder) -> TransactionConflictError:
 
 
 def _discard_loading(record: JobRecord, changes: WriteSet) -> None:
-    """Have the space collected that an earlier attempt to commit has loaded."""
+    """Schedule the collection of the space that an earlier attempt to commit loaded."""
     if record.loading:
         changes.writes[garbage_key(record.loading)] = b"\x01"
 

@@ -1,4 +1,4 @@
-"""What one call of `commit_write` or `abort_write` asks for, and whether its job is still open to that."""
+"""`commit_write` and `abort_write` calls as values, and the check that their job still admits them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ __all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_s
 
 
 class JobEndedError(Exception):
-    """The job was found committed: there is nothing left to do.
-
-    Parameters
-    ----------
-    record : JobRecord
-        The job's.
-    """
+    """The job is already committed: there is nothing left to do."""
 
     def __init__(self, record: JobRecord) -> None:
         super().__init__(record)
@@ -36,20 +30,20 @@ class JobEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """One call, as it travels to where it is done.
+    """One call, in the form sent to the process that executes it.
 
     Parameters
     ----------
     job_id, table : str
         The job.
     identity : bytes
-        That of the job's table.
+        The identity of the job's table.
     mode : WriteMode
-        The job's.
+        The mode of the job.
     call : str
         A random name of the call.
     staged : tuple of str
-        What to commit.
+        The staged rows to commit.
     """
 
     job_id: str
@@ -112,9 +106,9 @@ def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, Tabl
     Raises
     ------
     TableNotFoundError
-        If the job's table is not there, though another of its name may be.
+        If the job's table does not exist, even if another of its name does.
     TransactionClosedError
-        If it was aborted, or is not known (any more).
+        If the job was aborted, or is unknown (possibly because its record has expired).
     """
     schema = living_schema(snapshot, order.table)
     if schema is None or schema.identity != order.identity:

@@ -1,4 +1,4 @@
-"""`JobRecovery`: completes the jobs that were decided before a crash, and sets apart those that it cannot."""
+"""`JobRecovery`: completes jobs that were decided before a crash, and sets aside those that it cannot complete."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class _Change(Protocol):
 
 
 class JobRecovery:
-    """What becomes of decided jobs after a crash.
+    """Recovery of decided jobs after a crash.
 
     Parameters
     ----------
     engine : OrderedMap
         The store.
     commit_of : callable
-        Returns the commit of a job that was decided, by its id and record.
+        Returns the commit of a decided job, given its id and record.
     change : callable
         Runs a transaction on the catalog.
     drop_runs : callable
-        Drops the runs of an owner, see `runs_owner`; it never fails.
+        Drops the runs of an owner, see `runs_owner`; must not raise.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class JobRecovery:
         self._drop_runs = drop_runs
 
     def recover(self) -> list[str]:
-        """Complete what was decided. A job whose rows are lost or damaged makes its table, and no other, unreadable.
+        """Complete decided jobs. A job whose rows are lost or damaged makes its own table unreadable, and no other.
 
         Returns
         -------
         list of str
-            What is wrong with the jobs that were set apart now, and not before.
+            Descriptions of the jobs that this call set aside.
 
         Raises
         ------
         StorageUnavailableError
-            If a job cannot be completed now, and perhaps can later.
+            If a job cannot be completed now, but perhaps later.
         """
         with closing(self._engine.begin(True)) as snapshot:
             decided = [(job_id, record) for job_id, record in list_jobs(snapshot) if record.state == "applying"]
@@ -94,14 +94,14 @@ class JobRecovery:
         return found
 
     def diagnose(self) -> Iterator[Finding]:
-        """Yield the tables that are not whole."""
+        """Yield the tables that are incomplete."""
         with closing(self._engine.begin(True)) as snapshot:
             stuck = list(_list_present(snapshot))
         for job in stuck:
             yield Finding(FindingLevel.PROBLEM, f"table {job.table}", f"{job.text}; --repair gives the job up")
 
     def repair(self) -> Iterator[Finding]:
-        """Give up the jobs that cannot be completed: their tables are what is there of them."""
+        """Give up the jobs that cannot be completed: their tables keep the rows that are in place."""
         with closing(self._engine.begin(True)) as snapshot:
             stuck = [(job, read_job(snapshot, job.job_id)) for job in _list_present(snapshot)]
         for job, record in stuck:
@@ -140,7 +140,7 @@ class JobRecovery:
 
 
 def _list_present(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
-    """Yield the stuck jobs of tables that are there; another table of the name is none of theirs."""
+    """Yield the stuck jobs of existing tables; a job of a dropped table does not count for a new one of its name."""
     for job in list_stuck(snapshot):
         schema = living_schema(snapshot, job.table)
         if schema is not None and schema.identity == job.identity:

@@ -32,15 +32,7 @@ _LARGEST_FETCH = 512
 
 
 class ScanRows(RowIterator):
-    """The rows of a scan inside a transaction.
-
-    Parameters
-    ----------
-    table : TableOverlay
-        The table, as the transaction sees it.
-    path : ScanPath
-        How.
-    """
+    """The rows of a scan inside a transaction."""
 
     __slots__ = ("_closed", "_progress", "_rows", "_transaction")
 
@@ -51,7 +43,7 @@ class ScanRows(RowIterator):
         self._closed = False
 
     def own(self, transaction: TransactionLifecycle) -> None:
-        """Let the transaction end when the rows are exhausted, closed or collected."""
+        """Let the transaction end once the rows are exhausted, closed or collected."""
         self._progress.owned = transaction
 
     def __next__(self) -> Row:
@@ -61,7 +53,7 @@ class ScanRows(RowIterator):
         raise StopIteration
 
     def __iter__(self) -> Iterator[Row]:
-        # The generator itself: a loop then pays for no wrapper around each row.
+        # The generator itself, so that a loop pays for no wrapper around each row.
         self._require_open()
         return self._rows
 
@@ -72,7 +64,7 @@ class ScanRows(RowIterator):
         if not self._transaction.usable and not (progress.exhausted and progress.owned is not None):
             self._transaction.refuse()
         if progress.ended and not progress.exhausted:
-            # A generator that has raised would look exhausted.
+            # A generator that has raised would otherwise look exhausted.
             raise TransactionClosedError("the scan failed before its end; begin a new one")
 
     def close(self) -> None:
@@ -80,11 +72,11 @@ class ScanRows(RowIterator):
         self._closed = True
         self._rows.close()
         if self._progress.owned is not None:
-            self._progress.owned.rollback()  # a generator that was never begun ends without a word
+            self._progress.owned.rollback()  # a generator that never started ends without running its `finally`
 
 
 class _Progress:
-    """What a scan and its generator share; if that referred to the scan, only a collection would free the two."""
+    """State shared by a scan and its generator; a reference to the scan itself would need a collection to be freed."""
 
     __slots__ = ("ended", "exhausted", "owned")
 
@@ -95,7 +87,7 @@ class _Progress:
 
 
 def _rows(table: TableOverlay, path: ScanPath, progress: _Progress) -> Generator[Row, None, None]:
-    # Not itself a generator: what the scan sees is settled by the call, not by the first row.
+    # Not itself a generator: the call, not the first row, fixes the state that the scan sees.
     binding = table.binding
     decode = binding.row_decoder(path.request.columns or binding.shape.columns)
     try:
@@ -141,14 +133,14 @@ def count_pairs(table: TableOverlay, path: ScanPath) -> int:
 
 
 def pair_filter(binding: TableBinding, condition: Filter) -> Callable[[Pair], bool]:
-    """Return a function that tells whether a bound filter is true of a raw row."""
+    """Return a function that evaluates a bound filter on a raw row."""
     names = tuple(dict.fromkeys(condition.fields()))
     decode, predicate = binding.rows.projection(names), compile_filter(binding.spec, condition, names)
     return lambda pair: predicate(decode(*pair))
 
 
 def entry_without_row(binding: TableBinding, index: IndexBinding, raw_key: bytes) -> DataCorruptionError:
-    """Return the error of an index that points to nothing."""
+    """Return the error for an index entry without a row."""
     where = f"the index {index.field.name!r} of table {binding.spec.name!r}"
     return DataCorruptionError(f"{where} has an entry without its row, {binding.keys.decode(raw_key)!r}")
 
@@ -156,12 +148,7 @@ def entry_without_row(binding: TableBinding, index: IndexBinding, raw_key: bytes
 class _PathReader:
     """Reads one path in one transaction.
 
-    Parameters
-    ----------
-    table, path
-        As of `ScanRows`.
-    keys_only : bool
-        The raw values and the order do not matter, and need not be fetched where nothing is evaluated on them.
+    With `keys_only`, raw values and order do not matter; values are fetched only if the filter needs them.
     """
 
     def __init__(self, table: TableOverlay, path: ScanPath, *, keys_only: bool = False) -> None:
@@ -181,7 +168,7 @@ class _PathReader:
                 self._own[raw_key] = table.binding.incremented(self._snapshot.get(raw_key), increments)
 
     def matching(self) -> Iterator[Pair]:
-        """Return the pairs of the path that meet the residual filter, in the order asked for, up to the limit."""
+        """Return the pairs of the path that meet the residual filter, in the requested order, up to the limit."""
         path, binding = self._path, self._binding
         pairs = self._row_pairs() if path.index is None else self._index_pairs(path.index)
         if path.residual is not None:
@@ -248,7 +235,7 @@ class _PathReader:
         while chunk := list(islice(raw_keys, size)):
             size = min(2 * size, _LARGEST_FETCH)
             if self._reads is not None:
-                # Their entries are in the intervals, but do not change when only other fields of the rows do.
+                # The intervals may hold their entries, which do not change when only other fields of the rows do.
                 self._reads.keys.update(chunk)
             for raw_key, found in zip(chunk, self._snapshot.get_many(chunk), strict=True):
                 raw = own.get(raw_key, found) if own else found

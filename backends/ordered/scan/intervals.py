@@ -26,7 +26,7 @@ Interval: TypeAlias = tuple[bytes, bytes]
 """Half-open: begin <= key < end."""
 
 MOST_POINTS = 1_000
-"""So many intervals at most come out of `isin` lists; longer ones are evaluated row by row."""
+"""At most so many intervals come from `isin` lists; longer lists are evaluated row by row."""
 
 
 def range_interval(keys: KeyCodec, range_: Range) -> Interval:
@@ -55,7 +55,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def intersection(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
-    """Return the keys that are in both, given as `union` returns them."""
+    """Return the keys that are in both lists of intervals, each as returned by `union`."""
     common: list[Interval] = []
     i = j = 0
     while i < len(one) and j < len(other):
@@ -70,7 +70,7 @@ def intersection(one: Sequence[Interval], other: Sequence[Interval]) -> list[Int
 
 
 def contains(intervals: Sequence[Interval]) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a key lies in one of the intervals, given as `union` returns them."""
+    """Return a function that tests whether a key lies in one of the intervals, which `union` returned."""
     begins = [begin for begin, _ in intervals]
 
     def is_inside(key: bytes) -> bool:
@@ -82,15 +82,15 @@ def contains(intervals: Sequence[Interval]) -> Callable[[bytes], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the conjuncts of a filter say about one field, as intervals of its encoded values.
+    """The constraint that the conjuncts of a filter put on one field, as intervals of its encoded values.
 
     Parameters
     ----------
     intervals : list of Interval
-        Sorted and disjoint, of values as `encode` of `field_condition` encodes them. Where there are points, one
-        interval for each, so that neighbours stay apart.
+        Sorted and disjoint, of values as `encode` of `field_condition` encodes them. If there are points, one interval
+        for each, so that neighbours stay apart.
     points : tuple of Value or None
-        The values that are left, in their order, where the conjuncts name them; None where they only bound them.
+        The remaining values, in order, if the conjuncts enumerate them; None if they only bound them.
     used : tuple of Filter
         The conjuncts that the intervals answer completely.
     """
@@ -103,20 +103,20 @@ class Condition:
 def field_condition(
     field: Field, conjuncts: Sequence[Filter], encode: Callable[[Value], bytes], *, whole: Interval, nullable: bool
 ) -> Condition | None:
-    """Return what the conjuncts on a field leave of its encoded values; None if they say nothing of it.
+    """Return the encoded values of a field that the conjuncts admit; None if they do not constrain it.
 
     Parameters
     ----------
     field : Field
         The field.
     conjuncts : sequence of Filter
-        Bound filters, all of which have to be true; those on other fields are passed over.
+        Bound filters, all of which must hold; those on other fields are ignored.
     encode : callable
-        The order-preserving, self-delimiting encoding of a value, of null too where it is possible.
+        The order-preserving, self-delimiting encoding of a value, including null if nullable.
     whole : Interval
         All encoded values.
     nullable : bool
-        Whether null is one of them; it is the first.
+        Whether null is one of them; null sorts first.
     """
     intervals = [whole]
     points: dict[bytes, Value] | None = None
@@ -155,7 +155,7 @@ def _bounds(field: Field, part: Filter, encode: Callable[[Value], bytes], not_nu
         case IsNull(field.name, True):
             return not_null
         case StartsWith(field.name, prefix, False):
-            # The encoding without its terminator is what all longer strings begin with.
+            # The encoding without its terminator is the prefix of all longer strings.
             terminator = 1 if field.type is FieldType.STRING else 2
             return _starting_with(encode(prefix)[:-terminator])
     return None

@@ -1,4 +1,4 @@
-"""Lookup of many keys in a snapshot, by a scan where that is cheaper."""
+"""Lookup of many keys in a snapshot, by a scan if that is cheaper."""
 
 from __future__ import annotations
 
@@ -12,19 +12,11 @@ __all__ = ["values_of"]
 
 
 def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | None]:
-    """Return the raw values of sorted raw keys.
-
-    Parameters
-    ----------
-    snapshot : EngineSnapshot
-        Where.
-    raw_keys : list of bytes
-        Maybe many and close together, as in a load or an update of one part of a table after the other.
-    """
+    """Return the raw values of sorted raw keys."""
     if len(raw_keys) < snapshot.scan_from:
         return snapshot.get_many(raw_keys)
-    # A step of a scan costs a fraction of a lookup. As many steps as there are keys show whether there are rows between
-    # them that were not asked for.
+    # A step of a scan costs a fraction of a lookup. As many steps as there are keys reveal whether unrequested rows lie
+    # between them.
     pairs = snapshot.scan(raw_keys[0], raw_keys[-1] + b"\0")
     found = dict(islice(pairs, len(raw_keys)))
     last = next(reversed(found), b"")

@@ -1,4 +1,4 @@
-"""Planning of scans: which interval of rows or of an index is read, what is left to evaluate, whether to sort."""
+"""Planning of scans: the interval of rows or of an index to read, the residual filter, and whether to sort."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ __all__ = ["ScanPath", "conjunction", "explain", "plan", "plan_rows"]
 
 @dataclass(frozen=True, slots=True)
 class ScanPath:
-    """How a scan runs.
+    """The execution plan of a scan.
 
     Parameters
     ----------
     request : ScanRequest
-        What is asked for.
+        The scan to run.
     index : IndexBinding or None
         The index to read; None reads the rows themselves.
     intervals : list of Interval
         Of raw row keys or of raw index entries, in order.
     within : list of Interval or None
-        Where an index is read that does not answer the key's part: the raw row keys that count.
+        If the index does not answer the conditions on the key: the raw row keys that count.
     residual : Filter or None
-        What is evaluated on each row.
+        The filter to evaluate on each row.
     pushed : tuple of Filter
-        What the intervals answer.
+        The conjuncts that the intervals answer.
     sort_by : str or None
-        The field to sort by, because the path yields another order; the empty string sorts by key.
+        The field to sort by, if the path yields another order; the empty string sorts by key.
     lookup : bool
-        Whether whole keys are looked up.
+        Whether the path is a lookup of whole keys.
     """
 
     request: ScanRequest
@@ -57,7 +57,7 @@ class _KeyPart:
     cost: int
 
 
-# Costs are ranks, not estimates: stores keep no statistics of their data.
+# Costs are ranks, not estimates: stores keep no statistics.
 _POINT, _INDEX_POINT, _PREFIX, _INDEX_POINTS, _INDEX_RANGE, _RANGE, _INDEX_ALL, _FULL = 0, 5, 10, 12, 25, 30, 95, 100
 _SORT = 15
 
@@ -163,7 +163,7 @@ def _index_path(
     within: list[Interval] | None = key.intervals
     intervals = condition.intervals
     if condition.points is not None and len(intervals) * len(key.intervals) <= _MOST_PREFIXES:
-        # Entries of one value are in key order: the key's intervals cut right into them.
+        # Entries of one value are in key order: the key's intervals apply to them directly.
         intervals = [_cut(keys.rows_begin, keys.rows_end, entry, row) for entry in intervals for row in key.intervals]
         within = None
     elif key.intervals == [(keys.rows_begin, keys.rows_end)]:
@@ -177,7 +177,7 @@ def _index_path(
     if not in_order:
         cost += _SORT
     elif not condition.used and request.limit is not None:
-        cost = _INDEX_RANGE  # the first rows of an order need not read the others
+        cost = _INDEX_RANGE  # the first rows of an order do not require reading the others
     sort = None if in_order else request.order_by or ""
     return cost, ScanPath(request, index, intervals, within, residual, (*key.used, *condition.used), sort)
 
@@ -189,14 +189,14 @@ def _cut(rows_begin: bytes, rows_end: bytes, entry: Interval, row: Interval) -> 
 
 
 def conjunction(parts: Sequence[Filter]) -> Filter | None:
-    """Return the filter that is true where all of these are; None if there are none."""
+    """Return the conjunction of filters; None if there are none."""
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def explain(binding: TableBinding, path: ScanPath) -> ScanExplanation:
-    """Put a path into words."""
+    """Describe a path in words."""
     request = path.request
     keys = binding.keys
     if not path.intervals:

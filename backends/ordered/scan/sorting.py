@@ -1,4 +1,4 @@
-"""Sorting of more records than memory should hold: sorted runs in temporary files, merged."""
+"""Sorting of records that do not fit in memory: sorted runs in temporary files, merged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO, TypeAlias
 __all__ = ["Record", "sort_records"]
 
 Record: TypeAlias = tuple[bytes, bytes, bytes]
-"""What to sort by, and two payloads."""
+"""The sort key, and two payloads."""
 
 _RUN_BYTES = 32 << 20
 
@@ -23,11 +23,11 @@ def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int
     Parameters
     ----------
     records : iterable of Record
-        In any order; what they are sorted by differs from record to record.
+        In any order; sort keys are distinct.
     reverse : bool
         Largest first.
     limit : int, optional
-        At most so many records.
+        Return at most so many records.
     """
     with ExitStack() as files:
         runs: list[Iterator[Record]] = []
@@ -42,7 +42,7 @@ def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int
                     del run[limit:]
                     size = sum(map(_size, run))
                     if 2 * size <= _RUN_BYTES:
-                        continue  # the first rows of what was read so far are few: no file is needed
+                        continue  # the first rows so far are few: no file is needed
                 file = files.enter_context(tempfile.TemporaryFile())
                 for one in run:
                     marshal.dump(one, file)
@@ -64,7 +64,7 @@ _OVERHEAD = 200
 
 
 def _read(file: IO[bytes]) -> Iterator[Record]:
-    # Called lazily by the merge, when the run is complete.
+    # The merge calls this lazily, when the run is complete.
     file.seek(0)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Which path the splits of a plan read: `plan` ranks paths, and what the table holds has the last word on an index."""
+"""The path that the splits of a plan read: `plan` ranks paths, but the table's content decides about an index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_SPOTS = 4
 _SPOTS = 16
 _SAMPLE = 1_024
 _ROWS_PER_FETCH = 8
-"""About so many rows are read one after the other in the time in which an index finds and fetches one."""
+"""Approximate number of rows read sequentially in the time in which an index finds and fetches one."""
 
 
 def divide_scan(
@@ -30,9 +30,9 @@ def divide_scan(
 ) -> tuple[ScanPath, SplitPlan]:
     """Return the path of a divided scan, and a newer snapshot that is divided for it.
 
-    The path is that of a scan, but for an index that finds too much. What it finds is counted, up to a few thousand
-    entries; beyond that rows from all over the table are looked at. So a plan of any table costs little, and what
-    it reads is never many times what reading the rows themselves would take.
+    The path is that of a scan, except for an index that finds too many rows. The choice counts its entries up to a few
+    thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table, and an
+    index never costs many times as much as reading the rows themselves.
     """
     path, rows = plan(binding, request), plan_rows(binding, request)
     if path.index is None or not engine.plans_hold_everything:
@@ -56,13 +56,13 @@ def divide_scan(
 
 
 def _hull(binding: TableBinding, path: ScanPath) -> Interval:
-    """Return the smallest interval with all that a path reads in it; an empty one if it reads nothing."""
+    """Return the smallest interval that covers all reads of a path; an empty one if it reads nothing."""
     nothing = binding.keys.rows_begin
     return (path.intervals[0][0], path.intervals[-1][1]) if path.intervals else (nothing, nothing)
 
 
 def _count(snapshot: EngineSnapshot, intervals: list[Interval]) -> int:
-    """Return about how many entries there are, or any number beyond a few."""
+    """Return the approximate number of entries, exact if there are few."""
     counted = 0
     some = intervals[:_COUNTED_INTERVALS]
     for begin, end in some:
@@ -74,7 +74,7 @@ def _count(snapshot: EngineSnapshot, intervals: list[Interval]) -> int:
 
 
 def _share(engine: SplitSource, binding: TableBinding, divided: SplitPlan, rows: ScanPath, path: ScanPath) -> float:
-    """Return about which share of the rows, as they would be read themselves, the index would find."""
+    """Return the approximate share of the rows, read in their own order, that the index would find."""
     condition = conjunction(path.pushed)
     if condition is None:
         return 1.0

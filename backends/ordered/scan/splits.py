@@ -1,4 +1,4 @@
-"""Scans divided among processes: what a split has to know, and its rows as Arrow batches."""
+"""Scans divided among processes: the state of a split, and its rows as Arrow batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FETCHED_AT_ONCE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """What all splits of a plan have in common; it travels with each.
+    """The state that all splits of a plan share; each split carries a copy.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ class _Divided:
     columns : tuple of str
         The columns of the batches.
     residual : Filter or None
-        What is evaluated on each row.
+        The filter to evaluate on each row.
     intervals : list of Interval
         Of raw row keys, or of raw entries of the index.
     index : str or None
         The field whose index finds the rows.
     within : list of Interval or None
-        Of those that the index finds, the raw row keys that count.
+        The raw row keys that count among those that the index finds.
     """
 
     raw_schema: bytes
@@ -68,7 +68,7 @@ def plan_table_scan(
 ) -> tuple[ScanPlan, int]:
     """Take a snapshot of a table and divide its scan, see `Storage.plan_scan`; return the snapshot's epoch as well.
 
-    `snapshot` is an earlier one: by it the path is chosen.
+    The path is chosen by `snapshot`, an earlier one.
     """
     check_splits(splits)
     names = check_columns(binding.spec, columns) or binding.spec.field_names
@@ -89,7 +89,7 @@ def _bound(raw_schema: bytes) -> TableBinding:
 
 
 def merge_increments(raw: bytes | None, increments: Sequence[Increment]) -> bytes:
-    """`Upcalls.merge` for an engine that reads a split without being started."""
+    """Stands in for `Upcalls.merge` in an engine that reads a split without being started."""
     return _bound(increments[0].schema).incremented(raw, increments)
 
 
@@ -126,7 +126,7 @@ def _fetched(
 
 
 def _while_held(split: ScanSplit, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield batches as long as the plan's snapshot is held, which the reference to the split does, too."""
+    """Yield batches while the plan's snapshot is held; the reference to the split holds it, too."""
     for batch in batches:
         split.require_open()
         yield batch

@@ -1,4 +1,4 @@
-"""What tables there are: `catalog` reads and caches their `schema`, `binding` makes it usable, `admin` changes it.
+"""The tables of a store: `catalog` reads and caches their `schema`, `binding` compiles it, `admin` changes it.
 
-`spaces` numbers the key ranges of tables and indexes, `garbage` removes those that were dropped.
+`spaces` numbers the key ranges of tables and indexes, `garbage` removes dropped ones.
 """

@@ -1,4 +1,4 @@
-"""`OrderedAdmin`: tables are created, changed and dropped by transactions on the catalog."""
+"""`OrderedAdmin`: creates, changes and drops tables by transactions on the catalog."""
 
 from __future__ import annotations
 
@@ -39,27 +39,16 @@ _PAUSE = 0.005
 
 
 class _IndexGoneError(Exception):
-    """The index that is being built was taken away, or its table was."""
+    """The index under construction was dropped, or its table was."""
 
 
 class OrderedAdmin(TableAdmin):
     """Administration of the tables in an engine's catalog.
 
-    A new index is first published as being built, so that every write keeps it from then on; then the rows that were
-    there before are added in small transactions, and at last it is published for scans, together with whatever else the
-    call changes: until then no reader sees any of it. An index of a new field follows, which cannot fail by its
-    values. A call that was interrupted in between is completed by calling it again.
-
-    Parameters
-    ----------
-    engine : Upkeep
-        The store.
-    catalog : Catalog
-        Its tables.
-    garbage : GarbageCollector
-        Told when something was dropped.
-    ddl_timeout : float
-        Seconds to contend for the catalog with others.
+    A new index is first published as under construction: from then on every write maintains it. The rows that existed
+    before are then added in small transactions. Last, the index is opened for scans, together with all other changes of
+    the call; until then no reader sees any of them. An index of a new field follows separately, since its values cannot
+    make it fail. Repeating an interrupted call completes it.
     """
 
     def __init__(self, engine: Upkeep, catalog: Catalog, garbage: GarbageCollector, ddl_timeout: float) -> None:
@@ -94,7 +83,7 @@ class OrderedAdmin(TableAdmin):
             if change.empty:
                 return None
             unbuilt = [name for name in _unbuilt(existing, change.added_indexes, built) if name in existing.spec]
-            # What may still fail comes first, unseen: a call that raises has changed nothing.
+            # Steps that may fail come first, unseen: a call that raises has changed nothing.
             changed = _with_building(existing, unbuilt) if unbuilt else _changed(existing, change)
             if changed != existing:
                 _put_schema(changes, changed)
@@ -106,7 +95,7 @@ class OrderedAdmin(TableAdmin):
                 return
             for name in unbuilt:
                 if not self._build_index(schema, name):
-                    break  # another call changed it meanwhile: look again
+                    break  # another call changed the table meanwhile: read it again
                 built[name] = schema.space, schema.building[name]
 
     def exists(self, table: str) -> bool:
@@ -138,7 +127,7 @@ class OrderedAdmin(TableAdmin):
         self._garbage.notify()
 
     def drop_index(self, table: str, field: str) -> None:
-        """Take an index away; see `TableAdmin.drop_index`."""
+        """Drop an index; see `TableAdmin.drop_index`."""
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema = _named(snapshot, table)
@@ -164,7 +153,7 @@ class OrderedAdmin(TableAdmin):
         )
 
     def _build_index(self, schema: TableSchema, name: str) -> bool:
-        """Add the rows that were there before the index to it; False if another call took the index away meanwhile."""
+        """Add the rows that existed before the index to it; False if another call dropped the index meanwhile."""
         try:
             position: bytes | None = self._catalog.bind(schema.encode()).keys.rows_begin
             limit = _BACKFILL_ROWS
@@ -179,12 +168,12 @@ class OrderedAdmin(TableAdmin):
         return True
 
     def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int]:
-        """Add the entries of some rows from `position` on.
+        """Add the index entries of some rows from `position` on.
 
         Returns
         -------
         tuple of bytes or None and int
-            Where the next ones begin, None at the end; and how many rows could be added without a conflict.
+            The position of the next rows, None at the end; and the number of rows to add without a conflict.
         """
         attempts = count()
 
@@ -195,7 +184,7 @@ class OrderedAdmin(TableAdmin):
             assert current is not None
             binding = self._catalog.bind(current.encode())
             index = next(one for one in binding.maintained if one.field.name == name)
-            # The fewer rows, the rarer a conflict with those who write them.
+            # The fewer rows, the rarer a conflict with their writers.
             limit = max(1, most >> next(attempts))
             rows = list(islice(snapshot.scan(position, binding.keys.rows_end), limit))
             for raw_key, raw in rows:
@@ -204,7 +193,7 @@ class OrderedAdmin(TableAdmin):
                 key_size = sum(value_size(field, part) for field, part in key)
                 check_index_sizes(binding.write_spec, key_size, {name: value_size(index.field, value)})
                 changes.derived[index.entry(value, raw_key)] = INDEX_MARK
-            # A row that changes at the same time has to be read again.
+            # A row that changes concurrently must be read again.
             changes.reads = ReadSet(keys={raw_key for raw_key, _ in rows})
             changes.spaces.add(schema.space)
             return rows[-1][0] + b"\0" if len(rows) == limit else None, limit
@@ -275,18 +264,18 @@ def _put_schema(changes: WriteSet, schema: TableSchema) -> None:
 
 
 def _unbuilt(schema: TableSchema, names: Iterable[str], built: Mapping[str, tuple[bytes, int]]) -> builtins.list[str]:
-    """Return the indexes among `names` that scans may not use yet, and that were not filled by this call."""
+    """Return the indexes among `names` that scans may not use yet, other than those that this call has filled."""
     missing = (name for name in names if name not in schema.indexes)
     return [name for name in missing if built.get(name) != (schema.space, schema.building.get(name))]
 
 
 def _is_building(current: TableSchema | None, schema: TableSchema, name: str) -> bool:
-    """Tell whether an index is still the one that `schema` says is being built."""
+    """Tell whether an index is still the one that `schema` has under construction."""
     return current is not None and (current.space, current.building.get(name)) == (schema.space, schema.building[name])
 
 
 def _with_building(schema: TableSchema, names: Iterable[str]) -> TableSchema:
-    """Return the table with indexes being built, which scans do not see."""
+    """Return the table with new indexes under construction, which scans do not see."""
     building, following = dict(schema.building), schema.next_index
     for name in names:
         if name not in building:
@@ -296,7 +285,7 @@ def _with_building(schema: TableSchema, names: Iterable[str]) -> TableSchema:
 
 
 def _changed(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    """Return the table with its new fields and types, its new indexes open, and those of new fields being built."""
+    """Return the table with its new fields and types, its new indexes open, those of new fields under construction."""
     version, layouts = schema.version, schema.layouts
     if change.added_fields or change.widened_fields:
         widened = {field.name: field for field in change.widened_fields}

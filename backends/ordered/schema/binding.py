@@ -1,4 +1,4 @@
-"""`TableBinding`: a table's schema with its codecs and everything else that is worked out once per schema."""
+"""`TableBinding`: a table's schema with its codecs and all other values computed once per schema."""
 
 from __future__ import annotations
 
@@ -25,23 +25,12 @@ INDEX_MARK = b"\x01"
 
 
 class IndexBinding:
-    """One index that writes keep.
-
-    Parameters
-    ----------
-    number : int
-        The index's number.
-    field : Field
-        What it indexes.
-    schema : TableSchema
-        The table.
-    keys, rows : KeyCodec, RowCodec
-        The table's codecs.
+    """One index that writes maintain.
 
     Attributes
     ----------
     entry_of : callable
-        The entry of a row, from raw key and raw value.
+        Returns the entry of a row, given raw key and raw value.
     """
 
     __slots__ = ("entry", "entry_of", "field", "indexed_value", "number", "row_key")
@@ -60,21 +49,21 @@ class IndexBinding:
 
 
 class TableBinding:
-    """A table, ready to be read and written.
+    """A table with its generated codecs, ready for reads and writes.
 
     Parameters
     ----------
     schema : TableSchema
         The table.
     raw_schema : bytes
-        Its encoded form, which names this state of the table to engines.
+        The encoded schema, which identifies this state of the table to engines.
     """
 
     def __init__(self, schema: TableSchema, raw_schema: bytes) -> None:
         self.schema = schema
         self.raw_schema = raw_schema
         self.spec = schema.spec
-        # Rows written while an index is being built have to fit it as well.
+        # Rows written while an index is under construction must fit it as well.
         self.write_spec = self.spec.evolve(indexes=schema.maintained)
         self.keys = KeyCodec(schema)
         self.rows = RowCodec(schema)
@@ -86,9 +75,9 @@ class TableBinding:
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
         self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
         self.whole: RowDecoder = self.rows.row_projection(self.shape)
-        """Decodes all columns, in the order of `shape`."""
+        """Decodes a row to all columns, in the order of `shape`."""
         self.row_of = self.rows.row_completion(self.shape)
-        """Likewise, of a raw value and a key that `encode_tuple` took."""
+        """Likewise, from a raw value and a key that `encode_tuple` accepted."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
         self.maintained = tuple(
             IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
@@ -98,7 +87,7 @@ class TableBinding:
         self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
 
     def raw_key(self, key: object) -> bytes:
-        """Check a whole key as users give it and return it encoded.
+        """Check a whole key of a user and return its encoding.
 
         Raises
         ------
@@ -123,7 +112,7 @@ class TableBinding:
         return found
 
     def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
-        """Check the columns of a read and return those of its rows: the key, then the others asked for.
+        """Check the columns of a read and return those of its rows: the key, then the other requested columns.
 
         Raises
         ------
@@ -133,25 +122,25 @@ class TableBinding:
         return row_columns(self.spec, columns) or self.shape.columns
 
     def row_key(self, row: Mapping[str, Value]) -> bytes:
-        """Return the encoded key of a row as users give it.
+        """Return the encoded key of a user's row.
 
         Raises
         ------
         InvalidFieldError
-            As `check_row` does; other fields may still be wrong where it returns.
+            As `check_row` does; other fields may still be invalid if it returns.
         """
         raw = None
-        if row.__class__ is dict:  # another mapping may make up what it does not hold
+        if row.__class__ is dict:  # other mappings may compute missing fields
             raw = self.keys.encode_tuple(tuple(map(row.get, self.spec.primary_key)))
         return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
 
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
-        """Return the raw value of a row after a change as users give it: fields that it does not name keep their value.
+        """Return the raw value of a row after a user's change: fields that the change does not name keep their value.
 
         Raises
         ------
         InvalidFieldError, FieldSizeLimitError
-            If the change does not fit the table, or the row has grown over a limit.
+            If the change does not fit the table, or the row exceeds a limit.
         """
         if row.__class__ is dict:
             values = self.nulls if old is None else self.rows.decode_values(old)
@@ -167,7 +156,7 @@ class TableBinding:
         Raises
         ------
         FieldSizeLimitError
-            If the row has grown over a limit.
+            If the row exceeds a limit.
         """
         values = list(self.nulls if old is None else self.rows.decode_values(old))
         for name, value in changes.items():
@@ -175,7 +164,7 @@ class TableBinding:
             if position is not None:
                 values[position] = value
         raw = self.rows.encode_values(tuple(values))
-        # What is encoded is no shorter than what limits count: most rows are far from any of them.
+        # Encoded values are no shorter than the sizes that limits count: most rows are far from any limit.
         if len(raw_key) + len(raw) > MAX_KEY_SIZE:
             key = zip(self.spec.primary_key, self.keys.decode(raw_key), strict=True)
             check_row_size(self.write_spec, {**dict(zip(self.value_names, values, strict=True)), **dict(key)})

@@ -1,4 +1,4 @@
-"""The catalog: where tables and garbage are recorded in an engine's map, and the cache of bound tables."""
+"""The catalog: tables and garbage recorded in an engine's map, and the cache of bound tables."""
 
 from __future__ import annotations
 
@@ -28,48 +28,42 @@ _GARBAGE = CATALOG_SPACE + b"\x12"
 
 def schema_key(table: str) -> bytes:
     """Return the key of a table's catalog entry: by lower case, since no two tables may differ by case alone."""
-    return _TABLES + table.lower().encode(errors="surrogatepass")  # no table's name, but it may be asked for
+    return _TABLES + table.lower().encode(errors="surrogatepass")  # never a table's name, but callers may pass it
 
 
 def read_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
-    """Return the table whose name equals `table` but for its case."""
+    """Return the table whose name equals `table` up to case."""
     raw = snapshot.get(schema_key(table))
     return None if raw is None else TableSchema.decode(raw)
 
 
 def list_schemas(snapshot: EngineSnapshot) -> Iterator[TableSchema]:
-    """Yield all tables, in no order that users know."""
+    """Yield all tables, in an unspecified order."""
     for _, raw in snapshot.scan(_TABLES, successor(_TABLES)):
         yield TableSchema.decode(raw)
 
 
 def garbage_key(begin: bytes) -> bytes:
-    """Return the key that records an interval, all keys that start with `begin`, as no longer needed."""
+    """Return the key that records an interval, all keys that start with `begin`, as garbage."""
     return _GARBAGE + begin
 
 
 def list_garbage(snapshot: EngineSnapshot) -> list[bytes]:
-    """Return the beginnings of all keys that are no longer needed."""
+    """Return the common prefixes of all garbage keys."""
     return [key[len(_GARBAGE) :] for key, _ in snapshot.scan(_GARBAGE, successor(_GARBAGE))]
 
 
 class Catalog:
-    """Bound tables by name, valid for one schema epoch, and bound only once for each state of a table.
-
-    Parameters
-    ----------
-    engine : OrderedMap
-        Where the catalog is kept.
-    """
+    """Bound tables by name, valid for one schema epoch; each state of a table is bound only once."""
 
     def __init__(self, engine: OrderedMap) -> None:
         self._engine = engine
-        # One tuple, replaced as a whole: threads see an epoch with its own tables or not at all.
+        # One tuple, replaced as a whole: threads see an epoch together with its own tables or not at all.
         self._current: tuple[int, dict[str, TableBinding]] = (-1, {})
         self._bound: dict[bytes, TableBinding] = {}
 
     def table(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
-        """Return a table as it is in a snapshot.
+        """Return a table as of a snapshot.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Removal of what no table uses any more, in the background and in small steps; what a crash left is found again."""
+"""Removal of dropped tables and indexes, in the background and in small steps; also finds what a crash left over."""
 
 from __future__ import annotations
 
@@ -16,18 +16,13 @@ __all__ = ["GarbageCollector"]
 
 _log = logging.getLogger("structable.ordered")
 _PAUSE = 5.0
-"""Seconds until what an engine does not let go yet is tried again."""
+"""Seconds until keys that an engine could not delete yet are tried again."""
 
 
 class GarbageCollector:
     """Deletes dropped tables and indexes in a thread that lives while there is something to delete.
 
-    Snapshots taken before the drop still read what is deleted here; later ones cannot name it.
-
-    Parameters
-    ----------
-    engine : Upkeep
-        The store.
+    Snapshots taken before the drop still read the keys deleted here; later snapshots cannot name them.
     """
 
     def __init__(self, engine: Upkeep) -> None:
@@ -38,7 +33,7 @@ class GarbageCollector:
         self._stopping = threading.Event()
 
     def resume(self) -> None:
-        """Go on with what an earlier process left."""
+        """Continue the work of an earlier process."""
         while True:
             snapshot = self._engine.begin(True)
             try:
@@ -52,17 +47,17 @@ class GarbageCollector:
             self.notify()
 
     def notify(self) -> None:
-        """Say that there may be something to delete."""
+        """Announce that there may be something to delete."""
         with self._lock:
             self._again = True
             if self._thread is None and not self._stopping.is_set():
                 thread = threading.Thread(target=self._work, name="structable-garbage", daemon=True)
-                with suppress(RuntimeError):  # no thread at present: it stays recorded, for the next call or `resume`
+                with suppress(RuntimeError):  # no thread can start now; the garbage stays recorded
                     thread.start()
                     self._thread = thread
 
     def stop(self) -> None:
-        """Stop after the step at hand; the rest is found by `resume`."""
+        """Stop after the current step; `resume` finds the rest."""
         uninterrupted(self._stop)
 
     def _stop(self) -> None:
@@ -83,14 +78,14 @@ class GarbageCollector:
                 while not self._collect() and not self._stopping.wait(_PAUSE):
                     continue
             except (StructableError, SchemaChangedError) as error:
-                # It stays recorded, for the next `notify` or `resume`.
+                # The garbage stays recorded, for the next `notify` or `resume`.
                 if not self._stopping.is_set():
                     _log.warning("deleting dropped tables and indexes failed and will be repeated: %s", error)
             except Exception:
                 _log.exception("deleting dropped tables and indexes failed unexpectedly and will be repeated")
 
     def _collect(self) -> bool:
-        """Delete what may be deleted; False if something has to wait."""
+        """Delete all deletable garbage; False if some of it must wait."""
         snapshot = self._engine.begin(True)
         try:
             beginnings = list_garbage(snapshot)
@@ -102,7 +97,7 @@ class GarbageCollector:
                 whole = False
                 continue
             _log.info("deleted a dropped table or index: all keys that begin with %s", beginning.hex())
-            # Another process may have done the same.
+            # Another process may have deleted the same record.
             with suppress(TransactionConflictError):
                 snapshot = self._engine.begin(False)
                 try:

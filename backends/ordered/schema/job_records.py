@@ -1,4 +1,4 @@
-"""Records of write jobs in the catalog: by their id, with the table that they were begun for."""
+"""Records of write jobs in the catalog, by job id, with the job's table."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _JOBS = CATALOG_SPACE + b"\x13"
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What the catalog keeps of a job.
+    """The catalog's record of a job.
 
     Parameters
     ----------
     state : JobState
-        Where it stands.
+        The state of the job.
     table : str
         The name of its table.
     identity : bytes
-        `TableSchema.identity` of its table: empty in records older than identities, as in tables older than them.
+        `TableSchema.identity` of its table: empty in records and tables that are older than identities.
     mode : WriteMode
-        What happens to its rows.
+        How its rows combine with existing ones.
     time : float
-        When this was written, in seconds since the epoch.
+        The time of this record, in seconds since the epoch.
     decider : str
-        The call of `commit_write` that decided the job, by a random name; empty if it is not decided.
+        The random name of the `commit_write` call that decided the job; empty if it is not decided.
     staged : tuple of str
-        While it is applied: what it consists of.
+        While it is applied: the staged rows to commit.
     schema : bytes
         While it is applied: the table as of the decision, encoded.
     loading : bytes
@@ -64,11 +64,11 @@ class JobRecord:
         return self.state in ("applying", "committed")
 
     def belongs_to(self, schema: TableSchema | None) -> bool:
-        """Tell whether this is a job of a table, and not of one that was dropped and had its name."""
+        """Tell whether this is a job of this very table, not of a dropped one with the same name."""
         return schema is not None and (self.table, self.identity) == (schema.spec.name, schema.identity)
 
     def becoming(self, state: JobState, decider: str = "") -> JobRecord:
-        """Return the record of the job's next state, without what belonged to the last one alone."""
+        """Return the record of the job's next state, without the fields specific to the last one."""
         return replace(
             self, state=state, time=time.time(), decider=decider or self.decider, staged=(), schema=b"", loading=b""
         )
@@ -92,12 +92,12 @@ class JobRecord:
 
     @classmethod
     def decode(cls, job_id: str, raw: bytes) -> Self:
-        """Read the catalog's form.
+        """Decode the catalog's form.
 
         Raises
         ------
         DataCorruptionError
-            If it is not one.
+            If the bytes are not a valid record.
         """
         try:
             document = json.loads(raw)
@@ -124,10 +124,10 @@ def job_key(job_id: str) -> bytes:
 
 
 def runs_owner(job_id: str, identity: bytes) -> str:
-    """Return the name under which an engine keeps the runs of a job.
+    """Return the owner under which an engine keeps the runs of a job.
 
-    A job of the same id on a table that was dropped and made anew has another one, so that what ends the first job late
-    leaves the runs of the second.
+    A job of the same id on a dropped and recreated table has another owner, so that a late end of the first job leaves
+    the runs of the second.
     """
     return f"{identity.hex()} {job_id}"
 

@@ -1,4 +1,4 @@
-"""Spaces: how they are given away, and what the catalog says of them."""
+"""Spaces: their allocation, and their state in the catalog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEXT_SPACE = CATALOG_SPACE + b"\x11"
 
 
 def allocate_space(engine: Upkeep, snapshot: EngineSnapshot, writes: dict[bytes, bytes | None]) -> bytes:
-    """Make a space never used before, and record that in `writes`: two that allocate at once conflict."""
+    """Allocate a space never used before, and record it in `writes`: two concurrent allocations conflict."""
     number = _following(snapshot)
     if number >= 1 << (8 * SPACE_BYTES):
         raise DataCorruptionError(f"the catalog has given away all {number:,} spaces")
@@ -30,7 +30,7 @@ def _following(snapshot: EngineSnapshot) -> int:
 
 
 def read_spaces(snapshot: EngineSnapshot) -> Spaces:
-    """Return what the catalog says of spaces."""
+    """Return the spaces that the catalog knows."""
     return Spaces(
         frozenset(schema.space for schema in list_schemas(snapshot)),
         frozenset(record.loading for _, record in list_jobs(snapshot) if record.loading),

@@ -1,7 +1,7 @@
-"""Tables whose decided write job cannot be completed, for what it staged is lost or damaged.
+"""Tables whose decided write job cannot be completed because its staged rows are lost or damaged.
 
-Some rows of such a job may be in place and others not. The table is not read or written until its job is completed, as
-after its files were restored, or given up; every other table is as it was.
+Some rows of such a job may be in place and others not. The table rejects reads and writes until its job is completed,
+for example after its files were restored, or given up; all other tables are unaffected.
 """
 
 from __future__ import annotations
@@ -21,17 +21,7 @@ _STUCK = b"\0" * SPACE_BYTES + b"\x14"  # in the catalog's space
 
 @dataclass(frozen=True, slots=True)
 class StuckJob:
-    """A decided job that cannot be completed.
-
-    Parameters
-    ----------
-    table, job_id : str
-        Its table and itself.
-    identity : bytes
-        That of its table.
-    problem : str
-        Why it cannot.
-    """
+    """A decided job that cannot be completed."""
 
     table: str
     job_id: str
@@ -40,7 +30,7 @@ class StuckJob:
 
     @property
     def text(self) -> str:
-        """What is the matter."""
+        """The problem in words."""
         return (
             f"its write job {self.job_id!r} was decided and cannot be completed, so that rows of the job may be "
             f"missing: {self.problem}"
@@ -52,7 +42,7 @@ class StuckJob:
 
     @classmethod
     def decode(cls, raw: bytes) -> StuckJob:
-        """Read what `encode` returned."""
+        """Decode the result of `encode`."""
         table, job_id, identity, problem = json.loads(raw)
         return cls(table, job_id, bytes.fromhex(identity), problem)
 
@@ -71,17 +61,10 @@ def list_stuck(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
 def require_whole(raw: bytes | None, schema: TableSchema) -> None:
     """Raise if a table has a stuck job.
 
-    Parameters
-    ----------
-    raw : bytes or None
-        The value at its `stuck_key`.
-    schema : TableSchema
-        The table.
-
     Raises
     ------
     DataCorruptionError
-        If it has.
+        If the table has a stuck job.
     """
     if raw is None:
         return
