@@ -1,4 +1,4 @@
-"""Where data is kept: the HBase tables of a prefix, their rows, and the names of their columns.
+"""The layout of stored data: the HBase tables of a prefix, their rows, and the names of their columns.
 
     PREFIX_tx          families c (one version a cell) and x (all versions)
         format         c:s      version of this layout
@@ -7,7 +7,7 @@
         g SESSION      c:s      heartbeat of a process
         p PLAN         c:s      a pinned snapshot
         s SALT TXID    c:s      status of a transaction; c:w its write set where that is large
-        recent         c:rSESSION    what a process has written lately, see `txn.recent_writes`
+        recent         c:rSESSION    rows recently written by a process, see `txn.recent_writes`
         janitor, gc    c:s      the lease of the janitor; the safe point
         gc             c:r      the timestamp before which snapshots may have lost versions
         k KEY          x        catalog
@@ -84,7 +84,7 @@ MARKER = b"\x00"
 """The row of a table that every change of its schema writes."""
 
 TXID_BYTES = 16
-"""Of a transaction's id: its session, and its number there, whose last bytes are its lane."""
+"""Length of a transaction's id: its session, and its number there, whose last bytes are its lane."""
 SESSION_BYTES = 8
 LANE_BYTES = 2
 OWN_COLUMN = bytes(LANE_BYTES)

@@ -14,16 +14,16 @@ class Settings:
     Parameters
     ----------
     lease : float
-        After so long without a heartbeat, other processes may abort a pending transaction.
+        Seconds without a heartbeat after which other processes may abort a pending transaction.
     session_timeout : float
-        After so long without a heartbeat, other processes end a process's snapshots and plans.
+        Seconds without a heartbeat after which other processes end a process's snapshots and plans.
     late_writes : float
         A write accepted by a gateway arrives within this time, or never. Must exceed HBase's
         `hbase.client.operation.timeout` at the gateways.
     timeout : float
-        How long failed calls are retried, and the outcome of a commit is sought.
+        How long failed calls are retried, and how long the outcome of a commit is sought.
     housekeeping : float
-        Between two rounds of the janitor.
+        Pause between two rounds of the janitor.
     read_back_rows : int
         A commit of at most so many rows reads them back; a larger one reads the lists of recent writes.
     create : bool

@@ -22,7 +22,7 @@ from .txn.snapshot import HBaseSnapshot
 __all__ = ["Splits"]
 
 _DIGITS = 8
-"""Bytes after the common prefix of a region's first and last key, by which keys between them are interpolated."""
+"""Bytes after the common prefix of a region's first and last key that serve to interpolate keys between them."""
 
 
 class Splits:
@@ -119,7 +119,7 @@ class Splits:
                 # After the page: if the record is still there, nothing of the snapshot was removed before.
                 self._require_held(row, timestamp)
                 yield from pairs
-        # Rows whose versions were removed are on no page.
+        # Pages omit rows whose versions were removed.
         self._require_held(row, timestamp)
 
     def values(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:

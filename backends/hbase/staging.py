@@ -40,7 +40,7 @@ class Staging:
         self._tables = tables
 
     def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Write a run, and return its row prefix, by which `read` finds it."""
+        """Write a run, and return its row prefix, the argument of `read`."""
         table = self._tables.ensure_staging()
         run = _hashed(job_id) + uuid.uuid4().bytes
         about = struct.pack(">d", time.time()) + job_id.encode()
@@ -87,7 +87,7 @@ class Staging:
             raise StorageUnavailableError("the staged rows are gone: the staging table was dropped") from error
 
     def drop(self, job_id: str) -> None:
-        """Remove all runs of a job; a repeated call removes what a crash has left."""
+        """Remove all runs of a job; a repeated call removes the remains of a crash."""
         head = _hashed(job_id)
         if self._layout.staging not in self._gateway.call(list_tables()):
             return

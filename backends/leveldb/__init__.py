@@ -1,4 +1,4 @@
-"""structable.backends.leveldb: tables in LevelDB, the embedded default."""
+"""Backend "leveldb": tables in LevelDB, the embedded default."""
 
 from .backend import LevelDBBackend
 

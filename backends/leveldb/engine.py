@@ -20,13 +20,6 @@ class LevelDBEngine(RoutedEngine):
 
     Whenever this process becomes the owner, the procedure "recover" is called with an empty argument before any client
     is served. LevelDB's own settings are those of the first engine of this process on the folder.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The folder, absolute.
-    settings : Settings
-        How to use it.
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:

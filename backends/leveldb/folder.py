@@ -1,4 +1,4 @@
-"""The folder of a database: its files, its lock, and what is refused in it.
+"""The folder of a database: its files, its lock, and the checks that reject foreign or damaged ones.
 
     database/      LevelDB's files
     lock           held with flock by the owning process
@@ -10,8 +10,8 @@
     staging/       runs of write jobs
     checkpoints/   hard-link copies for distributed scans
 
-Only the user who made the folder can open it: others lose the right to write in it, and a part that is a link or
-another user's is refused.
+Only the user who made the folder can open it: other users lose the right to write in it, and a part that is a link or
+belongs to another user is rejected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .permissions import check_entries, check_kinds, close_to_others, open_priva
 __all__ = ["Folder"]
 
 _FORKING = threading.RLock()
-"""Held while a descriptor is opened that no forked process may inherit."""
+"""Held while opening a descriptor that no forked process may inherit."""
 
 _OURS = {"database", "lock", "owner", "epoch", "socket", "clean", "creating", "staging", "checkpoints"}
 _HARMLESS = {"lost+found"}
@@ -43,13 +43,7 @@ _CHECKED = re.compile(r".*\.(ldb|sst|log)|MANIFEST-\d+|CURRENT")
 
 
 class Folder:
-    """A database folder.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The folder, absolute.
-    """
+    """A database folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(path))

@@ -173,7 +173,7 @@ class Membership:
             return self._route
 
     def _elect(self) -> None:
-        """Become the owner, or a client of the owner, whichever processes come and go meanwhile.
+        """Become the owner, or a client of the owner, while other processes come and go.
 
         Raises
         ------
@@ -278,7 +278,7 @@ class Membership:
         for engine in list(self._engines):
             engine.bind(route, shared)
 
-    # For the store and the server
+    # Callbacks of the store and the server
 
     def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Apply increments to a row."""

@@ -144,7 +144,7 @@ class Observer:
             raise StorageUnavailableError(f"the folder {self.folder.path} cannot be used: {error}") from error
 
     def open_store(self, path: Path, private: Folder) -> None:
-        """Open a copy, and complete in it what was decided.
+        """Open a copy, and complete the bulk commits decided in it.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class Observer:
             else:
                 return
 
-    # For the store of a copy
+    # Callbacks for the store of a copy
 
     def _merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
         """Apply increments to a row."""
@@ -207,7 +207,7 @@ class Observer:
         if lost and not self._accepts_losses:
             raise RunLostError(lost[0])
 
-    # The end
+    # Closing
 
     def close(self) -> None:
         """Leave the owner, or remove the copy; idempotent."""
@@ -223,14 +223,14 @@ class Observer:
                 copy.remove()
 
     def end(self) -> None:
-        """Close, and end the engine, as the interpreter ends."""
+        """Close as the interpreter ends."""
         try:
             self.close()
         finally:
             self._engine.abandon(CLOSED)
 
     def abandon(self) -> None:
-        """Release everything in a forked process, and leave what is the parent's."""
+        """Release everything in a forked process, except for the parent's resources."""
         self._lock = threading.RLock()
         self._closed = True
         route, self._route = self._route, NoRoute(INHERITED)
@@ -282,7 +282,7 @@ class ObservingEngine(RoutedEngine):
         raise UnsupportedOperationError("a read-only storage cannot stage rows; connect without read_only=True")
 
     def drop_runs(self, job_id: str) -> None:
-        """Keep them: they belong to writers."""
+        """Keep the runs: they belong to writers."""
 
     def _leave(self) -> None:
         observer, self._observer = self._observer, None
@@ -291,7 +291,7 @@ class ObservingEngine(RoutedEngine):
 
 
 class _CopiedEngine(ObservingEngine):
-    """Opens the copy of a plan, to complete in it what was decided."""
+    """Opens the copy of a plan, to complete the bulk commits decided in it."""
 
     def __init__(self, folder: Folder, settings: Settings, copy: Path, private: Folder) -> None:
         super().__init__(folder.path, settings)

@@ -1,4 +1,4 @@
-"""Files and sockets of one user: links are not followed, and what other users may have made is refused.
+"""Files and sockets of one user: links are not followed, and files that other users may have made are rejected.
 
 A user who may write in a database folder can replace its files by links to other files, for structable to write to. So
 other users lose the right to write in the folder and its parts before these are used, and each entry must be of the
@@ -19,7 +19,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UntrustedFileError(PermissionError):
-    """A file or folder may be another user's work; the message names it, and the remedy."""
+    """A file or folder may come from another user; the message names it, and the remedy."""
 
 
 def open_private(path: Path, flags: int) -> int:

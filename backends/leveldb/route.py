@@ -1,4 +1,4 @@
-"""`Route`: how an engine reaches its database. The owner's is a `LocalRoute`, every other process's a `Client`."""
+"""`Route`: how an engine reaches its database: a `LocalRoute` in the owner, a `Client` in every other process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Procedures = Mapping[str, Callable[[bytes], bytes]]
 
 
 class Route(ABC):
-    """Access to the database. Methods promise what those of `Engine` do."""
+    """Access to the database. Methods have the contracts of the `Engine` methods of the same names."""
 
     get: Callable[[bytes], bytes | None]
     """Returns the newest value of a key."""
@@ -46,7 +46,7 @@ class Route(ABC):
 
 
 class NoRoute(Route):
-    """The route of an engine that was not started, was closed, or was inherited by a fork: every call is refused."""
+    """The route of an engine that was not started, was closed, or was inherited through a fork: rejects every call."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

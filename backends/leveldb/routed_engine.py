@@ -20,7 +20,7 @@ __all__ = ["RoutedEngine"]
 
 
 class RoutedEngine(Engine):
-    """What all engines of a database folder have in common.
+    """The common base of all engines of a database folder.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class RoutedEngine(Engine):
 
     @abstractmethod
     def _leave(self) -> None:
-        """Give up what `_start` has taken."""
+        """Release everything that `_start` took."""
 
     def bind(self, route: Route, shared: memoryview[int]) -> None:
         """Use a route from now on."""
@@ -114,7 +114,7 @@ class RoutedEngine(Engine):
             return
         self._closed = True
         try:
-            self._leave()  # until then this engine may run procedures for clients
+            self._leave()  # until then clients may run procedures through this engine
         finally:
             self.bind(NoRoute(CLOSED), self._shared)
 

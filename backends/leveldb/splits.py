@@ -60,14 +60,14 @@ def plan_splits(
     begin, end : bytes
         The interval of keys.
     count : int
-        About how many splits.
+        Approximate number of splits.
     """
     sweep_plans(folder)
     plan, hold = hold_plan(folder)
     release = _PlanRelease(folder.checkpoints / plan, hold)
     try:
         checkpoint(plan)
-        # Opening it moves the rows of its log to a table file, once for all readers, so that sizes count them.
+        # Opening it moves the rows of its log to a table file, once for all readers, so that sizes include them.
         database = Database(folder.checkpoint(plan), _OPTIONS, create=False)
         try:
             bounds = [begin, *_split_points(database, begin, end, count), end]
@@ -77,7 +77,7 @@ def plan_splits(
         release()
         raise
     states = [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
-    # Read after the checkpoint, so that it counts every schema change in the checkpoint.
+    # Read after the checkpoint, so that the epoch includes every schema change in the checkpoint.
     return SplitPlan(states, release, epoch())
 
 

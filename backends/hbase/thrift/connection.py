@@ -52,24 +52,15 @@ class Connection(PooledConnection):
     """A connection to a gateway, open from the start.
 
     Every method that sends or receives raises `ConnectionLostError` if there is no valid answer, or
-    `RequestTooLargeError`; the connection is unusable then, as after any other exception in an exchange: a reply that
-    was not read would be taken for the next one.
-
-    Parameters
-    ----------
-    address : tuple
-        Host and port.
-    wiring : Wiring
-        How to speak.
-    connect_timeout : float
-        Seconds for connecting.
+    `RequestTooLargeError`; the connection is unusable then, as after any other exception in an exchange: an unread
+    reply would be taken for the next one.
 
     Attributes
     ----------
     address : tuple
         Host and port.
     waits : int
-        How often it waited for replies, that is, round trips.
+        The number of waits for replies, that is, round trips.
     """
 
     def __init__(self, address: tuple[str, int], wiring: Wiring, connect_timeout: float) -> None:
@@ -98,27 +89,27 @@ class Connection(PooledConnection):
 
     @property
     def usable(self) -> bool:
-        """Whether it can take requests, with none outstanding."""
+        """Whether the connection can take requests, with none outstanding."""
         return not self._broken and not self._outstanding
 
     @property
     def sound(self) -> bool:
-        """Whether it can take requests, behind those that are outstanding."""
+        """Whether the connection can take requests, behind the outstanding ones."""
         return not self._broken
 
     @property
     def answered(self) -> bool:
-        """Whether it ever gave a valid reply."""
+        """Whether the gateway ever gave a valid reply."""
         return self._answered
 
     @property
     def received(self) -> int:
-        """How many bytes came so far."""
+        """The number of bytes received so far."""
         return self._wire.received
 
     @property
     def stale(self) -> bool:
-        """Whether its gateway may not answer any more: it was idle for too long, or has ended."""
+        """Whether the gateway may no longer answer: the connection was idle for too long, or has ended."""
         return time.monotonic() - self._used > _IDLE_LIMIT or self._wire.readable
 
     def post(self, calls: Iterable[Call[object]]) -> None:
@@ -189,7 +180,7 @@ class Connection(PooledConnection):
         Returns
         -------
         list of object
-            A result for each; a `ServerError` for one that failed.
+            A result for each; a `ServerError` for a failed one.
         """
         results: list[object] = []
         sent = 0
@@ -199,7 +190,7 @@ class Connection(PooledConnection):
                 self.post(calls[sent:ahead])
                 sent = min(ahead, len(calls))
             self.waits += 1
-            # Half of them stay outstanding while more is sent, so that the gateway always has work.
+            # Half of the requests stay outstanding while more are sent, so that the gateway always has work.
             left = 0 if sent == len(calls) else _OUTSTANDING // 2
             while len(self._outstanding) > left:
                 results.append(self.take())
@@ -231,10 +222,10 @@ class Connection(PooledConnection):
         return ConnectionLostError(self.address, reason, sent=self._sent)
 
     def shut(self) -> None:
-        """End it, even while another thread uses it; that thread then closes it."""
+        """End the connection, even while another thread uses it; that thread then closes it."""
         self._wire.shut()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._broken = True
         self._wire.close()

@@ -176,7 +176,7 @@ def server_error(kind: str, message: str, *, unknown_call: bool = False, final: 
     unknown_call : bool
         Whether the gateway does not know the call.
     final : bool
-        Whether HBase says that a retry is in vain.
+        Whether HBase reports that a retry cannot succeed.
     """
     if unknown_call:
         return WrongServiceError(message, kind)
@@ -189,7 +189,7 @@ def server_error(kind: str, message: str, *, unknown_call: bool = False, final: 
 
 
 def format_address(address: tuple[str, int]) -> str:
-    """Return an address as it is written in a URL."""
+    """Return an address in its URL form."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

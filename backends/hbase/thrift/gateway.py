@@ -17,7 +17,7 @@ __all__ = ["Gateway"]
 Result = TypeVar("Result")
 
 FRAME_LIMIT = 2_000_000
-"""Bytes; a gateway accepts frames of 2 MiB by default."""
+"""In bytes; a gateway accepts frames of 2 MiB by default."""
 
 
 class Gateway:
@@ -105,7 +105,7 @@ class Gateway:
         Parameters
         ----------
         retry : bool
-            Whether all are repeated, if all are repeatable, for the reasons that `call` has.
+            Whether all calls are repeated, if all are repeatable, for the same reasons as in `call`.
 
         Returns
         -------

@@ -172,7 +172,7 @@ def found_rows(reply: Any) -> list[tuple[bytes, dict[bytes, tuple[bytes, int]]]]
 
 
 def cells(reply: Any) -> dict[bytes, tuple[bytes, int]]:  # noqa: ANN401
-    """Return the cells of the one row of a reply; none if there is no row."""
+    """Return the cells of the only row of a reply; empty if there is no row."""
     return {column: (cell.value, cell.timestamp) for row in reply for column, cell in row.columns.items()}
 
 

@@ -88,7 +88,7 @@ class GatewayPool(ConnectionPool[Connection]):
         return connection.address == self._best()[0] and not connection.stale
 
     def _best(self) -> list[Address]:
-        """Return the gateways in the order to try them: as listed, those to avoid last."""
+        """Return the gateways in the order to try them: as listed, avoided ones last."""
         if not self._avoided:
             return list(self._addresses)
         now = time.monotonic()
@@ -101,7 +101,7 @@ class GatewayPool(ConnectionPool[Connection]):
         for address in self._best():
             known = address in self._avoided
             if known:
-                self.avoid(address)  # other threads need not try as well
+                self.avoid(address)  # saves other threads the attempt
             try:
                 return self._connect(address, min(self.timeout, _PROBE) if several else self.timeout)
             except ConnectionLostError as error:
@@ -115,7 +115,7 @@ class GatewayPool(ConnectionPool[Connection]):
 
     @property
     def untried(self) -> bool:
-        """Whether there is a gateway that is not avoided."""
+        """Whether any gateway is not avoided."""
         return any(address not in self._avoided for address in self._addresses)
 
     def avoid(self, address: Address, error: ConnectionLostError | None = None) -> None:
@@ -126,7 +126,7 @@ class GatewayPool(ConnectionPool[Connection]):
             _log.warning("gateway %s; it is avoided for %g s", error, duration)
 
     def trust(self, address: Address) -> None:
-        """Note that a gateway answered."""
+        """Record that a gateway answered."""
         if address in self._avoided:
             self._avoided.pop(address, None)
             _log.info("gateway %s answers again", format_address(address))

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 500
-"""In one call: more would gain nothing, and the gateway holds all of them in memory."""
+"""Per call: more would gain nothing, and the gateway holds all of them in memory."""
 
 Cell = tuple[bytes, int]
 """A value and its timestamp."""
@@ -62,7 +62,7 @@ class Call(Generic[Result_co]):
     decode : callable
         Converts the reply's result to the call's.
     repeatable : bool
-        Whether sending it twice is as good as once, so that it is repeated after a lost answer.
+        Whether sending the request twice has the effect of sending it once, so that it is repeated after a lost answer.
     """
 
     api: str
@@ -99,7 +99,7 @@ class Region:
     start, end : bytes
         Its rows, `end` excluded; empty for the first and last region.
     server : str
-        The host that serves it; empty if none does.
+        The host that serves it; empty if the region is offline.
     """
 
     start: bytes
@@ -112,7 +112,7 @@ def _nothing(_reply: object) -> None:
 
 
 def get_row(table: str, row: bytes, columns: Sequence[bytes]) -> Call[Cells]:
-    """Get the newest cells of one row; none where the row is absent.
+    """Get the newest cells of one row; empty if the row is absent.
 
     A column is b"family:qualifier", or b"family" for all of a family, here and below.
     """
@@ -189,7 +189,7 @@ def put_then_delete(
 def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | None, new: bytes) -> Call[bool]:
     """Put a cell if it has the expected value, or, for None, is absent; to HBase an empty value counts as absent.
 
-    It is never sent twice: after a lost answer, only reading the cell can tell what happened.
+    The call is never sent twice: after a lost answer, only reading the cell can reveal the outcome.
     """
     arguments = {"tableName": table, "row": row, "column": column, "mput": one_put(column, new)}
     if expected is not None:

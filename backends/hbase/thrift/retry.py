@@ -14,7 +14,7 @@ __all__ = ["RetryPolicy", "pause"]
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _LONG = 5.0
-"""Seconds of retries after which they are logged."""
+"""Seconds of retries after which the retries are logged."""
 
 _log = logging.getLogger("structable.hbase")
 
@@ -32,7 +32,7 @@ class RetryPolicy:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, after a success."""
+        """Reset pauses and time-out after a success."""
         self._started = time.monotonic()
         self._pause = _FIRST_PAUSE
         self._is_logged = False

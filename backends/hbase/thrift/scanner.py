@@ -24,7 +24,7 @@ _BELOW = b"\xff" * 8
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is scanned: see `Gateway.pages`."""
+    """The arguments of a scan: see `Gateway.pages`."""
 
     table: str
     begin: bytes
@@ -36,10 +36,10 @@ class Scan:
     server_filter: str | None
 
     def opening(self, last: bytes | None) -> Call[int]:
-        """Return the call that opens a scanner, behind the last row that was given, if there was one."""
+        """Return the call that opens a scanner, behind the last returned row, if there was one."""
         if self.reverse:
-            # HBase includes the row it begins with and excludes the one it stops at, whatever the direction: `trimmed`
-            # removes what is too much.
+            # HBase includes the first row of a range and excludes the last, in either direction: `trimmed` removes the
+            # excess.
             begin = self.end if last is None else last
             end = _below(self.begin)
         else:
@@ -57,7 +57,7 @@ class Scan:
         )
 
     def trimmed(self, rows: list[FoundRow], last: bytes | None) -> list[FoundRow]:
-        """Return those rows of a page that belong to the scan."""
+        """Return the rows of a page that belong to the scan."""
         if self.reverse and rows:
             end = self.end if last is None else last
             if end and rows[0][0] >= end:
@@ -68,14 +68,14 @@ class Scan:
 
 
 def _below(key: bytes) -> bytes:
-    """Return a key that is smaller, with as little as possible between them; empty for the least."""
+    """Return a smaller key, as close as possible; empty for the smallest."""
     if not key or key.endswith(b"\0"):
         return key[:-1]
     return key[:-1] + bytes([key[-1] - 1]) + _BELOW
 
 
 class _PageSize:
-    """How many rows to request: few at first, in case the caller needs no more, and never too many bytes."""
+    """The number of rows to request: few at first, in case the caller needs no more, and never too many bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -88,7 +88,7 @@ class _PageSize:
 
 
 def pages(pool: GatewayPool, scan: Scan) -> Iterator[list[FoundRow]]:
-    """Yield the rows of a scan; `Gateway.pages` says how."""
+    """Yield the rows of a scan; see `Gateway.pages`."""
     if scan.end and scan.begin >= scan.end:
         return
     last: bytes | None = None

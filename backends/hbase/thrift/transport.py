@@ -129,7 +129,7 @@ class Wire:
                 self._early.appendleft(found[size:])
                 found = found[:size]
             return found
-        # The transport above requests as much as it has room for, which may be far more than a reply.
+        # The transport above requests as many bytes as it has room for, possibly far more than a reply.
         size = min(size, 1 << 20)
         while True:
             try:

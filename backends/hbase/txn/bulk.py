@@ -1,10 +1,10 @@
 """`BulkCommitter`: the commit of a write job as one transaction of any size.
 
-The rows of a chunk are locked before they are read: each gets an intent that changes nothing, other writers of the row
-are waited for or aborted, and from then on none can commit without meeting the intent. So the state that is read is
-the newest and remains so, and nothing has to be checked again at the end. The real intents follow at a timestamp one
-later, so that a lock which arrives late cannot hide them. A job counts as older than every other transaction: those
-that meet it give way.
+The rows of a chunk are locked before they are read: each gets an intent that changes nothing. The job waits for other
+writers of the row or aborts them, and from then on no transaction can commit without meeting the intent. The state read
+is therefore the newest and remains so, and needs no final check. The real intents follow at a timestamp one later, so
+that a lock which arrives late cannot hide them. A job counts as older than every other transaction: transactions that
+meet it give way.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BulkCommitter:
         self._resolution = IntentResolution(context)
 
     def commit(self, session: Session, bulk: BulkCommit) -> None:
-        """Commit all of a job, or nothing; see `Engine.commit_bulk`."""
+        """Commit the whole job, or nothing; see `Engine.commit_bulk`."""
         session.require_alive()
         txid = session.next_transaction()
         try:

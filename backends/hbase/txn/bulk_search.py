@@ -34,7 +34,7 @@ def bulk_intents(
 
 
 def bulk_versions(gateway: Gateway, layout: Layout, status: Status) -> Iterator[tuple[bytes, dict[bytes, int]]]:
-    """Yield space, and row to the first byte of its version, page by page, of what a large transaction committed."""
+    """Yield space, and row to the first byte of its version, page by page, for the rows of a large commit."""
     for space in decode_rows(status.writes):
         try:
             pages = gateway.pages(

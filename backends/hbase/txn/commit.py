@@ -25,9 +25,9 @@ from .written_rows import encode_rows
 __all__ = ["Committer"]
 
 _INLINE_BYTES = 2_048
-"""Of written rows that are kept in the status cell itself."""
+"""Limit of written rows kept in the status cell itself."""
 _LISTED_BYTES = 512 << 10
-"""Of written rows that are kept at all; a larger transaction names spaces, not rows."""
+"""Limit of written rows that are recorded at all; a larger transaction names spaces, not rows."""
 
 
 class Committer:
@@ -57,16 +57,16 @@ class Committer:
 
     def _commit(self, session: Session, start: int, intents: IntentSet, reads: ReadSet | None) -> None:
         status, encoded = _first_status(start, intents)
-        # An unlisted transaction is found later by searching for its column, which it must have for itself.
+        # An unlisted transaction is found later by searching for its column, which must be its own.
         txid = session.next_transaction(None if status.unlisted else start)
         pending = PendingCommit(txid, start, intents, status)
         handed_over = False
         try:
-            # Held until its rows are finalised: nothing that it depends on is removed before.
+            # Held until its rows are finalised: nothing that it depends on may be removed earlier.
             session.hold(txid, start)
             seen = self._prewrite.run(session, pending, intents, encoded)
             reach("after_readback")
-            # Schemas first: a row can only be understood by the schema that it was written for.
+            # Schemas first: a row can only be decoded with the schema that it was written for.
             self._conflicts.validate_markers(txid, start, pending.timestamp, seen.markers, seen.cells)
             self._conflicts.check(txid, start, pending.timestamp, intents, seen.rows, seen.cells)
             if reads is not None:
@@ -101,7 +101,7 @@ class Committer:
 
 
 def _first_status(start: int, intents: IntentSet) -> tuple[Status, bytes]:
-    """Return the status that a transaction begins with, and the rows that it writes, encoded."""
+    """Return the initial status of a transaction, and its written rows, encoded."""
     kinds = intents.kinds
     encoded = encode_rows(kinds)
     if len(encoded) > _LISTED_BYTES:

@@ -1,4 +1,4 @@
-"""`Conflicts`: other transactions that stand in the way of a commit, found in the rows that it reads back."""
+"""`Conflicts`: other transactions that prevent a commit, found in the rows that the commit reads back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LONGEST_WAIT = 0.05
 """Seconds that a younger transaction waits for an older one."""
 _PAUSE = (0.001, 0.005)
 _PUSH_DELAYS = 3
-"""Pauses before a pending transaction that writes what this one read is pushed to a later commit timestamp."""
+"""Pauses before a pending transaction that writes a row read by this one is pushed to a later commit timestamp."""
 
 _log = logging.getLogger("structable.hbase")
 
@@ -66,7 +66,7 @@ class Conflicts:
         txid, start, timestamp : bytes, int and int
             The transaction, and the commit timestamp drawn for it.
         intents : IntentSet
-            What it writes.
+            Its writes.
         suspects : iterable of RowId
             The rows that another transaction may have written.
         seen : mapping
@@ -133,7 +133,7 @@ class Conflicts:
                         if not bulk and status.commit > start:
                             self._refuse(row_id)
                         if bulk and raw[0] == LOCK and (row_id, other) not in looked_behind:
-                            # Another job's: its value may have replaced the lock since.
+                            # The intent belongs to another job: its value may have replaced the lock since.
                             looked_behind.add((row_id, other))
                             again.setdefault(row_id, b"")
                     elif status.state == PENDING:
@@ -175,7 +175,7 @@ class Conflicts:
         raise TransactionConflictError("another transaction wrote a row that this one writes")
 
     def _check_overflow(self, txid: bytes, timestamp: int, intent: bytes, cells: Cells) -> None:
-        """Refuse increments that could overflow together with pending ones, whichever commit and in any order.
+        """Reject increments that could overflow together with pending ones, whichever of them commit and in any order.
 
         Every transaction writes its intent before it checks: the last one to check sees all others.
         """
@@ -212,7 +212,7 @@ class Conflicts:
         Parameters
         ----------
         markers : iterable of RowId
-            Those that may have changed.
+            The markers that may have changed.
         seen : mapping
             Their cells, read after the commit timestamp was drawn.
         """
@@ -227,9 +227,9 @@ class Conflicts:
     def validate(
         self, txid: bytes, start: int, timestamp: int, intents: IntentSet, reads: ReadSet, *, markers: bool
     ) -> None:
-        """Raise if what was read has changed between `start` and the commit timestamp, which is drawn before the call.
+        """Raise if a read row has changed between `start` and the commit timestamp, which is drawn before the call.
 
-        It cannot change later: pending writers are pushed to commit after the timestamp.
+        The rows cannot change later: pending writers are pushed to commit after the timestamp.
         """
         layout = self._layout
         row_ids = {(key[:SPACE_BYTES], layout.row(key)) for key in reads.keys}
@@ -290,7 +290,8 @@ class Conflicts:
             if not again:
                 return
             if delays_left:
-                # A row that many transactions read, a schema marker above all, would otherwise be pushed by each.
+                # A row that many transactions read, above all a schema marker, would otherwise be pushed by each of
+                # them.
                 delays -= 1
                 time.sleep(random.uniform(*_PAUSE))
             fresh = dict(look(again))

@@ -1,4 +1,4 @@
-"""`Context`: what all steps of all transactions of a storage share."""
+"""`Context`: the state shared by all steps of all transactions of a storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Context"]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A prefix of HBase tables, how to reach and use it, and what is known of its transactions."""
+    """A prefix of HBase tables: its gateway and settings, and the known state of its transactions."""
 
     gateway: Gateway
     layout: Layout

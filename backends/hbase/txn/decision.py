@@ -97,7 +97,7 @@ class Decision:
         raise CommitOutcomeUnknownError("the record of the transaction was removed before its outcome was read")
 
     def abort_or_get_commit(self, pending: PendingCommit) -> bool:
-        """Abort, so that no other process has to wait for the lease, and return whether it was committed before.
+        """Abort, so that no other process must wait for the lease, and return whether the transaction had committed.
 
         An abort that fails now is left to others: this process takes no further step to commit.
         """

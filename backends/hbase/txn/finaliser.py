@@ -28,7 +28,7 @@ _BATCH = 32
 _MOST_WAITING = 512
 _MOST_UNMARKED = 200
 _UNMARKED = 0.2
-"""How many transactions, and how many seconds, may pass before they are marked as finalised."""
+"""Limits, in transactions and in seconds, after which finalised transactions are marked."""
 _PAUSE = 0.5
 _LOOK = 0.002
 _LONGEST_SILENCE = 1.0
@@ -39,7 +39,7 @@ _log = logging.getLogger("structable.hbase")
 
 @dataclass(slots=True)
 class EndedTransaction:
-    """A committed or aborted transaction whose intents are to be resolved; its session holds it until then."""
+    """A committed or aborted transaction whose intents await resolution; its session holds it until then."""
 
     session: Session
     txid: bytes
@@ -48,7 +48,7 @@ class EndedTransaction:
 
     @property
     def ended(self) -> EndedIntents:
-        """What to resolve."""
+        """The intents to resolve."""
         return self.txid, self.status, {space: dict(one.intents()) for space, one in self.intents.spaces.items()}
 
     def free_lane(self) -> None:
@@ -59,8 +59,8 @@ class EndedTransaction:
 class Finaliser:
     """A thread that finalises the transactions of this process.
 
-    Only the janitor needs to know that a transaction is finalised. So many are marked at once, after some tenths of a
-    second, and until then their session holds them.
+    Only the janitor needs to know that a transaction is finalised. Transactions are therefore marked in groups, after
+    some tenths of a second, and until then their session holds them.
     """
 
     def __init__(self, context: Context) -> None:
@@ -87,7 +87,7 @@ class Finaliser:
         self._wakes.put(None)
 
     def has(self, txid: bytes) -> bool:
-        """Whether a transaction was taken over, and is not finalised yet."""
+        """Whether a transaction was taken over and is not finalised yet."""
         return txid in self._unmarked or any(one.txid == txid for one in list(self._waiting))
 
     def keep_up(self) -> None:
@@ -100,17 +100,17 @@ class Finaliser:
 
     @property
     def backlog(self) -> int:
-        """The number of transactions that wait to be finalised or marked."""
+        """The number of transactions that wait for finalisation or marking."""
         return len(self._waiting) + len(self._unmarked)
 
     def drain(self, timeout: float) -> bool:
-        """Wait until the backlog is empty; false if that took too long."""
+        """Wait until the backlog is empty; False if that takes too long."""
         deadline = time.monotonic() + timeout
         self._hurrying_until = max(self._hurrying_until, deadline)
         self._wakes.put(None)
         while self.backlog and time.monotonic() < deadline:
             time.sleep(_LOOK)
-        self._hurrying_until = 0.0  # an interruption lets it run out
+        self._hurrying_until = 0.0  # after an interruption, it expires
         return not self.backlog
 
     @property
@@ -128,7 +128,7 @@ class Finaliser:
 
     def _work(self) -> None:
         if not self._is_working.acquire(False):
-            return  # the caller that started the other thread was interrupted before it could note that
+            return  # the caller that started the other thread was interrupted before recording it
         alone = 0
         failing = False
         while self._wait():
@@ -143,9 +143,9 @@ class Finaliser:
                 batch.clear()
             except Exception:
                 if len(batch) > 1:
-                    alone = len(batch)  # to find the one that fails
+                    alone = len(batch)  # to find the failing one
                     continue
-                # It stays unfinalised, as the doctor reports; its values are read from the intents.
+                # It stays unfinalised, as the doctor reports; readers take its values from the intents.
                 _log.exception("finalising transaction %s failed; its intents stay", batch[0].txid.hex())
                 for one in batch:
                     one.session.release(one.txid)
@@ -163,7 +163,7 @@ class Finaliser:
             self._listen(left)
 
     def _listen(self, seconds: float) -> None:
-        """Wait to be woken; not too long, for an interruption may have prevented the wake-up."""
+        """Wait for a wake-up; briefly, for an interruption may have prevented it."""
         try:
             self._wakes.get(timeout=min(seconds, _LONGEST_SILENCE))
             while True:
@@ -172,7 +172,7 @@ class Finaliser:
             return
 
     def _wait(self) -> bool:
-        """Wait for work; false if the finaliser was closed."""
+        """Wait for work; False if the finaliser was closed."""
         while not (self._waiting or self._stopping or (self._unmarked and self._hurrying)):
             left = self._mark_at - time.monotonic() if self._unmarked else _LONGEST_SILENCE
             if left <= 0:

@@ -45,7 +45,7 @@ class IntentResolution:
         return [call for one in transactions for call in self._calls(*one, merged)]
 
     def _merged(self, transactions: Sequence[EndedIntents]) -> dict[bytes, Mapping[tuple[bytes, int], RowState]]:
-        """Return, for each space, the states that increments make of their rows, each at its own timestamp.
+        """Return, for each space, the states of their rows after each increment, at its own timestamp.
 
         A state contains all increments of the row up to its timestamp, of all transactions, in their order.
         """
@@ -75,7 +75,7 @@ class IntentResolution:
         for space, rows in intents.items():
             table = self._layout.table(space)
             if status.state != COMMITTED:
-                found += self._removals(table, rows, column, status.start + 1)  # a job's are one later
+                found += self._removals(table, rows, column, status.start + 1)  # a job's intents are one later
                 continue
             puts: dict[bytes, Mapping[bytes, bytes]] = {}
             for row, intent in rows.items():
@@ -86,7 +86,7 @@ class IntentResolution:
                 elif intent[0] != LOCK:
                     puts[row] = {VALUE: intent}
             if locked := [row for row in rows if row not in puts]:
-                # A lock leaves no version: transactions that are still pending must be pushed beyond it.
+                # A lock leaves no version: pending transactions must be pushed beyond it.
                 self._visibility.read(table, locked, status.commit, {txid: status})
             for part in split_rows(puts, 1 if failpoints else ROWS_AT_ONCE):
                 found.append(put_then_delete(table, part, {row: [column] for row in part}, status.commit))

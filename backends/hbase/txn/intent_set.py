@@ -40,9 +40,9 @@ class IntentSet:
     spaces : dict of bytes to SpaceIntents
         The intents of each space.
     markers : set of bytes
-        The spaces whose schema must not have changed since the snapshot, and does not change here.
+        The spaces whose schema must be unchanged since the snapshot, and which the write set does not change.
     schemas : list of bytes
-        The spaces whose schema changes here.
+        The spaces whose schema the write set changes.
     increments : bool
         Whether there are increments.
     """

@@ -66,11 +66,11 @@ class RowState:
     Parameters
     ----------
     value : bytes or None
-        None if there is none.
+        None for an absent row.
     version : int
-        The timestamp of the newest commit that counts; 0 if there is none.
+        The timestamp of the newest visible commit; 0 if there is none.
     last_write : int
-        The timestamp of the newest such commit that was not an increment.
+        The timestamp of the newest visible commit other than an increment.
     """
 
     value: bytes | None
@@ -97,7 +97,7 @@ def increment_intent(increments: Sequence[Increment]) -> bytes:
 
 
 def increments_of(intent: bytes) -> list[Increment]:
-    """Return what `increment_intent` has encoded."""
+    """Return the increments in the result of `increment_intent`."""
     start = 1 + _SCHEMA.size
     end = start + _SCHEMA.unpack_from(intent, 1)[0]
     return [Increment(intent[start:end], field, amount) for field, amount in json.loads(intent[end:])]
@@ -174,7 +174,7 @@ def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) 
     state : RowState
         The state without them.
     committed : iterable of int and bytes
-        Commit timestamp and intent; those already in the state are left out.
+        Commit timestamp and intent; intents already in the state are ignored.
     merge : callable
         Applies increments.
     """

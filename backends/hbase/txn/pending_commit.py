@@ -31,7 +31,7 @@ class PendingCommit:
     txid, start : bytes and int
         Its id, and the timestamp of its snapshot.
     intents : IntentSet or None
-        What it writes; None for a write job, whose rows are not kept in memory.
+        Its writes; None for a write job, whose rows are not kept in memory.
     status : Status
         As last seen in the status table.
     timestamp : int

@@ -1,11 +1,13 @@
 """`Prewrite`: everything that a transaction writes and reads before its decision, in one round trip.
 
 The order is the protocol. Every transaction is listed, has its record and has written its intents before it draws its
-commit timestamp, and looks for others after that: of two that overlap at least one sees the other, whatever the timing.
+commit timestamp, and looks for others after that: of two overlapping transactions, at least one sees the other,
+whatever the timing.
 
-A commit never asks whether its record was created: the record is put below every timestamp of HBase's own clock, so it
-changes nothing if another process has already put an aborted one; the decision will tell. It is sent only once. A
-repeated put could arrive after the record was aborted and removed with the intents, and would create it once more.
+A commit never checks whether its record was created: the put is below every timestamp of HBase's own clock, so it
+changes nothing if another process has already put an aborted record, which the decision then finds. The put is sent
+only once: a repeated put could arrive after the record was aborted and removed with the intents, and would create it
+again.
 """
 
 from __future__ import annotations
@@ -38,13 +40,7 @@ _ROWS_PER_RENEWAL = 10_000
 
 
 class RecordUnknownError(Exception):
-    """It is unknown whether a transaction has a record: it must be aborted, and begun again under another id.
-
-    Parameters
-    ----------
-    reason : StorageUnavailableError
-        The error of the call that may have created it.
-    """
+    """It is unknown whether a transaction has a record: abort it, and begin again under another id."""
 
     def __init__(self, reason: StorageUnavailableError) -> None:
         super().__init__(str(reason))
@@ -52,15 +48,15 @@ class RecordUnknownError(Exception):
 
 
 class ReadBack(NamedTuple):
-    """What a transaction sees of others.
+    """The view that a transaction has of others.
 
     Attributes
     ----------
     cells : dict
         Rows read after its intents were written.
     rows, markers : set of RowId
-        Of those, the rows that it writes, and the schema markers that it relies on, that another transaction may have
-        written. No other transaction has written the rest.
+        Among these, the transaction's written rows, and the schema markers it relies on, that another transaction may
+        have written. No other transaction has written the rest.
     """
 
     cells: dict[RowId, Cells]
@@ -86,9 +82,9 @@ class Prewrite:
         pending : PendingCommit
             The transaction; gets its timestamp.
         intents : IntentSet
-            What it writes.
+            Its writes.
         encoded : bytes
-            The written rows, as the record has them.
+            The written rows, as the record stores them.
         """
         txid, recent, layout = pending.txid, session.recent, self._layout
         record = self._status_table.record(txid, pending.status, encoded)
@@ -160,7 +156,7 @@ class Prewrite:
     def _flight(
         self, calls: Sequence[Call[object]], points: Mapping[int, str] = MappingProxyType({}), *, once: bool = False
     ) -> list[object]:
-        """Make calls; those without the record are repeated after errors, which may leave a timestamp unused.
+        """Make calls; without the record, they are repeated after errors, which may leave a timestamp unused.
 
         Raises
         ------

@@ -72,7 +72,7 @@ class Reader:
 
 
 def table_dropped() -> TransactionConflictError:
-    """Return the error of a snapshot whose table was dropped."""
+    """Return the error for a snapshot whose table was dropped."""
     return TransactionConflictError("a table was dropped since the snapshot was taken")
 
 

@@ -1,13 +1,13 @@
-"""`RecentWrites`: what the transactions of a process write, listed in one cell for the other processes.
+"""`RecentWrites`: the recent writes of a process's transactions, listed in one cell for the other processes.
 
-A transaction has to find all other writers of its rows. Their intents and versions show them, but each row that is read
-back costs HBase a search in a block. Therefore every transaction puts its process's list, which includes it, before it
-reads anything back. A large transaction reads the lists of all processes, which are the cells of one row, after its
-intents were written, and reads back only the rows that it finds there. A transaction that is not listed yet has not
-read anything back yet, and will find the intents written by then: of two, at least one sees the other.
+A transaction must find all other writers of its rows. Their intents and versions show them, but each row read back
+costs HBase a search in a block. Therefore every transaction puts its process's list, which includes the transaction,
+before it reads anything back. A large transaction then reads the lists of all processes, which are the cells of one
+row, after its intents were written, and reads back only the listed rows. A transaction that is not listed yet has not
+read anything back yet, and will find the intents written by then: of two transactions, at least one sees the other.
 
-A list has hashes of rows; a collision costs one row read back. It omits what was committed at or below its low
-watermark, so a transaction older than the low watermark of any list reads back all its rows.
+A list has hashes of rows; a collision costs one row read back. It omits commits at or below its low watermark, so a
+transaction older than the low watermark of any list reads back all its rows.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .rows import RowId
 __all__ = ["Digest", "RecentWrites", "read_lists"]
 
 _MOST_ROWS = 4_096
-"""Of a transaction that lists its rows; a larger one lists their spaces."""
+"""Limit of rows for a transaction that lists them; a larger one lists their spaces."""
 _MOST_ENDED = 16
 _ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256, 8 << 10
 """Of ended transactions in the lists of all processes together, and the bounds of the share of one process. Open
 transactions of a process take at most the first of these; beyond it they list spaces instead of rows."""
 _BYTES_OF_A_ROW = 4 << 10
-"""Of lists, whose reading takes as long as reading one row back."""
+"""The number of lists that take as long to read as reading one row back."""
 _READ_BACK_ALL = 8
 """Transactions that read all rows back without the lists after one for which the lists were useless."""
 _LOW_WATERMARK = struct.Struct(">Q")
@@ -45,7 +45,7 @@ _HEAD = struct.Struct(">QHH")
 
 
 class Digest(NamedTuple):
-    """What a transaction writes: the hashes of its rows, or, without any, all rows of the spaces."""
+    """The writes of a transaction: the hashes of its rows, or, without any, all rows of the spaces."""
 
     spaces: frozenset[bytes]
     rows: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ _Written = tuple[int, Iterable[bytes], Iterable[int]]
 
 @dataclass(slots=True)
 class _Listed:
-    """A transaction in a list: what it writes, the number of its first list, and its commit timestamp.
+    """A transaction in a list: its writes, the number of its first list, and its commit timestamp.
 
     The timestamp is an upper bound if the outcome is unknown, and 0 while the transaction is open.
     """
@@ -155,7 +155,7 @@ class RecentWrites:
         return put_rows(self._layout.transactions, {**record, RECENT: {self._column: content}}, self._number)
 
     def _trim(self, most_ended: int) -> None:
-        """Remove what was committed before the last few transactions, and raise the low watermark to it."""
+        """Remove the commits before the last few transactions, and raise the low watermark to them."""
         ended, size = 0, 0
         for txid, one in reversed(list(self._listed.items())):
             if not one.commit:
@@ -211,7 +211,7 @@ class RecentWrites:
             self._budget = min(max(_ALL_BYTES // max(len(lists), 1), _LEAST_BYTES), _MOST_BYTES)
             self._size = sum(len(raw) for raw, _ in lists.values())
             own = lists.get(self._column)
-            # After the row was deleted by hand, HBase hides what is put until it has compacted the table.
+            # After the row was deleted by hand, HBase hides all puts until it has compacted the table.
             is_hidden = own is None or own[1] < self._listed[txid].number
             low_watermark = self._low_watermark
             listed: list[_Written] = [

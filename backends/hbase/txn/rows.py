@@ -42,6 +42,6 @@ def row_calls(
 
 
 def read_rows(gateway: Gateway, layout: Layout, rows: Iterable[RowId], before: int | None = None) -> dict[RowId, Cells]:
-    """Return the cells of rows; those that were never written are left out."""
+    """Return the cells of rows; rows never written are omitted."""
     calls, decode = row_calls(layout, rows, before)
     return decode(gateway.flight(calls, retry=True))

@@ -15,7 +15,7 @@ from .clock import now
 __all__ = ["SchemaLeases", "wait_out_leases"]
 
 LEASE_SECONDS = 0.05
-"""Part of the protocol: it must be the same in all processes."""
+"""Part of the protocol: must be the same in all processes."""
 
 
 class SchemaLeases:
@@ -25,11 +25,11 @@ class SchemaLeases:
         self._until: dict[bytes, float] = {}
 
     def renew(self, space: bytes, asked: float) -> None:
-        """Begin a lease after a marker without an intent was read by a call made at `asked`, of `clock.now`."""
+        """Begin a lease after a call made at `asked`, a time of `clock.now`, read a marker without an intent."""
         self._until[space] = asked + LEASE_SECONDS
 
     def may_outlast_call(self, space: bytes) -> bool:
-        """Whether a call that is made now will probably return within the lease."""
+        """Whether a call made now will probably return within the lease."""
         return now() < self._until.get(space, 0.0) - LEASE_SECONDS / 10
 
     def holds(self, space: bytes) -> bool:

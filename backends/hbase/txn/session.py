@@ -46,18 +46,18 @@ def read_clock(gateway: Gateway, layout: Layout) -> int:
 class Session:
     """The registration of one process with the others.
 
-    Its low watermark keeps versions: none of its open snapshots and unfinalised transactions began before. A process
-    that has seen no heartbeat for `timeout` seconds declares the session dead by changing its cell; half that time
-    after its last heartbeat the session itself refuses to read and to commit.
+    Its low watermark keeps versions: no open snapshot or unfinalised transaction of the process began before it. A
+    process that has seen no heartbeat for `timeout` seconds declares the session dead by changing its cell; half that
+    time after its last heartbeat the session itself refuses to read and to commit.
 
     Attributes
     ----------
     id : bytes
-        Never given to another session.
+        Never used by another session.
     recent : RecentWrites
-        What the process has written lately.
+        The recent writes of the process.
     clock : int
-        The newest timestamp known here; no later snapshot is older.
+        The newest timestamp known to this process; no later snapshot is older.
     """
 
     def __init__(self, gateway: Gateway, layout: Layout, timeout: float) -> None:
@@ -87,7 +87,7 @@ class Session:
         return b"%d|%d" % (min(held, default=self.clock), next(self._heartbeats))
 
     def _written(self, expected: bytes | None, new: bytes) -> bool:
-        """Change the cell; false if another process has changed it, and so declared the session dead."""
+        """Change the cell; False if another process has changed it, and so declared the session dead."""
         row = session_row(self.id)
         call = compare_and_put(self._layout.transactions, row, STATE, expected, new)
         deadline = time.monotonic() + self._gateway.timeout
@@ -145,7 +145,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether it was declared dead, or closed."""
+        """Whether the session was declared dead, or closed."""
         return self._over
 
     def require_alive(self) -> None:
@@ -156,10 +156,10 @@ class Session:
         TransactionConflictError
             If the session was declared dead.
         StorageUnavailableError
-            If it may have been: HBase could not be reached for too long.
+            If the session may have been declared dead: HBase could not be reached for too long.
         """
         if now() > self._good_until and not self._over:
-            # This process was stopped, or HBase was: a heartbeat tells whether the session is dead.
+            # This process was stopped, or HBase was: a heartbeat reveals whether the session is dead.
             self.heartbeat()
         if self._closed:
             raise StorageUnavailableError("the storage was closed")
@@ -174,13 +174,13 @@ class Session:
             )
 
     def next_transaction(self, start: int | None = None) -> bytes:
-        """Return the id of a new transaction, which is never given again in any process.
+        """Return the id of a new transaction, unique across all processes and all time.
 
         Parameters
         ----------
         start : int, optional
-            The timestamp of its intents: it shares a column with earlier and later transactions. Without it, the
-            transaction has a column of its own.
+            The timestamp of its intents: the transaction shares a column with earlier and later ones. Without `start`,
+            the transaction has its own column.
         """
         lane = 0 if start is None else self._take_lane(start)
         return self.id + next(self._sequence).to_bytes(_SEQUENCE_BYTES) + lane.to_bytes(LANE_BYTES)
@@ -198,8 +198,8 @@ class Session:
     def free_lane(self, txid: bytes, hidden: int) -> None:
         """Give the lane of a transaction to the next one.
 
-        All its intents must have been deleted: two in one cell would hide one another. If that is unknown, the lane is
-        never free again.
+        All its intents must have been deleted: two in one cell would hide one another. If their deletion is uncertain,
+        the lane is never free again.
 
         Parameters
         ----------
@@ -212,11 +212,11 @@ class Session:
                 self._free_lanes[lane] = hidden
 
     def hold(self, holder: object, timestamp: int) -> None:
-        """Keep what a snapshot at a timestamp reads, until `release` is called for this holder."""
+        """Keep the versions that a snapshot at a timestamp reads, until `release` is called for this holder."""
         self._held[holder] = timestamp
 
     def release(self, holder: object) -> None:
-        """End what `hold` began; idempotent, never waits."""
+        """End the effect of `hold`; idempotent, never waits."""
         self._held.pop(holder, None)
 
     @property
@@ -225,7 +225,7 @@ class Session:
         return len(self._held)
 
     def close(self) -> None:
-        """End the session; other processes finish what it has left unfinalised."""
+        """End the session; other processes finish its unfinalised transactions."""
         with self._lock:
             if not self._over:
                 self._over = self._closed = True

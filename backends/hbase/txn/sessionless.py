@@ -1,7 +1,7 @@
 """Reading without a session: no process keeps old versions for it, so each read checks that none was removed.
 
-A process that removes versions first publishes up to which timestamp. A snapshot older than that after its read is a
-conflict; a later one has lost nothing.
+A process publishes a timestamp before it removes versions up to it. A snapshot that finds a later timestamp after a
+read is a conflict; any other snapshot has lost nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def publish_removed(gateway: Gateway, layout: Layout, upto: int) -> None:
 
 
 class NoSession(Session):
-    """Stands for a session in a read-only storage: it holds nothing, and has no heartbeat."""
+    """Takes the place of a session in a read-only storage: it holds nothing, and has no heartbeat."""
 
     def __init__(self, layout: Layout) -> None:
         self.id = b""
@@ -81,7 +81,7 @@ class NoSession(Session):
 
 
 class SessionlessSnapshot(HBaseSnapshot):
-    """A snapshot that checks after each read that nothing of it was removed."""
+    """A snapshot that checks after each read that no version it needs was removed."""
 
     def __init__(self, reader: Reader, session: Session, gateway: Gateway, layout: Layout) -> None:
         super().__init__(reader, session)
@@ -91,7 +91,7 @@ class SessionlessSnapshot(HBaseSnapshot):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         try:
             values = super().get_many(keys)
-        except TableDisabledError:  # as a table is before it is dropped
+        except TableDisabledError:  # a table is disabled before it is dropped
             self._require_there()
             raise
         self._require_there()

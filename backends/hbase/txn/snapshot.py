@@ -19,9 +19,9 @@ class HBaseSnapshot(EngineSnapshot):
     Attributes
     ----------
     holder : object
-        What the session holds; not the snapshot itself, which ends when it is collected.
+        The object that the session holds; not the snapshot itself, which ends when it is collected.
     timestamp : int
-        What was committed at or before it is visible.
+        Commits at or before it are visible.
     epoch : int
         The timestamp of the newest schema change in it.
     """
@@ -50,7 +50,7 @@ class HBaseSnapshot(EngineSnapshot):
         for pairs in self._reader.pages(begin, end, self.timestamp, reverse=reverse):
             self.session.require_alive()
             yield from pairs
-        # Rows whose versions were removed are on no page.
+        # Pages omit rows whose versions were removed.
         self.session.require_alive()
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class Status:
     bulk : bool
         A write job: other transactions give way to it.
     unlisted : bool
-        `writes` has spaces and no rows: what was written is found by searching them.
+        `writes` has spaces and no rows: the rows are found by searching the spaces.
     writes : bytes
         The written rows, encoded, unless detached.
     """
@@ -65,7 +65,7 @@ class Status:
 
     @property
     def liveness(self) -> bytes:
-        """What only its owner changes while it is pending: a push by another process is no heartbeat."""
+        """The bytes that only the owner changes while the transaction is pending: a push is no heartbeat."""
         return self.pushed(0).raw if self.least else self.raw
 
     @classmethod
@@ -92,23 +92,23 @@ class Status:
         )
 
     def pushed(self, least: int) -> Status:
-        """Return it with a later smallest commit timestamp."""
+        """Return the status with a later smallest commit timestamp."""
         return replace(self, least=least)
 
     def with_heartbeat(self) -> Status:
-        """Return it with its lease renewed."""
+        """Return the status with its lease renewed."""
         return replace(self, heartbeat=self.heartbeat + 1)
 
     def committed(self, timestamp: int) -> Status:
-        """Return it committed."""
+        """Return the status, committed."""
         return replace(self, state=COMMITTED, commit=timestamp, least=0, heartbeat=0)
 
     def aborted(self) -> Status:
-        """Return it aborted."""
+        """Return the status, aborted."""
         return replace(self, state=ABORTED, least=0, heartbeat=0)
 
     def with_finalised(self) -> Status:
-        """Return it, committed, with all its rows finalised."""
+        """Return the status, committed, with all its rows finalised."""
         return replace(self, finalised=True)
 
 
@@ -118,7 +118,7 @@ class StatusHead:
     Attributes
     ----------
     state, finalised, commit
-        As those of `Status`.
+        As in `Status`.
     """
 
     __slots__ = ("_raw", "commit", "finalised", "state")
@@ -139,7 +139,7 @@ class StatusHead:
 
     @property
     def liveness(self) -> bytes:
-        """What changes when `Status.liveness` does; short for a transaction that has ended."""
+        """Bytes that change when `Status.liveness` does; short for a transaction that has ended."""
         if self.state == PENDING:
             return self.status.liveness
         head = self._raw[:_FLAGS_END]

@@ -31,7 +31,7 @@ __all__ = ["StatusTable"]
 _MOST_KNOWN = 10_000
 _AT_ONCE = 500
 _MARKED_BYTES = 32 << 10
-"""Of one call: fits the smallest frame_limit."""
+"""The size limit of one call: fits the smallest frame_limit."""
 
 
 class StatusTable:
@@ -53,7 +53,7 @@ class StatusTable:
         self._seen: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
 
     def statuses(self, txids: Iterable[bytes]) -> dict[bytes, Status]:
-        """Return the statuses of transactions; one without a record is left out."""
+        """Return the statuses of transactions; those without a record are omitted."""
         found: dict[bytes, Status] = {}
         unknown = []
         now = time.monotonic()
@@ -100,7 +100,7 @@ class StatusTable:
     def record(self, txid: bytes, status: Status, writes: bytes) -> dict[bytes, dict[bytes, bytes]]:
         """Return the row and the cells of a new record, for a put below the timestamps of HBase's own clock.
 
-        At such a timestamp they change nothing if a record exists, and cannot be read once it was removed.
+        At such a timestamp they change nothing if a record exists, and cannot be read once a record was removed.
         """
         cells = {STATE: status.raw}
         if status.detached:
@@ -117,12 +117,13 @@ class StatusTable:
     def change(self, txid: bytes, expected: Status | None, new: Status) -> Status | None:
         """Change a status if it is as expected, and return the status after that.
 
-        A lost reply is looked up. A change that was not made is tried again; it may still be made later.
+        A lost reply is looked up. A change that was not made is tried again; an earlier attempt may still take effect
+        later.
 
         Raises
         ------
         ServerError
-            If HBase refuses the change for good, for example without the right: it was not made and never will be.
+            If HBase rejects the change for good, for example for lack of rights: it was not made and never will be.
         StorageUnavailableError
             If the status cannot be read, or not changed in time: the change may have been made, or still be.
         """
@@ -165,8 +166,8 @@ class StatusTable:
         """Return the calls that mark committed transactions as finalised.
 
         Plain puts suffice: a committed record can only be marked, by any process, and then be removed. A removed record
-        that comes back by this is removed once more, and means the same as an absent one. A mark that HBase's clock
-        puts below the record, as after a move to a server whose clock is behind, is left to the janitor.
+        that such a put restores is removed once more, and means the same as an absent one. The janitor handles a mark
+        that HBase's clock puts below the record, as after a move to a server whose clock is behind.
         """
         rows = {status_row(txid): {STATE: status.with_finalised().raw} for txid, status in ended.items()}
         return [put_rows(self._table, part) for part in split_rows(rows, limit_bytes=_MARKED_BYTES)]
@@ -174,8 +175,8 @@ class StatusTable:
     def abort_if_absent(self, txid: bytes) -> Status:
         """Return the status of a transaction that had no record, which is created as aborted unless it exists by now.
 
-        The transaction may also have committed long ago, and its record been removed: so the status, like that of a
-        finalised transaction, makes readers read the row again.
+        The transaction may also have committed long ago, and its record been removed: the status therefore makes
+        readers read the row again, as for a finalised transaction.
         """
         status = self.status(txid)
         while status is None:

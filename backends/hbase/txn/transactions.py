@@ -37,17 +37,12 @@ _log = logging.getLogger("structable.hbase")
 class Transactions:
     """The transactions of one process on one prefix.
 
-    Parameters
-    ----------
-    merge : callable
-        `Engine.merge`.
-
     Attributes
     ----------
     context : Context
-        For whatever else works on transactions.
+        For other code that works on transactions.
     finaliser : Finaliser
-        Finalises what was committed here.
+        Finalises the commits of this process.
     visibility, reader
         Read without a snapshot.
     """

@@ -76,8 +76,8 @@ class Visibility:
     ) -> dict[tuple[bytes, int], RowState]:
         """Return the states of rows at several timestamps each; rows that were never written are left out.
 
-        The intents of a row are read once, at the last of its timestamps. What was committed up to there, and has no
-        intent any more, is a version by then: so the versions below the earlier timestamps are read after that.
+        The intents of a row are read once, at the last of its timestamps. A commit up to there without an intent left
+        is a version by then: therefore the versions below the earlier timestamps are read after that.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class Visibility:
     def _committed(
         self, table: str, contested: dict[bytes, Cells], at: int | None, assumed: Mapping[bytes, Status] | None
     ) -> dict[bytes, list[tuple[int, bytes]]]:
-        """Return commit timestamp and intent of all that count at a timestamp; reads rows again if necessary."""
+        """Return commit timestamp and intent of the intents that count at a timestamp; may read rows again."""
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         ignored: set[tuple[bytes, bytes]] = set()
         waited = False
@@ -188,7 +188,7 @@ class Visibility:
         absent: Mapping[bytes, set[bytes]],
         at: int | None,
     ) -> None:
-        """Read rows again whose transactions have ended; abort transactions that have an intent but no record."""
+        """Read rows of ended transactions again; abort transactions that have an intent but no record."""
         rows = sorted(again | absent.keys())
         before = None if at is None else at + 1
         found = dict(self._gateway.call(get_rows(table, rows, [FAMILY], before)))

@@ -19,7 +19,7 @@ from .janitor import Janitor
 __all__ = ["Background"]
 
 _HEARTBEATS = 6
-"""In the time after which a session may be declared dead."""
+"""Heartbeats in the time after which a session may be declared dead."""
 
 _log = logging.getLogger("structable.hbase")
 

@@ -27,7 +27,7 @@ _SLACK = 5.0
 
 
 class Diagnosis:
-    """Reports on a prefix, and finishes what ended processes left."""
+    """Reports on a prefix, and cleans up after ended processes."""
 
     def __init__(self, context: Context, tables: Tables) -> None:
         self._gateway = context.gateway
@@ -35,7 +35,7 @@ class Diagnosis:
         self._status_table = context.status_table
         self._settings = context.settings
         self._tables = tables
-        self._janitor = Janitor(context)  # of its own: the background thread's has other observations
+        self._janitor = Janitor(context)  # separate: the background thread's has other observations
 
     def findings(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Report without changing anything; see `Engine.diagnose`."""
@@ -145,7 +145,7 @@ class Diagnosis:
         return Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
 
     def _strays(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
-        """Report HBase tables whose numbers are in the way of new tables."""
+        """Report HBase tables whose numbers block new tables."""
         following = spaces().following
         written = [space for space in self._tables.spaces() if space >= following and self._is_written(space)]
         # The catalog is read once more after the rows: a table created meanwhile is in it by now.
@@ -170,10 +170,9 @@ class Diagnosis:
         return [space for space in self._tables.spaces() if space not in known and space < spaces.following]
 
     def repair(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
-        """Finish what ended processes left; see `Engine.repair`.
+        """Clean up after ended processes; see `Engine.repair`.
 
-        Transactions that are pending now and sessions that are silent now are watched here until they have changed, or
-        the janitor may end them.
+        The call watches pending transactions and silent sessions until they change, or until the janitor may end them.
         """
         total = Report()
         watched = self._unsettled(session)
@@ -185,7 +184,7 @@ class Diagnosis:
             if not watched or time.monotonic() > end:
                 break
             time.sleep(min(1.0, self._settings.lease / 4))
-        self._round(session, total)  # without those that were just found to be dead
+        self._round(session, total)  # without the sessions that were just found to be dead
         yield Finding(
             FindingLevel.OK,
             "repair",
@@ -197,7 +196,7 @@ class Diagnosis:
             yield Finding(FindingLevel.PROBLEM, "repair", text)
         for space in self._unused(spaces()):
             table = self._layout.table(space)
-            with suppress(TableMissingError, TableDisabledError):  # as `findings` says
+            with suppress(TableMissingError, TableDisabledError):  # as in `findings`
                 if self._tables.is_empty(table):
                     drop_table(self._gateway, table)
                     yield Finding(
@@ -213,7 +212,7 @@ class Diagnosis:
         total.removed += report.removed
 
     def _unsettled(self, session: Session) -> dict[bytes, bytes]:
-        """Return what other processes may have left: row of the transaction table to its cell."""
+        """Return possible remains of other processes: row of the transaction table to its cell."""
         own = session_row(session.id)
         found = {row: raw for row, (raw, _) in self._sessions().items() if row != own and raw not in (DEAD, CLOSED)}
         for txid, outline in self._status_table.all():

@@ -70,9 +70,9 @@ class _Work:
     replacing : list of int and bytes
         Commit timestamp and transaction, for those whose replaced versions may be removed.
     first : int
-        The smallest commit timestamp of those that must wait; later commits must wait for it.
+        The smallest commit timestamp that must wait; all later commits wait for it.
     aborted : list of bytes
-        Transactions of which no write can arrive any more.
+        Transactions of which no write can still arrive.
     """
 
     least: int
@@ -300,9 +300,9 @@ class Janitor:
         self._gateway.call(compare_and_put(self._layout.transactions, GC, STATE, expected, b"%d" % safe), retry=False)
 
     def _remove_versions(self, work: _Work, safe: int, report: Report) -> None:
-        """Remove what commits replaced, in commit order, up to the first commit that must wait.
+        """Remove the versions that commits replaced, in commit order, up to the first commit that must wait.
 
-        Out of order, a late write could bring back what a later transaction has deleted.
+        Out of order, a late write could restore a row that a later transaction has deleted.
         """
         upto = [(commit, txid) for commit, txid in sorted(work.replacing) if commit <= safe and commit < work.first]
         ready = [txid for _, txid in upto]
@@ -343,7 +343,7 @@ class Janitor:
                 yield put_then_delete(table, {}, {row: [VALUE] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
 
     def _remove(self, calls: Sequence[Call[None]]) -> None:
-        """Make the calls in order, leaving out those of dropped tables."""
+        """Make the calls in order, skipping dropped tables."""
         try:
             self._gateway.flight(calls, retry=True)
         except TableMissingError:
@@ -352,7 +352,7 @@ class Janitor:
                     self._gateway.call(call)
 
     def _remove_aborted(self, ready: list[bytes], report: Report) -> None:
-        """Remove the intents and records of aborted transactions of which no write can arrive any more."""
+        """Remove the intents and records of aborted transactions of which no write can still arrive."""
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
             for txid, status in self._status_table.statuses(part).items():

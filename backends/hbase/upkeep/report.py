@@ -1,4 +1,4 @@
-"""`Report`: what a round of the janitor found and did."""
+"""`Report`: the findings and actions of a round of the janitor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Report"]
 
 @dataclass(slots=True)
 class Report:
-    """What a round found and did.
+    """The findings and actions of a round.
 
     Parameters
     ----------

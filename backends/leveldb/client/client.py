@@ -30,21 +30,6 @@ __all__ = ["Client"]
 class Client(Route):
     """Sends every operation to the owner. Each thread uses a connection of its own.
 
-    Parameters
-    ----------
-    folder : Folder
-        The database folder.
-    failover : callable
-        Returns the next route after this one was lost.
-    shared : memoryview
-        The cells of `open_shared`.
-    path : str
-        The owner's socket.
-    process : int
-        The owner's process id, for error messages.
-    seconds : float
-        How long to wait for the owner.
-
     Raises
     ------
     PeerLostError, TimedOutError

@@ -37,7 +37,7 @@ class Connection:
         self.number = number
         self.sequence = 0
         self.used = True
-        """Since the pool has looked for idle ones."""
+        """Time since which the pool has seen the connection idle."""
 
     def call(self, message: int, body: bytes) -> bytes:
         """Send a request and return the answer: the message byte and the body."""
@@ -56,7 +56,7 @@ class HeldSnapshot(ref[EngineSnapshot]):
 
 
 def refuse(frame: bytes) -> NoReturn:
-    """Raise the error that an answer carries."""
+    """Raise the error in an answer."""
     if frame[0] == messages.EPOCH:
         raise TransactionConflictError("the schema was changed since the transaction began")
     if frame[0] == messages.ERROR:
@@ -74,17 +74,6 @@ class _RefusedError(Exception):
 
 class ConnectionPool:
     """Connections to one owner, made as they are needed and closed when they have been idle for a while.
-
-    Parameters
-    ----------
-    client : bytes
-        The client's id.
-    path : str
-        The owner's socket.
-    folder : Folder
-        The database folder, which names the owner's socket if it has moved.
-    seconds : float
-        How long to wait for the owner.
 
     Raises
     ------
@@ -125,7 +114,7 @@ class ConnectionPool:
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Return a connection for others to use; no request may be under way on it."""
+        """Return a connection to the pool; no request may be in progress on it."""
         if self._unreleased or self.lost:
             self._release_on(connection)
         self.idle.append(connection)
@@ -139,9 +128,9 @@ class ConnectionPool:
             connection.channel.close()
 
     def release(self, snapshot: int) -> None:
-        """Free a snapshot; if every connection is in use, when the next one is given back.
+        """Free a snapshot; if every connection is in use, when the next one is returned.
 
-        It neither waits nor takes a lock: the garbage collector may call it at any moment.
+        Neither waits nor takes a lock: the garbage collector may call this at any moment.
         """
         self._unreleased[snapshot] = None
         try:
@@ -209,7 +198,7 @@ class ConnectionPool:
                 if time.monotonic() > deadline:
                     raise TimedOutError from None
             except _RefusedError as refused:
-                # Other clients close idle connections, and other threads give theirs back.
+                # Other clients close idle connections, and other threads return theirs.
                 if self._anchor is None or time.monotonic() > deadline:
                     refuse(refused.frame)
             except StorageUnavailableError:

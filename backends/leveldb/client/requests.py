@@ -21,22 +21,6 @@ _EAGER_SECONDS = 5.0
 class OwnerRequests:
     """Sends requests to one owner.
 
-    Parameters
-    ----------
-    client : bytes
-        The client's id.
-    folder : Folder
-        The database folder.
-    path : str
-        The owner's socket.
-    process : int
-        The owner's process id, for error messages.
-    seconds : float
-        How long to wait for the owner.
-    find_next_owner : callable
-        Connects this process to the next owner, or makes it the owner. Raises `StorageUnavailableError` if neither
-        happens within the time-out.
-
     Raises
     ------
     PeerLostError, TimedOutError
@@ -57,7 +41,7 @@ class OwnerRequests:
         self.process = process
         self.find_next_owner = find_next_owner
         self.eager_until = 0.0
-        """Until when the owner takes a transaction's snapshot as it begins, after one was lost; 0 for not at all."""
+        """Until this time the owner takes snapshots as transactions begin, because one was lost; 0 for never."""
         self._seconds = seconds
         self.pool = ConnectionPool(client, path, folder, seconds)
 
@@ -92,7 +76,7 @@ class OwnerRequests:
         )
 
     def refuse(self, frame: bytes) -> NoReturn:
-        """Raise the error that an answer carries."""
+        """Raise the error in an answer."""
         if frame[0] == messages.LOST:
             # A retry might fail in the same way: for some time the owner takes snapshots as transactions begin.
             self.eager_until = time.monotonic() + _EAGER_SECONDS

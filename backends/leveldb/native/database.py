@@ -72,7 +72,7 @@ class RawIterator(Protocol):
 
 
 class Gate:
-    """Whether a database may still be read, and the snapshots that were closed while it was being closed."""
+    """Whether a database may still be read, and the snapshots closed while the database was being closed."""
 
     __slots__ = ("parked", "shut")
 
@@ -100,15 +100,6 @@ class DatabaseOptions:
 
 class Database:
     """An open LevelDB database. Only one thread may write at a time; every thread may read.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder of the LevelDB files.
-    options : DatabaseOptions
-        LevelDB's own options.
-    create : bool
-        Whether to make it if it is missing.
 
     Raises
     ------
@@ -257,7 +248,7 @@ CLOSED = "the database was closed"
 _DAMAGED_TABLE = re.compile(r"\.(ldb|sst): (No such file or directory|Invalid argument)")
 """A table file that is gone or too short: LevelDB maps it into memory, and was about to read past its end."""
 PLYVEL_ERRORS = (plyvel.Error, RuntimeError)
-"""What plyvel raises; RuntimeError after `close`."""
+"""The errors of plyvel; RuntimeError after `close`."""
 
 
 def translated(error: Exception) -> StructableError:

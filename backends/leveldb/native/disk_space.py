@@ -1,4 +1,4 @@
-"""Whether a disk has room to reopen a database, found out by writing: quotas and reserves are not in `statvfs`."""
+"""Whether a disk has room to reopen a database, determined by writing: `statvfs` omits quotas and reserves."""
 
 from __future__ import annotations
 

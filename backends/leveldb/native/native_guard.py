@@ -35,7 +35,7 @@ _WALK = threading.Lock()
 
 
 def native_call(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Guard a function that calls plyvel; after a call of `uninterrupted` it must check again that it may."""
+    """Guard a function that calls plyvel; after a call of `uninterrupted` the function must check the flag again."""
     assert isinstance(function, FunctionType)
     _GUARDED.add(function.__code__)
     return function

@@ -1,4 +1,4 @@
-"""`ReadSwitch`: what reads of the newest state go through; it can be turned to another state while it is used."""
+"""`ReadSwitch`: directs reads of the newest state, and can redirect them while threads are reading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READERS_LEAVE = 30.0
 
 
 class ReadSwitch:
-    """Sends reads to the newest state of a database, or to a frozen one, or makes them wait.
+    """Sends reads to the newest state of a database or to a frozen one, or blocks them.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class ReadSwitch:
         self._wait = wait
         self._read: Callable[[bytes], bytes | None] = self._get_when_open
         self.take: Callable[[], RawSnapshot] = self._take_when_open
-        """Returns a snapshot of the newest state; to be called by guarded functions, and not to be kept."""
+        """Returns a snapshot of the newest state; for guarded functions only, which must not keep it."""
 
     @native_call
     def get(self, key: bytes) -> bytes | None:
@@ -38,7 +38,7 @@ class ReadSwitch:
         except PLYVEL_ERRORS as error:
             raise translated(error) from error
 
-    # A reader that waits is not inside a native call: the database may be frozen, or closed, before it goes on.
+    # A waiting reader is not inside a native call: the database may be frozen or closed before it continues.
 
     def _get_when_open(self, key: bytes) -> bytes | None:
         database, read = self._wait(), self._read
@@ -71,5 +71,5 @@ class ReadSwitch:
             raise StorageUnavailableError("a reader did not return from LevelDB")
 
     def withhold(self) -> None:
-        """Make reads wait."""
+        """Block reads."""
         self._read, self.take = self._get_when_open, self._take_when_open

@@ -61,11 +61,11 @@ def _write(
         if synced_before:
             keeper.note_all_synced()
     except BaseException as error:
-        # The decision stands, and a part of the chunks: reads stay with the state before it until the database was
-        # reopened and recovered.
+        # The decision and some of the chunks are durable: reads stay with the state before the decision until the
+        # database has been reopened and recovered.
         keeper.ailing = StorageUnavailableError(f"a bulk commit failed, and the database must be reopened: {error}")
         _log.error("a bulk commit to %s failed half-way; recovery completes it: %s", keeper.path, error)
-        # What was written counts from then on; recovery writes the rest.
+        # The written chunks count from now on; recovery writes the rest.
         history.unsettled = _ended(node)
         if isinstance(error, Exception):
             raise CommitOutcomeUnknownError(

@@ -42,7 +42,7 @@ class CommitNode:
         return not (self.written.isdisjoint(changes.writes) and self.written.isdisjoint(changes.increments))
 
     def touched_any(self, reads: ReadSet) -> bool:
-        """Return whether this commit wrote what was read: rows, index entries or gaps."""
+        """Return whether this commit wrote something that `changes` read: rows, index entries or gaps."""
         return _meets(self.written, reads)
 
     def changed_any(self, spaces: set[bytes]) -> bool:
@@ -130,7 +130,7 @@ class BulkNode(CommitNode):
 
 
 class Summary:
-    """What the commits after `base`, up to and with `last`, have changed together."""
+    """The combined changes of the commits after `base`, up to and including `last`."""
 
     def __init__(self, base: CommitNode, last: CommitNode) -> None:
         self._keys: set[bytes] = set()
@@ -144,7 +144,7 @@ class Summary:
                 self._keys.update(node.touched())
 
     def touched_any(self, reads: ReadSet) -> bool:
-        """Return whether one of them changed what was read."""
+        """Return whether one of the commits changed something that was read."""
         return _meets(self._keys, reads) or any(bulk.touched_any(reads) for bulk in self._bulks)
 
 
@@ -161,7 +161,7 @@ def check_conflicts(first: CommitNode | None, changes: WriteSet) -> None:
     Raises
     ------
     TransactionConflictError
-        If one of them changed what the write set depends on.
+        If one of the commits changed something that the write set depends on.
     """
     reads, spaces = changes.reads, changes.spaces
     node = first

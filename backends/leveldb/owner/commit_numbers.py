@@ -1,4 +1,4 @@
-"""`CommitNumbers`: commits by number, so that a client's transaction notes where it begins without a request."""
+"""`CommitNumbers`: commits by number, so that a client's transaction notes its start without a request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .commit_nodes import CommitNode
 __all__ = ["CommitNumbers", "SnapshotLostError"]
 
 _MOST = 1 << 16
-"""Commits and keys together: some 15 MB."""
+"""Limit of commits and keys together: some 15 MB."""
 
 
 class SnapshotLostError(TransactionConflictError):
-    """A client's snapshot cannot be pinned any more; one taken as the transaction began would have been read."""
+    """A client's snapshot can no longer be pinned; a snapshot taken as the transaction began could have been read."""
 
 
 class CommitNumbers:
@@ -24,13 +24,6 @@ class CommitNumbers:
 
     Numbers start at the clock's nanoseconds, or above the number in shared memory, and rise by one: an owner never
     reuses a number of an earlier owner. As many commits are kept as have 65,536 commits and keys together.
-
-    Parameters
-    ----------
-    shared : memoryview
-        The cells of `open_shared`.
-    tail : CommitNode
-        The newest commit.
     """
 
     def __init__(self, shared: memoryview[int], tail: CommitNode) -> None:
@@ -39,7 +32,7 @@ class CommitNumbers:
         self._nodes = {self._newest: tail}
         self._size = tail.size
         self.find: Callable[[int], CommitNode | None] = self._nodes.get
-        """Returns the commit of a number, or None if it is not among these."""
+        """Returns the commit of a number, or None if the number is not among the kept ones."""
         shared[1] = self._newest
 
     def append(self, node: CommitNode) -> None:

@@ -1,4 +1,4 @@
-"""The order of commits: one thread at a time validates and writes, for itself and for those that wait behind it.
+"""The order of commits: one thread at a time validates and writes, for itself and for the threads that wait behind it.
 
 A thread that finds the database free commits at once. Other threads queue up, and the first in the queue is woken to
 commit the whole queue as one batch with one sync of the log. So a lone thread pays for a lock alone, and many threads
@@ -90,10 +90,10 @@ class Committer:
         self.queue: deque[Pending] = deque()
         """Commits that wait for the right."""
         self.holder = 0
-        """The thread that holds the right by `exclusive`, for longer than a commit."""
+        """The thread that holds the right by `exclusive`, for longer than one commit."""
 
     def wake(self) -> None:
-        """Make the first in the queue look, after `right` was given back."""
+        """Make the first thread in the queue check again, after `right` was released."""
         try:
             _wake(self.queue[0], right=False)
         except IndexError:

@@ -66,7 +66,7 @@ class ServedConnection:
                 self._end_scan()
                 self._service.detach(self._session, self._number, self)
         except (PeerLostError, TimedOutError, OSError):
-            pass  # the client is gone; it looks a commit up by another connection
+            pass  # the client is gone; it looks the commit up on another connection
         except (ValueError, IndexError, struct.error) as error:
             _log.warning("closed a connection that does not speak the protocol: %s", error)
         finally:

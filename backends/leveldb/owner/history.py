@@ -9,13 +9,7 @@ __all__ = ["History"]
 
 
 class History:
-    """The commits of a store, of which only the newest is held: each snapshot holds those after it by a linked list.
-
-    Parameters
-    ----------
-    shared : memoryview
-        The cells of `open_shared`, which tell clients the epoch and the newest commit's number.
-    """
+    """The commits of a store, of which only the newest is held: each snapshot holds those after it by a linked list."""
 
     __slots__ = ("_shared", "epoch", "numbers", "tail", "unsettled")
 
@@ -26,7 +20,7 @@ class History:
         self.epoch: int | None = 0
         """The number of the newest schema change; None while one is being written."""
         self.unsettled: CommitNode | None = None
-        """The first of the commits that may have been written, and are not in the history yet."""
+        """The first of the commits that may have been written but are not in the history yet."""
         self.numbers: CommitNumbers | None = None
         """The numbers of the newest commits, if there are clients."""
 
@@ -50,7 +44,7 @@ class History:
     def settle(self) -> None:
         """Add the commits that may have been written although they failed, or were interrupted.
 
-        Not while reads go to a state before them: a transaction that began in it would miss a conflict.
+        Never while reads go to a state before those commits: a transaction that began in it would miss a conflict.
         """
         first = self.unsettled
         if first is None:

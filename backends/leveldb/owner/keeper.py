@@ -40,7 +40,7 @@ Changes = Mapping[bytes, bytes | None]
 
 
 class DatabaseKeeper:
-    """A database that may be sound or not.
+    """A database in any of these conditions.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ class DatabaseKeeper:
         self._recover = recover
         self.database: Database | None = None
         self.ailing: StructableError | None = None
-        """Why nothing can be written until the database was reopened."""
+        """The reason why nothing can be written until the database is reopened."""
         self.noted_unsynced = False
-        """Whether a crash may leave gaps among the newest commits, which is on disk as well."""
+        """Whether a crash may leave gaps among the newest commits; also recorded on disk."""
         self.unsynced = False
         """Whether commits were written without a sync, perhaps to an earlier log."""
         self._heal_after = 0.0
@@ -82,7 +82,7 @@ class DatabaseKeeper:
 
     @property
     def busy_with_bulk(self) -> bool:
-        """Whether a bulk commit is being applied, for which writers wait."""
+        """Whether a bulk commit is being applied, which blocks writers."""
         return self._frozen and self.ailing is None
 
     def _wait_for_database(self) -> Database:
@@ -204,7 +204,7 @@ class DatabaseKeeper:
             self.noted_unsynced = False
 
     def failed(self, failure: WriteFailedError, batch: Iterable[Changes]) -> StructableError:
-        """Roll a failed write back, refuse writes from now on, and return the error that tells its outcome."""
+        """Roll a failed write back, reject writes from now on, and return the error with the outcome of the write."""
         database = self.database
         assert database is not None
         self.ailing = StorageUnavailableError(f"the database cannot be written: {failure.reason}")
@@ -282,7 +282,7 @@ class DatabaseKeeper:
         return sound
 
     def abandon(self, committer: Committer) -> None:
-        """Leave everything as it is, in a forked process, where the threads of the present committer do not exist."""
+        """Leave everything unchanged in a forked process, where the threads of the current committer do not exist."""
         self._closed = True
         if self.database is not None:
             self.database.abandon()

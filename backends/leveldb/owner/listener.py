@@ -23,11 +23,6 @@ class Listener:
 
     Once it listens, its path is published in the folder's file `owner`.
 
-    Parameters
-    ----------
-    folder : Folder
-        The database folder, owned by this process.
-
     Raises
     ------
     OSError
@@ -111,7 +106,7 @@ class Listener:
 def _remove_private(path: str) -> None:
     """Remove a socket in a private folder of this user, and nothing else."""
     parent = Path(path).parent
-    with contextlib.suppress(OSError):  # it was cleaned away
+    with contextlib.suppress(OSError):  # it is already gone
         status = os.lstat(parent)
         private = parent.name.startswith(_PRIVATE_PREFIX) and stat.S_ISDIR(status.st_mode)
         if private and status.st_uid == os.getuid():

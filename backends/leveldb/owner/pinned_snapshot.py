@@ -16,7 +16,7 @@ __all__ = ["PinnedSnapshot"]
 class PinnedSnapshot(LocalSnapshot):
     """The state at an earlier commit, read from a later snapshot.
 
-    What no commit between the two has changed is the same in both; a read of anything else is refused.
+    Keys that no commit between the two has changed are the same in both; a read of any other key is rejected.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class PinnedSnapshot(LocalSnapshot):
     Raises
     ------
     SnapshotLostError
-        By each read of what a commit in between has changed.
+        By each read of a key that a commit in between has changed.
     """
 
     __slots__ = ("_since",)

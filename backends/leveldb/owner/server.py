@@ -35,17 +35,6 @@ class Server:
 
     It listens as long as it runs: if the socket's file is removed, it makes another; while descriptors or threads run
     out, it refuses clients.
-
-    Parameters
-    ----------
-    folder : Folder
-        The database folder, owned by this process.
-    store : LocalStore
-        The database.
-    run : callable
-        Runs a procedure of the layer above on an argument.
-    seconds : float
-        How long to wait for a client to take an answer.
     """
 
     def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes], seconds: float) -> None:

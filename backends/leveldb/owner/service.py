@@ -1,4 +1,4 @@
-"""`Service`: what the connections of an owner share, and the clients that they serve."""
+"""`Service`: the state shared by the connections of an owner, and the clients that they serve."""
 
 from __future__ import annotations
 
@@ -35,17 +35,7 @@ class ClientSession:
 
 
 class Service:
-    """The database, the procedures that clients may run, and the sessions of the clients.
-
-    Parameters
-    ----------
-    folder : Folder
-        The database folder.
-    store : LocalStore
-        The database.
-    run : callable
-        Runs a procedure of the layer above on an argument.
-    """
+    """The database, the procedures that clients may run, and the sessions of the clients."""
 
     def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes]) -> None:
         self.folder = folder

@@ -39,7 +39,7 @@ class LocalSnapshot(EngineSnapshot):
         return cls(_ENDED, _NO_GATE, node, epoch)
 
     def hand_over(self) -> tuple[RawSnapshot, Gate]:
-        """Return plyvel's snapshot, for another owner from now on, and the database's gate."""
+        """Hand plyvel's snapshot over to another owner, and return it with the database's gate."""
         raw, self._raw = self._raw, _ENDED
         return raw, self._gate
 

@@ -38,21 +38,7 @@ __all__ = ["LocalStore"]
 
 
 class LocalStore:
-    """A LevelDB database with snapshots and optimistic transactions.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder of the LevelDB files.
-    options : DatabaseOptions
-        How LevelDB works.
-    shared : memoryview
-        The cells of `open_shared`, to be written.
-    merge : callable
-        Applies increments to a row.
-    recover : callable
-        Completes the bulk commits that were decided and not completed.
-    """
+    """A LevelDB database with snapshots and optimistic transactions."""
 
     def __init__(
         self,
@@ -70,12 +56,12 @@ class LocalStore:
         self._keeper = DatabaseKeeper(path, options, self._committer, self._recover_from)
         self._reads = self._keeper.reads
         self.get = self._reads.get
-        """Returns the newest value of a key. It stays the same function for the life of the store."""
+        """Returns the newest value of a key. The function stays the same for the life of the store."""
 
     # Opening and closing
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Hold off commits and all that waits for the database, except for what this thread does."""
+        """Block commits and all threads that wait for the database, except for this thread."""
         return self._committer.exclusive()
 
     def open(self, *, create: bool, checked: bool = False) -> None:
@@ -124,7 +110,7 @@ class LocalStore:
 
     @property
     def busy_with_bulk(self) -> bool:
-        """Whether a bulk commit is being applied, for which writers wait."""
+        """Whether a bulk commit is being applied, which blocks writers."""
         return self._keeper.busy_with_bulk
 
     # Reading
@@ -194,19 +180,7 @@ class LocalStore:
         sync: bool,
         marker: dict[bytes, bytes | None] | None = None,
     ) -> None:
-        """Commit a write set as `Engine.commit` does.
-
-        Parameters
-        ----------
-        snapshot : LocalSnapshot or None
-            The snapshot that it is based on.
-        changes : WriteSet
-            What to write.
-        sync : bool
-            Whether to sync the log.
-        marker : dict, optional
-            Written along with it.
-        """
+        """Commit a write set as `Engine.commit` does."""
         keeper = self._keeper
         if not (sync or keeper.noted_unsynced):
             uninterrupted(self._note_unsynced)

@@ -28,7 +28,7 @@ _POLLED = 50e-6
 _OVERDUE = 1e-3
 _MOST_UNPOLLED = 256
 _polled_until = array("d", [0.0])
-"""Until when a thread of this process polls. No lock, which an interruption of that thread might leave taken."""
+"""The end of the current polling in this process. No lock, which an interruption might leave taken."""
 
 
 class PeerLostError(Exception):
@@ -143,7 +143,7 @@ class Channel:
         return data
 
     def _poll(self, size: int) -> bytes:
-        """Return what arrives soon, or nothing."""
+        """Return bytes that arrive soon, or nothing."""
         if self._unpolled:
             self._unpolled -= 1
             return b""

@@ -138,7 +138,7 @@ def pack_changes(changes: WriteSet) -> bytes:
     if len(changes.spaces) == 1 and not (
         changes.derived or changes.increments or changes.changed_spaces or changes.reads
     ):
-        # What most transactions write has a form of its own, for it is read in a third of the time.
+        # The most common write set has a form of its own, which is read in a third of the time.
         [space], writes = changes.spaces, changes.writes
         if len(writes) == 1:
             [(key, value)] = writes.items()
@@ -176,7 +176,7 @@ def unpack_changes(body: bytes, offset: int) -> WriteSet:
     Raises
     ------
     ValueError, IndexError, struct.error
-        If there is none.
+        If the bytes do not hold one.
     """
     flags = body[offset]
     if flags == _ROWS_OF_ONE_TABLE:

@@ -1,4 +1,4 @@
-"""Shared memory by which the owner of a database tells every process of schema changes and commits."""
+"""Shared memory by which the owner of a database announces schema changes and commits to every process."""
 
 from __future__ import annotations
 
