@@ -242,15 +242,7 @@ class Observer:
 
 
 class ObservingEngine(RoutedEngine):
-    """An existing database folder that is only read.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The folder, absolute.
-    settings : Settings
-        How to use it.
-    """
+    """An existing database folder that is only read."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         super().__init__(folder, settings)

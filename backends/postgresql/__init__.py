@@ -1,4 +1,4 @@
-"""The PostgreSQL store: tables in a schema of a database."""
+"""Backend "postgresql": tables in a schema of a PostgreSQL database."""
 
 from .backend import PostgreSQLBackend
 

@@ -98,7 +98,7 @@ class PostgreSQLBackend(Backend):
     def read_split(
         self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
     ) -> Iterator[RecordBatch]:
-        # The exported snapshot is of a database that the planning storage has looked at.
+        # The exported snapshot belongs to a database that the planning storage has checked.
         return read_one_split(_factory(url, options), split)
 
 

@@ -54,7 +54,7 @@ _ALL = Range()
 
 
 class PostgreSQLStorage(Storage):
-    """The tables of a schema. Connecting makes the schema and the catalog if they are missing and `create` is true."""
+    """The tables of a schema. Connecting creates missing schema and catalog if `create` is true."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class PostgreSQLStorage(Storage):
 
     @property
     def url(self) -> str:
-        """The URL it was connected with; a password is masked."""
+        """The URL of the connection, its password masked."""
         return self._url
 
     @property

@@ -51,8 +51,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     def __init__(self, transaction: ServerTransaction, binding: TableBinding) -> None:
         super().__init__(binding, transaction.verify)
         self._tx = transaction
-        # Keys in binary, of rows that were read or written here: about how many bytes the row has at most, or that
-        # there is none. A row known to exist is changed by a plain UPDATE, which may wait for the commit.
+        # Binary keys of rows read or written by this transaction: the maximum size of the row, or that it is absent. A
+        # row known to exist is changed by a plain UPDATE, which may wait for the commit.
         self._seen: dict[Pieces, int] = {}
 
     @property
@@ -179,15 +179,15 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         result = self._tx.ask(self, lambda binding: count_call(binding, request))
         return int(str(self._tx.rows_of(result)[0][0]))
 
-    # Writing one row: sent with the next statement that may see it, the commit at the latest
+    # Writing one row: sent with the next statement that may see it, at the latest with the commit
 
     def _encoded(self, row: Mapping[str, Value]) -> tuple[tuple[str, ...], Pieces]:
-        """Check a row; return its fields, as statements have them, and their values in binary."""
+        """Check a row; return its fields, in the order of statements, and their values in binary."""
         binding = self.binding
         names = tuple(row) if row.__class__ is dict else ()
         ordered = binding.known_names(names)
         if ordered is None:
-            row = check_row(binding.write_spec, row)  # which refuses it, unless it is another kind of mapping
+            row = check_row(binding.write_spec, row)  # raises, unless the row is another kind of mapping
             names = tuple(row)
             ordered = binding.ordered(names)
         return ordered, binding.encoder(names).pieces(row)
@@ -237,7 +237,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         elif seen is not None and seen + size <= MAX_ROW_SIZE:
             self._write(names, given, key, seen + size, there=True, pieces=pieces)
         else:
-            # The new size depends on the existing row, and this call must refuse a row that becomes too large.
+            # The new size depends on the existing row, and this call must reject a row that becomes too large.
             found = self._found_size(check_row(self.binding.write_spec, given), names)
             self._write(names, given, key, found or size, there=found is not None, pieces=pieces)
 

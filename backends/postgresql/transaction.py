@@ -42,7 +42,7 @@ class PostgreSQLTransaction(Transaction):
         self._tx.commit()
 
     def rollback(self) -> None:
-        """Drop all writes; see `Transaction.rollback`."""
+        """Discard all writes; see `Transaction.rollback`."""
         self._tx.rollback()
 
     def __exit__(

@@ -60,7 +60,7 @@ class Client(Route):
 
     def close(self) -> None:
         """Tell the owner that this client ends, and close the connections."""
-        with contextlib.suppress(PeerLostError, TimedOutError, StructableError):  # it forgets this client anyway
+        with contextlib.suppress(PeerLostError, TimedOutError, StructableError):  # the owner forgets this client anyway
             self._requests.ask(messages.GOODBYE, b"")
         self.drop()
 

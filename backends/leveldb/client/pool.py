@@ -37,7 +37,7 @@ class Connection:
         self.number = number
         self.sequence = 0
         self.used = True
-        """Time since which the pool has seen the connection idle."""
+        """Whether it was used since the pool last looked for idle connections."""
 
     def call(self, message: int, body: bytes) -> bytes:
         """Send a request and return the answer: the message byte and the body."""

@@ -1,4 +1,4 @@
-"""Numbers as the server sends them, as Arrow has them."""
+"""Numbers in the server's binary form, converted to Arrow's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOUNDS = {
     kind: (FIELD_TYPES[kind].least - shift, FIELD_TYPES[kind].greatest - shift) for kind, shift in SHIFTS.items()
 }
 _BOUNDS[FieldType.BYTE] = (-128, 127)
-"""Of values, where the server's type holds others as well: SQL beside structable may have written those."""
+"""Bounds of the contract, where the server's type is wider: SQL from outside structable may exceed them."""
 
 Numbers = npt.NDArray[Any]
 
@@ -28,12 +28,12 @@ def sent_type(field: Field) -> np.dtype[Any]:
 
 
 def arrow_numbers(field: Field, sent: Numbers) -> Numbers:
-    """Return Arrow's numbers for those that the server sent.
+    """Return Arrow's numbers for numbers from the server.
 
     Raises
     ------
     DataCorruptionError
-        For a number that is no value of the field, which would become another value.
+        For a number that is not a valid value of the field and would turn into another value.
     """
     kind = field.type
     bounds = _BOUNDS.get(kind)

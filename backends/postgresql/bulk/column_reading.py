@@ -1,9 +1,10 @@
-"""Pages of a table as Arrow batches: the server joins the values of each column, and NumPy takes them as they are.
+"""Pages of a table as Arrow batches: the server joins the values of each column, and NumPy uses them unchanged.
 
-Each run of pages is one row, with all values of a column behind one another, in the form that is least work for the
-server, and in a fuller form from then on if that is ambiguous. The server skips nulls: if there are fewer values than
-rows, it must also return which rows have one. Texts are separated by a rare character: if a text contains it, their
-lengths are needed. A second query must return the same order, that of the pages, for which the server is set.
+Each run of pages is one row of the result, with all values of a column concatenated, in the form that is cheapest for
+the server; once that form is ambiguous, all later runs use a fuller one. The server skips nulls: if there are fewer
+values than rows, it must also return which rows have one. Texts are separated by a rare character: if a text contains
+it, their lengths are needed. A second query must return the rows in the same order, that of the pages, which `ORDERLY`
+ensures.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ _ORDERLY_SETTINGS = {
 ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
 """Makes a transaction read rows in their physical order, so that pages return them in the same order again."""
 _FIRST_PAGES = 64
-"""And the most with texts or bytes: where they are compressed, these pages may still be some tens of MB."""
+"""Pages of the first query, and the most with texts or bytes: compressed, these may hold some tens of MB."""
 _MOST_PAGES = 1_024
 _MOST_BYTES = 32 << 20
-"""The arrays of a batch without the bytes of texts, if all rows are as short as possible."""
+"""The maximum size of a batch's arrays without the bytes of texts, if all rows are as short as possible."""
 _MOST_ROWS = 226
-"""On a page."""
+"""Limit per page."""
 _BATCH_BYTES = 512 << 10
-"""The size of a batch, about."""
+"""Approximate size of a batch."""
 _WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
-"""It takes the server 4 MiB, more than a batch does. After freeing as much, glibc keeps freed memory; before,
-it returns memory to the kernel after every batch, which takes a third of the server's time."""
+"""Makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed memory; otherwise
+it would return memory to the kernel after every batch, which takes a third of the server's time."""
 _SENDERS = {
     FieldType.BOOLEAN: "boolsend",
     FieldType.BYTE: "int2send",
@@ -72,7 +73,7 @@ Numbers = npt.NDArray[Any]
 Array = Any
 """A pyarrow.Array."""
 Values = Sequence[bytes]
-"""The server's answer to what one column asks, in binary; empty where no row has a value."""
+"""The server's result for one column, in binary; empty if no row has a value."""
 
 
 def read_pages(
@@ -121,7 +122,7 @@ def read_pages(
             size = min(next_size(size, received, _BATCH_BYTES), most)
             part = PageRange(part.end, min(part.end + size, pages.end))
             if part.begin < part.end:
-                query.send(part, columns)  # the server works on it while this batch is used
+                query.send(part, columns)  # the server works on it while the caller uses this batch
             if count:
                 arrays = [column.array(count, values) for column, values in zip(columns, answers, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -137,14 +138,14 @@ class _Query:
         self._is_sent = False
 
     def send(self, pages: PageRange, columns: Iterable[_Column]) -> None:
-        """Ask for columns of some pages."""
+        """Request columns of some pages."""
         wanted = ", ".join(["count(*)", *(piece for column in columns for piece in column.asked())])
         rows = f"({self._rows}{pages.condition()}) as found ({self._names})"
         self._connection.send(command(f"select {wanted} from {rows}"))
         self._is_sent = True
 
     def receive(self, columns: Iterable[_Column]) -> tuple[int, list[Values]]:
-        """Return the number of rows, and the answer to each column that was asked for."""
+        """Return the number of rows, and the result of each requested column."""
         self._is_sent = False
         result = self._connection.receive()
         values = (result.get_value(0, place) or b"" for place in range(result.nfields))
@@ -152,14 +153,14 @@ class _Query:
         return count, [tuple(islice(values, len(column.asked()))) for column in columns]
 
     def close(self) -> None:
-        """Leave no answer to be received."""
+        """Receive and discard any pending result."""
         if self._is_sent and not self._connection.closed:
             with suppress(PostgreSQLError):
                 self._connection.receive()
 
 
 class _Column(ABC):
-    """A column as the server sends it, and as an Arrow array; a masked one comes with which rows have a value."""
+    """A column in the server's form and as an Arrow array; a masked one includes which rows have a value."""
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
         self.name = name
@@ -232,7 +233,7 @@ class _Texts(_Column):
         return _integer(values[1])
 
     def _is_clear(self, values: Values) -> bool:
-        """Return whether no value has the separator in it."""
+        """Return whether no value contains the separator."""
         return values[0].count(_SEPARATOR.encode()) == max(self._count(values) - 1, 0)
 
     def tells(self, count: int, values: Values) -> bool:
@@ -286,7 +287,7 @@ def _integer(value: bytes) -> int:
 
 
 def _spread(numbers: Numbers, valid: Flags | None) -> Numbers:
-    """Return numbers at the places of the rows that have one, and zeros at the others."""
+    """Return numbers at the positions of the rows that have one, and zeros at the others."""
     if valid is None:
         return numbers
     found = np.zeros(len(valid), numbers.dtype)
@@ -295,7 +296,7 @@ def _spread(numbers: Numbers, valid: Flags | None) -> Numbers:
 
 
 def _ends(lengths: Numbers) -> Numbers:
-    """Return where values of these lengths end, after a zero."""
+    """Return the ends of values of these lengths, after a zero."""
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])
     return ends

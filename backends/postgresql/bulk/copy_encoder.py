@@ -29,9 +29,9 @@ class CopyEncoder:
     Parameters
     ----------
     spec : TableSpecification
-        The table, with the indexes that writes have to fit.
+        The table, with every index that the rows must fit.
     names : tuple of str
-        The columns of the batches, in their order; all of the key among them.
+        The columns of the batches, in their order; must include the whole key.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class CopyEncoder:
         self.largest = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Yield the rows of a batch as COPY takes them, in portions.
+        """Yield the rows of a batch in COPY's binary format, in portions.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class CopyEncoder:
         Raises
         ------
         InvalidFieldError
-            For any value that the contract refuses, dates and times outside of the years 1 to 9999 included.
+            For any value that the contract rejects, including dates and times outside the years 1 to 9999.
         FieldSizeLimitError
             If a key, an indexed value or a row is over a limit.
         """
@@ -84,7 +84,7 @@ class CopyEncoder:
         return data[offsets[0] : offsets[-1]].tobytes()
 
     def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
-        """Refuse rows as the table would."""
+        """Reject rows as the table would."""
         by_name = {field.name: column for field, column in zip(self._fields, columns, strict=True)}
         bad, totals = over_limits(self._spec, {name: column.sizes for name, column in by_name.items()})
         self.largest = max(self.largest, int(totals.max()))
@@ -98,7 +98,7 @@ class CopyEncoder:
 
 
 class _Column:
-    """One column: lengths as COPY has them, -1 for null, and values as numbers or as bytes."""
+    """One column: lengths in COPY's form, -1 for null, and values as numbers or as bytes."""
 
     def __init__(self, table: str, field: Field, array: Array) -> None:
         self.nulls = array.null_count > 0
@@ -145,7 +145,7 @@ class _Column:
 
 
 def _records(run: list[tuple[str, Numbers | int]], rows: int) -> Array:
-    """Return the constants and numbers that follow one another in a row as one binary array."""
+    """Return the constants and numbers that are adjacent in a row as one binary array."""
     records = np.empty(rows, np.dtype([(str(place), code) for place, (code, _) in enumerate(run)]))
     for place, (_, values) in enumerate(run):
         records[str(place)] = values

@@ -58,8 +58,8 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _SECONDS = 15.0
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (_TEXT,), prepare=False)
 _OURS = "committed by this call"
-# Larger rows have values out of line: compression makes a row at most 255 times smaller, and at most a page lies in the
-# table itself.
+# Larger rows have values out of line: compression makes a row at most 255 times smaller, and at most a page of it lies
+# in the table itself.
 _LARGE_ROW = 4 << 20
 
 _QUEUE, _QUEUE_ALONE = (
@@ -96,7 +96,7 @@ class JobCommit:
         self._alone = False
 
     def run(self) -> bool:
-        """Publish the job; return whether it was not committed before; see `Storage.commit_write`."""
+        """Publish the job; return whether this call committed it; see `Storage.commit_write`."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._pool.connection() as connection:
@@ -128,7 +128,7 @@ class JobCommit:
         elif error.state not in _REPEATED:
             raise translated(error, self._what) from error
         elif error.state == _DEADLOCK:
-            # Jobs write the same rows in different orders: from now on one after the other.
+            # Jobs write the same rows in different orders: from now on they run one after the other.
             self._alone = True
         if last:
             conflict = TransactionConflictError(f"{self._what}: {error.message} (SQLSTATE {error.state})")
@@ -189,7 +189,7 @@ class JobCommit:
         connection.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
         self._lock(connection, binding, mode)
         if mode is WriteMode.OVERWRITE:
-            # Not TRUNCATE: older snapshots go on reading these rows.
+            # Not TRUNCATE: older snapshots continue to read these rows.
             connection.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
         results = connection.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in merges)
         for one, staged, result in zip(merges, self._staged, results, strict=True):
@@ -205,7 +205,7 @@ class JobCommit:
     def _lock(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> None:
         how = "row exclusive"
         if mode is WriteMode.OVERWRITE:
-            how = "share row exclusive"  # readers go on
+            how = "share row exclusive"  # readers continue
         milliseconds = max(1, round(self._lock_timeout * 1_000))
         try:
             connection.pipeline(
@@ -253,7 +253,7 @@ class JobCommit:
         )
 
     def _refuse_existing(self) -> None:
-        """Raise with a key that exists already; return if there is none any more."""
+        """Raise with a key that already exists; return if none exists any more."""
         table = self._job.table
         with self._pool.connection() as connection:
             try:
@@ -273,7 +273,7 @@ class JobCommit:
                 raise translated(error, self._what) from error
 
     def _resolve(self, number: str, process: int, error: BrokenConnectionError) -> bool:
-        """Look up the outcome of a commit whose answer was lost; return whether this call did it.
+        """Look up the outcome of a commit whose answer was lost; return whether this call committed the job.
 
         The server knows once the transaction that holds the job's record has ended, even after a crash.
         """
@@ -316,7 +316,7 @@ class JobCommit:
         record = self._records.locked(connection.rows(found))
         if record is None or record.state != "committed":
             return "gone" if record is None else record.state
-        # Another caller may have committed the job since. The number alone does not tell: after a crash that lost the
-        # transaction, another one has it.
+        # Another caller may have committed the job since. The number alone does not prove it: after a crash that lost
+        # the transaction, another one has the number.
         ((status,),) = connection.ask(Call(_STATUS, (number.encode(),)))
         return _OURS if status == "committed" else record.state

@@ -1,4 +1,4 @@
-"""`JobRecords`: the table of write jobs, by their id, with the table that each was begun for."""
+"""`JobRecords`: the table of write jobs, by job id, with each job's table."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class JobRecord(NamedTuple):
     table : str
         The name of its table.
     table_id : int or None
-        The id of its table, which no other ever has; None if that is gone, of a job that an older structable began.
+        The id of its table, unique for all time; None if that table is gone, for a job that an older structable began.
     mode : str
-        What happens to its rows.
+        How its rows combine with existing ones.
     transaction : str
-        The transaction that has locked the record, if it was read for that.
+        The transaction that has locked the record, if the read locked it.
     """
 
     state: str
@@ -52,8 +52,8 @@ class JobRecord(NamedTuple):
 class JobRecords:
     """The records of one schema.
 
-    A record without a table id was written by an older structable, and belongs to the table that has the name now. The
-    first job of a newer structable adds the column, with the ids of the tables there are.
+    A record without a table id was written by an older structable, and belongs to the table that now has the name. The
+    first job of a newer structable adds the column, with the ids of all existing tables.
     """
 
     def __init__(self, schema: str) -> None:
@@ -94,7 +94,7 @@ class JobRecords:
         )
 
     def begin(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
-        """Record a job, unless it is there, and tell whether it is committed.
+        """Record a job, unless it is recorded already, and tell whether it is committed.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class JobRecords:
         """
         parameters = _parameters(job_id, table, table_id, mode)
         for _ in range(_ATTEMPTS):
-            # Two round trips: the second sees the record of another process for which the first has waited.
+            # Two round trips: the second sees the record of a concurrent process that the first has waited for.
             connection.run(Call(self._insert, parameters))
             rows = connection.ask(Call(self._owner, parameters[:1]))
             if rows:
@@ -117,7 +117,7 @@ class JobRecords:
         raise TransactionConflictError(f"the write job {job_id!r} was begun by other processes at the same time")
 
     def abort(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
-        """Abort a job that is not committed, and tell whether that was so."""
+        """Abort a job unless it is committed; return whether the job was aborted."""
         return bool(connection.run(Call(self._abort, _parameters(job_id, table, table_id, mode))).ntuples)
 
     def lock(self, job_id: str) -> Call:
@@ -126,7 +126,7 @@ class JobRecords:
 
     @staticmethod
     def locked(rows: list[tuple[object, ...]]) -> JobRecord | None:
-        """Return the record that the query of `lock` found."""
+        """Return the record in the result of the query of `lock`."""
         if not rows:
             return None
         state, table, table_id, mode, transaction = rows[0]
@@ -138,7 +138,7 @@ class JobRecords:
         return Call(self._done, (job_id.encode(),))
 
     def upgraded(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`; add the column first if the records are of an older structable."""
+        """Return the result of `work`; adds the column first if an older structable made the records."""
         try:
             return work()
         except StatementRefusedError as error:
@@ -167,7 +167,7 @@ class JobRecords:
             connection.pipeline(
                 (
                     command(f"alter table {self._name} add column table_id bigint"),
-                    # Of tables that are gone: an id that no table has.
+                    # For tables that are gone: an id that no table has.
                     command(f"update {self._name} set table_id = coalesce(({living}), 0)"),
                     command("commit"),
                 )

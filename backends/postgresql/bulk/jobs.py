@@ -73,7 +73,7 @@ class WriteJobs:
         return WriteJob(table, mode, job_id, _encode(binding.version), committed)
 
     def _sweep(self, connection: ServerConnection) -> None:
-        # The job has begun, and the next sweep finds what is left.
+        # The job has begun; the next sweep removes the rest.
         try:
             sweep_staging(connection, self._catalog.schema)
         except PostgreSQLError as error:
@@ -82,7 +82,7 @@ class WriteJobs:
             connection.roll_back()
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        """Store one attempt's rows in a table of its own; see `Storage.stage`."""
+        """Store one attempt's rows in a separate table; see `Storage.stage`."""
         from .copy_encoder import CopyEncoder
 
         binding = _bound(self._catalog.schema, job.state)
@@ -117,7 +117,7 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Publish what was staged; see `Storage.commit_write`."""
+        """Publish the staged rows; see `Storage.commit_write`."""
         tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
         table_id = _bound(self._catalog.schema, job.state).version.id
         commit = JobCommit(self._pool, self._catalog, self._records, job, table_id, tables, self._lock_timeout)
@@ -139,7 +139,7 @@ class WriteJobs:
             self._drop(job)
 
     def _drop(self, job: WriteJob) -> None:
-        # The job has ended, and no failure may deny that: a sweep drops what is left.
+        # The job has ended, and no failure may hide that: a sweep drops the rest.
         try:
             with self._pool.connection() as connection:
                 try:

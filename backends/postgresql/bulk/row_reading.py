@@ -1,7 +1,7 @@
-"""Rows of a query as Arrow batches: the server sends them by COPY, and NumPy takes a column of many rows at a time.
+"""Rows of a query as Arrow batches: the server sends them by COPY, and NumPy cuts a column from many rows at a time.
 
-In COPY's binary format a row is the number of its columns, and each value after its length. The offsets of values are
-computed for all rows of a batch at once, column by column; Arrow then takes texts and bytes.
+In COPY's binary format a row is the number of its columns, then each value after its length. The offsets of values are
+computed for all rows of a batch at once, column by column; Arrow then cuts out texts and bytes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["UNSYNCHRONISED", "read_rows"]
 UNSYNCHRONISED = "set local synchronize_seqscans = off"
 """Makes a scan begin at its first page instead of joining another scan: parallel splits gain nothing from that."""
 _BATCH_BYTES = 1 << 20
-"""The size of a batch, about."""
+"""Approximate size of a batch."""
 _MOST_ROWS = 20_000
 _COLUMN_BYTES = 32 << 10
-"""For each column of a very wide batch: the fixed cost per batch and column has to pay off."""
+"""Minimum per column of a very wide batch, so that the fixed cost per batch and column pays off."""
 _MOST_BYTES = 16 << 20
 _COUNT_WIDTH = 2
 _LENGTH = np.dtype(">i4")
@@ -99,14 +99,14 @@ def _arrays(rows: list[Buffer], fields: list[Field]) -> list[Array]:
 
 
 def _gathered(data: Numbers, places: Numbers, kind: np.dtype[Any]) -> Numbers:
-    """Return the numbers that begin at places of a buffer."""
+    """Return the numbers at offsets of a buffer."""
     width = kind.itemsize
     windows = np.lib.stride_tricks.sliding_window_view(data, width)
     return windows[places].view(kind).reshape(len(places))
 
 
 def _numbers(field: Field, data: Numbers, places: Numbers, valid: Numbers | None) -> Array:
-    """Return the array of values of fixed width."""
+    """Return the array of fixed-width values."""
     kind: Any = arrow_type(field)
     sent = sent_type(field)
     validity = None
@@ -127,7 +127,7 @@ def _numbers(field: Field, data: Numbers, places: Numbers, valid: Numbers | None
 def _texts(
     field: Field, data: Numbers, places: Numbers, sizes: Numbers, valid: Numbers | None, every_second: Array
 ) -> Array:
-    """Return the array of values of any length: every second one of those that lie between places and ends."""
+    """Return the array of variable-length values: every second element between `places` and their ends."""
     count = len(places)
     bounds: Any = np.empty(2 * count + 1, np.int32)
     bounds[0:-1:2] = places

@@ -32,7 +32,7 @@ _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5
 _LEAST_BYTES = 256 << 10
-"""The smallest split."""
+"""The minimum size of a split."""
 _BEGIN = command("begin isolation level repeatable read read only")
 _TEXT = 25
 _FACTS = Statement(
@@ -43,7 +43,7 @@ _FACTS = Statement(
 )
 
 Literals = dict[str, str]
-"""SQL for the parameters of conditions, by their names."""
+"""SQL for the parameters of conditions, by name."""
 
 
 def plan_table_scan(

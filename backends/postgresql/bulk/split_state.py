@@ -44,12 +44,12 @@ class SplitState(NamedTuple):
     columns : tuple of str
         The columns of the batches.
     query : str
-        The SQL of the table's rows, without parameters, that ends with a condition; it is refused when the table was
-        changed.
+        The SQL of the table's rows, without parameters, ending with a condition; the server rejects it once the table
+        has changed.
     pages : PageRange or None
-        Which of them; None where an index finds them all.
+        The pages to read; None if an index finds the rows.
     inline : bool
-        Whether all values are on those pages, so that some pages never hold much more than their own bytes.
+        Whether those pages hold all values, so that a run of pages never has many more bytes than its own.
     snapshot : str
         The exported snapshot.
     """
@@ -68,7 +68,7 @@ class SplitState(NamedTuple):
         Raises
         ------
         ValueError
-            If what should be the name of a snapshot is something else.
+            If the name of the snapshot is malformed.
         """
         if not _SNAPSHOT.match(self.snapshot):
             raise ValueError(f"{self.snapshot!r} is not the name of a snapshot")
@@ -81,15 +81,15 @@ class SplitState(NamedTuple):
 
 
 def next_size(size: int, received: int, wanted: int) -> int:
-    """Return how many rows or pages to ask for, when the last so many gave some bytes and others were wanted.
+    """Return the number of rows or pages to request, given the bytes of the last request and the bytes wanted.
 
-    At most twice as many: the next ones may be longer.
+    At most twice as many as last time: the next ones may be longer.
     """
     return max(1, min(size * 2, size * wanted // max(received, 1)))
 
 
 def refused(error: Exception, state: SplitState, *, importing: bool = False) -> StructableError:
-    """Return the contract's error for a failure; `importing` says that the snapshot was being imported."""
+    """Return the contract's error for a failure; `importing` means that the snapshot was being imported."""
     table = state.spec.name
     if isinstance(error, StatementRefusedError):
         if importing and error.state in _GONE:

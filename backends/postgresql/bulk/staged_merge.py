@@ -22,7 +22,7 @@ _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
 
 
 class StagedMerge:
-    """The SQL that writes one staging table into the table; the server refuses it if the table has another version."""
+    """The SQL that writes one staging table into the table; the server rejects it if the table has another version."""
 
     def __init__(self, binding: TableBinding, mode: WriteMode, staged: StagedTable) -> None:
         self._binding = binding
@@ -48,7 +48,7 @@ class StagedMerge:
         Parameters
         ----------
         each_key_once : bool
-            Whether to keep one row of each key, which costs a sort. Otherwise the server refuses repeated keys.
+            Whether to keep one row of each key, which costs a sort. Otherwise the server rejects repeated keys.
         """
         target, token = self._binding.qualified, self._binding.token
         if self._mode is WriteMode.DELETE:
@@ -82,10 +82,10 @@ class StagedMerge:
         return quoted(column_name(name))
 
     def expected(self, *, each_key_once: bool) -> int | None:
-        """Return how many rows `write` reports; None if that depends on the table."""
+        """Return the number of rows that `write` reports; None if that depends on the table."""
         return self._staged.rows if self._mode in _PUTS and not each_key_once else None
 
-    # Why rows are refused
+    # Queries for the reason of a rejection
 
     def existing(self) -> str:
         """Return the query of a key that the table has."""
@@ -99,7 +99,7 @@ class StagedMerge:
         return f"select {', '.join(self._key_given)} from {self._source} s {rest} limit 1"
 
     def all_keys(self) -> str:
-        """Return the query of all keys, as often as they come."""
+        """Return the query of all keys, repeated as often as they occur."""
         return f"select {', '.join(self._key_given)} from {self._source} s"
 
     # Sizes
@@ -110,7 +110,7 @@ class StagedMerge:
         return self._mode in _PARTIAL and (width is None or self._staged.largest + width > MAX_ROW_SIZE)
 
     def outgrown(self) -> str:
-        """Return the query of the size of a row over the limit, among those that were written."""
+        """Return the query of the size of a written row over the limit."""
         binding = self._binding
         size = _sql(size_of(binding, [(field, binding.core.c[field.name]) for field in binding.spec.fields]))
         rows = f"from {self._source} s join {binding.qualified} on {self._same_key}"

@@ -41,7 +41,7 @@ _TABLES = Statement(
     (_TEXT, _TEXT),
 )
 _DIGEST = "encode(substring(sha256(convert_to(job_id, 'UTF8')) from 1 for 8), 'hex')"
-# In use, owned by another role, or gone already: left to the next sweep.
+# In use, owned by another role, or already dropped: left to the next sweep.
 _LEFT_FOR_LATER = frozenset({"55P03", "42501", "42P01"})
 
 
@@ -54,11 +54,11 @@ class StagedTable:
     name : str
         The staging table.
     table_id : int
-        The table that it was staged for.
+        The table that the rows were staged for.
     columns : tuple of str
         Its fields; the staging table calls them `c0`, `c1` and so on.
     indexes : tuple of str
-        The fields whose sizes were checked as an index needs it.
+        The fields whose sizes were checked against the limits of indexed values.
     rows : int
         Their number, at least 1.
     largest : int
@@ -78,12 +78,12 @@ class StagedTable:
 
     @classmethod
     def decode(cls, data: bytes, job_id: str) -> StagedTable:
-        """Read what `encode` returned.
+        """Decode the result of `encode`.
 
         Raises
         ------
         DataCorruptionError
-            If it is not of this job.
+            If it does not belong to this job.
         """
         try:
             name, table_id, columns, indexes, rows, largest = json.loads(data)
@@ -109,7 +109,7 @@ def create_staging(connection: ServerConnection, binding: TableBinding, job_id: 
     now = int(str(connection.ask(_NOW)[0][0]))
     name = f"{_PREFIX}{_digest(job_id)}_{now:08x}_{secrets.token_hex(10)}"
     kinds = [stored_type(binding.spec.field(column)).name for column in columns]
-    # Types as COPY takes them: text needs no order here, and a decimal's precision was checked.
+    # Types as COPY accepts them: text needs no order here, and the precision of decimals was checked.
     definitions = ", ".join(f"{one} {kind}" for one, kind in zip(staged_columns(len(columns)), kinds, strict=True))
     connection.pipeline(
         (
@@ -130,7 +130,7 @@ def staging_tables(connection: ServerConnection, schema: str, job_id: str | None
 
 
 def drop_job_staging(connection: ServerConnection, schema: str, job_id: str) -> None:
-    """Drop the staging tables of a job; those in use are left to a sweep."""
+    """Drop the staging tables of a job; tables in use are left to a sweep."""
     _drop(connection, schema, staging_tables(connection, schema, job_id))
 
 

@@ -19,7 +19,7 @@ _log = logging.getLogger("structable.postgresql")
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (25,))
 _IN_THE_FUTURE = "22023"
 # A crashed server continues from the last number in its log, and gives a lost number to another transaction. The
-# checkpoint that ends a recovery, like that of a shutdown, tells where the count began again.
+# checkpoint that ends a recovery or a shutdown shows where the count began again.
 _RECOVERY = Statement(
     "select checkpoint_lsn = redo_lsn and timeline_id = ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))"
     "::bit(32)::integer, (split_part(next_xid, ':', 1)::numeric * 4294967296 + split_part(next_xid, ':', 2)::numeric)"
@@ -31,7 +31,7 @@ _TERMINATE = Statement(
 _SECONDS = 15.0
 _LONGEST_PAUSE = 0.1
 _UNWATCHED = 0.5
-"""Seconds too short for a server to start, commit, crash and recover; in more, it may have done so unseen."""
+"""Too few seconds for a server to start, commit, crash and recover; over a longer time, it may have done so unseen."""
 
 
 def was_committed(
@@ -42,7 +42,7 @@ def was_committed(
     Parameters
     ----------
     pool : ServerPool
-        Where connections come from.
+        The source of connections.
     number : int
         The transaction.
     lost : ServerConnection
@@ -50,12 +50,12 @@ def was_committed(
     sent : float
         When the commit was sent, by `time.monotonic`.
     seconds : float
-        How long to try.
+        Time limit of the look-up.
 
     Returns
     -------
     bool or None
-        None if the server could not be asked, or no longer knows.
+        None if the server could not be reached, or no longer knows.
     """
     _log.warning("the answer to the commit of transaction %d was lost; asking the server about it", number)
     outcome = _asked(pool, number, lost, sent, seconds)

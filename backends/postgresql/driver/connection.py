@@ -1,4 +1,4 @@
-"""`ServerConnection`: one connection, as the store uses it: prepared statements in binary, many in one round trip."""
+"""`ServerConnection`: one connection to the server: prepared statements in binary, many in one round trip."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 class ServerConnection(PooledConnection):
     """One connection to the server. Used by one thread at a time; `close` may come from another.
 
-    A process that was forked from the one that made it can neither use nor close it.
+    A process forked from the creator can neither use nor close it.
 
     Every failure of the connection, and every interruption of a call, closes it: a pending answer could be taken for
     that of another statement.
@@ -51,7 +51,7 @@ class ServerConnection(PooledConnection):
         self.server = server
         self._psycopg = connection
         self._pg = connection.pgconn
-        self._process = self._pg.backend_pid  # which a closed connection no longer tells
+        self._process = self._pg.backend_pid  # a closed connection no longer has it
         self._client = os.getpid()
         self._wait = connection.wait
         self._poll = select.poll()
@@ -72,7 +72,7 @@ class ServerConnection(PooledConnection):
 
     @property
     def usable(self) -> bool:
-        """Whether the connection can serve the next one: alive, in no transaction, not full of statements."""
+        """Whether the connection can serve another user: alive, in no transaction, not full of statements."""
         pg = self._pg
         idle = pg.status == pq.ConnStatus.OK and pg.transaction_status == pq.TransactionStatus.IDLE
         return idle and len(self._prepared) <= _MOST_PREPARED
@@ -84,16 +84,16 @@ class ServerConnection(PooledConnection):
 
     @property
     def readable(self) -> bool:
-        """Whether the server has sent something that was not read."""
+        """Whether the server has sent bytes that are still unread."""
         return bool(self._poll.poll(0))
 
     def run(self, call: Call) -> pq.abc.PGresult:
-        """Run one statement, outside of a transaction or in the one that is open.
+        """Run one statement, outside a transaction or in the open one.
 
         Raises
         ------
         StatementRefusedError
-            If the server refuses it.
+            If the server rejects it.
         BrokenConnectionError
             If the connection broke.
         """
@@ -113,7 +113,7 @@ class ServerConnection(PooledConnection):
         return self._checked(results[-1])
 
     def send(self, call: Call) -> None:
-        """Send a statement that is used once; `receive` comes next, and nothing in between.
+        """Send a statement that is used once; the next call must be `receive`.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class ServerConnection(PooledConnection):
                 raise
 
     def receive(self) -> pq.abc.PGresult:
-        """Return the result of the statement that was sent.
+        """Return the result of the sent statement.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class ServerConnection(PooledConnection):
         Raises
         ------
         StatementRefusedError
-            Of the first that the server refused; those after it were not run.
+            For the first statement that the server rejected; later ones were not run.
         BrokenConnectionError
             If the connection broke.
         """
@@ -178,13 +178,13 @@ class ServerConnection(PooledConnection):
                     self._discard()
                 raise
             except BaseException:
-                # Also at the very end: which statements are prepared may not have been noted.
+                # Also at the very end: which statements are prepared may not have been recorded.
                 self._discard()
                 raise
 
     def _pipelined(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
         pg, prepared = self._pg, self._prepared
-        new: dict[bytes, int] = {}  # names that are being prepared, and the place of that result among all
+        new: dict[bytes, int] = {}  # names under preparation, and the position of their results among all results
         count = 0
         pg.enter_pipeline_mode()
         for statement, parameters in calls:
@@ -231,20 +231,20 @@ class ServerConnection(PooledConnection):
         return [result for place, result in enumerate(results) if place not in preparations]
 
     def copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
-        """Run a COPY FROM STDIN in binary format, once or more, and return the number of rows.
+        """Run a COPY FROM STDIN in binary format, one or more times, and return the number of rows.
 
         Parameters
         ----------
         text : str
             The command.
         copies : sequence of iterable of bytes
-            For each run, rows in COPY's binary format. The first of them are produced while the server is still at the
-            run before: it inserts no row before it has a thousand, or all of a run.
+            For each run, rows in COPY's binary format. The first rows of a run are produced while the server still
+            executes the run before: it inserts no row before it has a thousand, or all of a run.
 
         Raises
         ------
         StatementRefusedError, BrokenConnectionError
-            As `run` does. An exception of an iterable comes out, and its run copies nothing.
+            As `run` does. An exception of an iterable is raised, and its run copies nothing.
         """
         self._require_own()
         with self._lock:
@@ -253,7 +253,7 @@ class ServerConnection(PooledConnection):
             except psycopg.Error as error:
                 raise self._lost(str(error)) from error
             except BaseException:
-                # A failed COPY leaves the connection as it is; one that was interrupted does not.
+                # A failed COPY leaves the connection unchanged; an interrupted one does not.
                 if self._pg.transaction_status == pq.TransactionStatus.ACTIVE:
                     self._discard()
                 raise
@@ -261,16 +261,16 @@ class ServerConnection(PooledConnection):
     def copy_out(self, text: str, size: int, most: int) -> Iterator[list[Buffer]]:
         """Run a COPY TO STDOUT in binary format and yield its rows, each in that format, some at a time.
 
-        A generator: closed before its end it closes the connection, on which the server is still sending.
+        A generator: closing it early closes the connection, on which the server is still sending.
 
         Parameters
         ----------
         text : str
             The command.
         size : int
-            How many bytes come at a time: so many, but for the last row.
+            The size of each portion in bytes, exceeded by at most the last row.
         most : int
-            How many rows come at a time, at most.
+            The maximum number of rows in a portion.
 
         Raises
         ------
@@ -306,7 +306,7 @@ class ServerConnection(PooledConnection):
         return self._lost(str(failure)) if isinstance(failure, BrokenConnectionError) else failure
 
     def _lost(self, reason: str) -> BrokenConnectionError:
-        """Close the connection, which broke, and return the error that says so."""
+        """Close the broken connection, and return the error for it."""
         reason = " ".join(reason.split())
         self._discard()
         _log.warning("lost the connection to server process %d: %s", self._process, reason)
@@ -317,7 +317,7 @@ class ServerConnection(PooledConnection):
         return self.rows(self.run(call))
 
     def roll_back(self) -> None:
-        """End a transaction that is open; a connection on which that fails is closed."""
+        """End an open transaction; a connection on which that fails is closed."""
         if not self.closed and self._pg.transaction_status != pq.TransactionStatus.IDLE:
             try:
                 self.pipeline((_ROLLBACK,))
@@ -342,22 +342,22 @@ class ServerConnection(PooledConnection):
             ) from error
 
     def _require_own(self) -> None:
-        """Refuse a forked process: it shares the socket, and would use its parent's transaction."""
+        """Reject use in a forked process: it shares the socket, and would use its parent's transaction."""
         if os.getpid() != self._client:
             raise BrokenConnectionError("it belongs to the process that forked this one; connect again")
 
     def _discard(self) -> None:
-        # A fork inherits the connection, by a generator for instance, and must not end it.
+        # A fork inherits the connection, through a generator for instance, and must not end it.
         if os.getpid() == self._client:
             self._psycopg.close()
 
     def close(self, seconds: float = 1.0) -> None:
-        """End the connection; its thread, if it is in use, finds it closed."""
+        """End the connection; a thread that is using it finds it closed."""
         if os.getpid() != self._client:
             return  # closing it here would end it for the process that owns it
         acquired: list[bool] = []
         try:
-            # All in C: no signal's handler can come in between the lock and the note that it was taken.
+            # All in C: no signal handler can run between taking the lock and recording that.
             acquired.extend(map(self._lock.acquire, (True,), (seconds,)))
             self._psycopg.close()
         finally:
@@ -365,6 +365,6 @@ class ServerConnection(PooledConnection):
                 self._lock.release()
 
     def __del__(self) -> None:
-        # An interruption may have lost it, in the middle of an exchange.
+        # An interruption may have lost the record, in the middle of an exchange.
         if hasattr(self, "_client"):
             self._discard()

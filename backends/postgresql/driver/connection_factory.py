@@ -26,7 +26,7 @@ _OLDEST = 140_000
 # names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.
 # In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
 _SAFE = "set search_path = pg_catalog"
-# A role or a database may have it off. Other values, such as remote_apply, promise more than `on`.
+# A role or a database may turn it off. Other values, such as remote_apply, promise more than `on`.
 _DURABLE = """, set_config('synchronous_commit', coalesce(
     nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"""
 
@@ -92,7 +92,7 @@ class ConnectionFactory:
 
 
 class _UtcLoader(Loader):
-    """Loads instants as the contract has them: in UTC, by `datetime.UTC`."""
+    """Loads instants in the contract's form: in UTC, by `datetime.UTC`."""
 
     format = pq.Format.BINARY
 

@@ -78,20 +78,20 @@ class Copying:
         try:
             self._await_copy(copied)
         except StatementRefusedError as error:
-            if failure is None or error.state != _CANCELED:  # the server's answer to a COPY that was given up
+            if failure is None or error.state != _CANCELED:  # the server's answer to an abandoned COPY
                 raise
         if failure is not None:
             raise failure
         return sum(copied)
 
     def begin_out(self, text: str) -> bool:
-        """Send a COPY TO STDOUT; return whether rows come."""
+        """Send a COPY TO STDOUT; return whether rows follow."""
         self._pg.send_query(text.encode())
         self._wait(generators.send(self._pg))
         return self._await_copy([])
 
     def next_rows(self, size: int, most: int) -> tuple[list[Buffer], bool]:
-        """Return the next rows, some `size` bytes and at most `most` of them, and whether more may come."""
+        """Return the next rows, some `size` bytes and at most `most` of them, and whether more may follow."""
         rows, more = self._received(size, most)
         if rows and not self._begun:
             rows[0], self._begun = bytes(rows[0]).removeprefix(_HEADER), True
@@ -105,7 +105,7 @@ class Copying:
         while size > 0 and len(rows) < most:
             length, data = get(1)
             if length > 0:
-                # A copy of a short row costs less than what libpq allocated for it, kept until the batch is made.
+                # Copying a short row costs less memory than keeping libpq's allocation for it until the batch is made.
                 rows.append(bytes(data) if length < _LONG_ROW else data)
                 size -= length
             elif length == 0:
@@ -119,12 +119,12 @@ class Copying:
             self._wait(generators.send(self._pg))
 
     def _await_copy(self, copied: list[int]) -> bool:
-        """Wait until the server takes or sends rows, or has no more to say; note the rows of the runs that have ended.
+        """Wait until the server accepts or sends rows, or has finished; record the row counts of finished runs.
 
         Returns
         -------
         bool
-            Whether rows are taken or sent.
+            Whether the server accepts or sends rows.
         """
         pg, wait = self._pg, self._wait
         failed: pq.abc.PGresult | None = None
@@ -142,7 +142,7 @@ class Copying:
 
 
 def _consumed(pg: pq.abc.PGconn) -> PQGen[None]:
-    """Wait for more from the server, and take it in."""
+    """Wait for more bytes from the server, and consume them."""
     while not (yield Wait.R):
         pass
     pg.consume_input()

@@ -15,9 +15,9 @@ from structable.spi import (
 __all__ = ["STALE", "BrokenConnectionError", "PostgreSQLError", "StatementRefusedError", "server_error", "translated"]
 
 STALE = frozenset({"42P01", "42883", "42703", "42704", "3F000"})
-"""A table, function, column or schema is gone, or has changed since the statement was made."""
+"""A table, function, column or schema was dropped, or has changed since the statement was made."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
-"""Messages, never localised, about something that was dropped between the parsing and the run of a statement."""
+"""Unlocalised messages about an object that was dropped between the parsing and the run of a statement."""
 _ENDS = frozenset({b"57P01", b"57P02", b"57P03", b"57P05", b"25P03", b"25P04"})
 """The server ends the connection: at a shutdown, by command, or by a time limit on sessions or transactions."""
 _UNSUPPORTED = {"RevalidateCachedQuery": b"42883", "call_bool_check_hook": b"25006"}
@@ -30,11 +30,11 @@ _UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002
 
 
 class PostgreSQLError(Exception):
-    """The server refused a statement, or the connection to it broke."""
+    """The server rejected a statement, or the connection to it broke."""
 
 
 class StatementRefusedError(PostgreSQLError):
-    """The server refused a statement.
+    """The server rejected a statement.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def server_error(result: pq.abc.PGresult) -> Exception:
 
 
 def translated(error: Exception, what: str) -> StructableError:
-    """Return structable's error, for failures after which nothing was committed; `what` names the activity."""
+    """Return structable's error, for failures that committed nothing; `what` names the activity."""
     if isinstance(error, StructableError):
         return error
     if not isinstance(error, StatementRefusedError):

@@ -11,7 +11,7 @@ from structable.spi import UnsupportedOperationError
 __all__ = ["Ask", "Call", "Statement", "Values", "command", "require_sendable"]
 
 _MOST_BYTES = 512 << 20
-"""Half of the largest message: an array of short texts takes the server nearly twice the bytes that are sent."""
+"""Half of the largest message: an array of short texts takes nearly twice the sent bytes in the server."""
 _numbers = itertools.count(1)
 
 
@@ -56,12 +56,12 @@ Ask = Callable[[Call], list[Values]]
 
 
 def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -> None:
-    """Refuse a statement so large that the server would end the connection, before it is sent.
+    """Reject a statement so large that the server would end the connection, before it is sent.
 
     Raises
     ------
     UnsupportedOperationError
-        With its size and the limit. Statements that are prepared hold a row, and pass.
+        With its size and the limit. Prepared statements hold one row, and always fit.
     """
     if statement.name:
         return

@@ -157,7 +157,7 @@ class PostgreSQLAdmin(TableAdmin):
             require_index(table, field, (*found.spec.indexes, *found.building), found.spec.indexes)
             remove_index(work, self._catalog.schema, found, field)
 
-    # How
+    # Steps of the calls
 
     def _read(self, body: Callable[[Ask], Result]) -> Result:
         with self._pool.connection() as connection:

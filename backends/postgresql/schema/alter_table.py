@@ -2,8 +2,8 @@
 
 The steps that may fail or take long come first, and have no visible effect: they add columns that no specification
 names yet, and indexes that are not used yet. One transaction then makes the remaining changes of columns and updates
-the catalog. It records its number there, and replaces the function that all statements on the table name: a transaction
-with an older snapshot gets a conflict; without it, it would read a table that was rewritten since as empty.
+the catalog. The transaction records its number there, and replaces the function that all statements on the table name:
+a transaction with an older snapshot gets a conflict; without it, a table rewritten since would read as empty.
 
 An interrupted call leaves unused columns and indexes. The next call takes them over.
 """
@@ -41,7 +41,7 @@ def token_definition(schema: str, table: TableVersion) -> str:
 
 
 def _version_change(schema: str, before: TableVersion, after: TableVersion) -> list[Call]:
-    """Return the calls that replace a version of a table by the next; they belong in one transaction."""
+    """Return the calls that replace a version of a table by the next; they must run in one transaction."""
     specification, building = encode_specification(after)
     update = Statement(
         f"update {qualified(schema, CATALOG)} set version = version + 1, specification = $2, building = $3, "
@@ -61,7 +61,7 @@ def _next(table: TableVersion, spec: TableSpecification, building: set[str]) -> 
 
 
 def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) -> None:
-    """Remove an index, also one whose build was interrupted."""
+    """Remove an index, even if its build was interrupted."""
     spec = table.spec
     left = spec.evolve(indexes=[name for name in spec.indexes if name != field])
     after = _next(table, left, set(table.building) - {field})
@@ -78,7 +78,7 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
     FieldSizeLimitError
         If a row's value is too large for a new index.
     StorageUnavailableError
-        If open transactions were in the way for too long, or the server failed.
+        If open transactions blocked the change for too long, or the server failed.
     DataCorruptionError
         If the table was altered outside structable.
     """
@@ -105,7 +105,7 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
 def _prepare(
     work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable
 ) -> TableVersion:
-    """Add the new columns that get an index, and have writes fit the indexes to be built on existing ones."""
+    """Add the new columns that get an index, and require writes to fit the new indexes of existing ones."""
     binding = TableBinding(schema, table)
     columns = _additions(binding, change, found)
     building = set(table.building).union(name for name in change.added_indexes if name in table.spec)
@@ -115,7 +115,7 @@ def _prepare(
         after = _next(table, table.spec, building)
         calls += _version_change(schema, table, after)
     if calls:
-        # Transactions that wrote the table have ended; later writers find it changed.
+        # Transactions that wrote the table have ended; later writers see the change.
         mode = "access exclusive" if columns else "share"
         work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, mode))
     return after
@@ -163,7 +163,7 @@ def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaCha
             )
     after = _next(table, change.after, set(table.building) - set(change.added_indexes))
     calls = [*(command(text) for text in alterations), *_version_change(schema, table, after)]
-    # A transaction may go on with the old version if the columns stay.
+    # A transaction may continue with the old version if the columns stay.
     lock = TableLock(binding.qualified, "access exclusive") if alterations else None
     work.change(lambda: work.connection.pipeline(calls), lock=lock)
 

@@ -45,7 +45,7 @@ def is_name(name: object) -> TypeGuard[str]:
 class Catalog:
     """The tables of one schema.
 
-    Bindings are kept: the server refuses a statement for a version that is gone.
+    Bindings are cached: the server rejects a statement for a version that is gone.
     """
 
     def __init__(self, schema: str) -> None:
@@ -59,15 +59,15 @@ class Catalog:
         self._names = Statement(f'select name from {where} order by name collate "C"')
 
     def known(self, name: str) -> TableBinding | None:
-        """Return a table as it was last read."""
+        """Return a table as last read."""
         return self._tables.get(name)
 
     def forget(self, name: str) -> None:
-        """Read a table again the next time."""
+        """Read a table again at its next use."""
         self._tables.pop(name, None)
 
     def lookup(self, ask: Ask, name: str) -> TableBinding:
-        """Return a table as the catalog has it.
+        """Return a table as recorded in the catalog.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Catalog:
 
 
 def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
-    """Create the schema and the catalog if they are missing; processes may do so at once.
+    """Create the schema and the catalog if they are missing; several processes may do so at once.
 
     Raises
     ------

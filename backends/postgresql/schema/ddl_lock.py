@@ -1,7 +1,7 @@
 """`AdminWork`: one admin call on one table, alone among all admin calls on it, with a budget of waiting time.
 
-A lock on a table is tried for a moment at a time: while one statement waits for it, later ones queue behind, readers
-included, so that one long transaction would stop all others.
+A lock on a table is tried for a moment at a time: while one statement waits for it, later statements queue behind,
+including those of readers, so that one long transaction would stop all others.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class TableLock(NamedTuple):
     """A lock on a table."""
 
     table: str
-    """Qualified and quoted."""
+    """The qualified, quoted name."""
     mode: str
-    """As SQL calls it, e.g. "access exclusive"."""
+    """The lock mode in SQL, such as "access exclusive"."""
 
 
 class WaitBudget:
@@ -117,23 +117,23 @@ class AdminWork:
     def change(
         self, body: Callable[[], Result], *, lock: TableLock | None = None, budget: WaitBudget | None = None
     ) -> Result:
-        """Run a transaction and commit it; repeat it if a lock is in the way, until the budget is used up.
+        """Run a transaction and commit it; repeat it while a lock blocks it, until the budget is used up.
 
         Parameters
         ----------
         body : callable
             The work in it; may run more than once.
         lock : TableLock, optional
-            What to lock first.
+            The lock to take first.
         budget : WaitBudget, optional
-            Instead of the call's.
+            Overrides the call's budget.
 
         Raises
         ------
         StorageUnavailableError
-            If other transactions were in the way for too long; nothing was changed.
+            If other transactions blocked the call for too long; nothing was changed.
         CommitOutcomeUnknownError
-            If the connection broke during the commit, and the server could not be asked.
+            If the connection broke during the commit, and the server could not be reached.
         """
         budget = self.budget if budget is None else budget
         seconds = min(_ATTEMPT, budget.left)
@@ -175,7 +175,7 @@ class AdminWork:
         return result
 
     def _next_attempt(self, lock: TableLock | None) -> float:
-        """Return how long to try: longer if an autovacuum is in the way, so that the server ends it."""
+        """Return how long to try: longer if an autovacuum blocks the lock, so that the server ends it."""
         if lock is None:
             return _ATTEMPT
         table = literal(lock.table)
@@ -194,7 +194,7 @@ class AdminWork:
         Raises
         ------
         StorageUnavailableError
-            If the budget is used up before.
+            If the budget is used up first.
         """
         open_now = [str(row[0]) for row in self.ask(Call(_OPEN))]
         while open_now:
@@ -211,13 +211,13 @@ class AdminWork:
         Returns
         -------
         bool
-            False if the server ended it because it and another transaction waited for each other: it may be repeated,
-            once its remains are removed.
+            False if the server ended the command because of a deadlock with another transaction: the command may be
+            repeated once its remains are removed.
 
         Raises
         ------
         StorageUnavailableError
-            If it had to wait for too long; the caller must remove its remains.
+            If the command had to wait for too long; the caller must remove its remains.
         """
         milliseconds = max(100, round(self.budget.left * 1_000))
         self._altered = True
@@ -249,7 +249,7 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
     Parameters
     ----------
     pool : ServerPool
-        Where the connection comes from.
+        The source of the connection.
     schema, table : str
         The table, which need not exist.
     seconds : float
@@ -266,7 +266,7 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
     with pool.connection() as connection:
         work = AdminWork(pool, connection, table, budget)
         try:
-            # Polled: a statement that waits has a snapshot, for which the build of an index would wait in turn.
+            # Polled: a waiting statement has a snapshot, which would in turn block the build of an index.
             while not work.ask(Call(_TRY, (key,)))[0][0]:
                 if budget.left <= 0:
                     raise StorageUnavailableError(

@@ -25,7 +25,7 @@ _VARIABLE = (FieldType.STRING, FieldType.BYTES)
 def index_definition(
     schema: str, table: str, table_id: int, field: str, primary_key: Iterable[str], *, concurrently: bool = False
 ) -> str:
-    """Return the command that makes the index of a field, which also has the order of its rows."""
+    """Return the command that makes the index of a field; entries of one value are in key order."""
     name = quoted(index_name(table_id, field))
     key = ", ".join(quoted(column_name(one)) for one in primary_key)
     how = "concurrently " if concurrently else ""
@@ -38,7 +38,7 @@ def index_removal(binding: TableBinding, field: str) -> str:
 
 
 def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str], budget: WaitBudget) -> None:
-    """Remove unused indexes, as a failed build leaves them."""
+    """Remove unused indexes that a failed build has left."""
     found = inspect(work.ask, binding.schema, binding.version)
     there = [name for name in fields if index_name(binding.version.id, name) in found.indexes]
     if there:
@@ -83,7 +83,7 @@ def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
     Raises
     ------
     StorageUnavailableError
-        If open transactions were in the way for too long; an invalid index may be left.
+        If open transactions blocked the build for too long; an invalid index may remain.
     """
     spec, table = binding.spec, binding.version
     definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)

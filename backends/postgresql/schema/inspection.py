@@ -18,14 +18,14 @@ _C_COLLATION = 950
 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
-    """A column as it is.
+    """A column found in the database.
 
     Parameters
     ----------
     type_name : str
-        As the server spells it.
+        The server's spelling.
     collation : int
-        0 where the type has none.
+        0 for types without one.
     """
 
     type_name: str
@@ -50,7 +50,7 @@ class FoundTable:
     indexes : mapping of str to bool
         By name, and whether each is valid.
     token : bool
-        Whether the function of the version is there.
+        Whether the function of the version exists.
     """
 
     exists: bool
@@ -60,7 +60,7 @@ class FoundTable:
 
 
 def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
-    """Look at a table in the database."""
+    """Inspect a table in the database."""
     where = literal(qualified(schema, table.spec.name)) + "::text"
     token = literal(f"{qualified(schema, token_name(table.id, table.version))}()")
     there, has_token = ask(
@@ -112,7 +112,7 @@ def differences(found: FoundTable, table: TableVersion) -> list[str]:
 
 
 def require_intact(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
-    """Look at a table in the database, and refuse one that was altered outside structable.
+    """Inspect a table in the database, and reject one that was altered outside structable.
 
     Raises
     ------

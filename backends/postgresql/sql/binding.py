@@ -24,7 +24,7 @@ from .types import encode_value, stored_type, stored_width
 __all__ = ["DIALECT", "TableBinding", "TableVersion", "compiled"]
 
 DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy has no types for it
-"""How SQL is written: with the server's own parameters, which also leaves a % in a name as it is."""
+"""The SQL dialect, with the server's own parameters, which also leaves a % in a name unchanged."""
 _MOST_KEPT = 256
 _SKIPPED_COPIES = 16
 _MOST_PARAMETERS = 65_535
@@ -34,7 +34,7 @@ _UNLIMITED = -1
 def compiled(
     statement: sa.ClauseElement, types: Mapping[str, int], *, prepare: bool = True, prefix: str = ""
 ) -> tuple[Statement, tuple[str, ...]]:
-    """Return a statement of SQLAlchemy's as SQL, and the names of its parameters in their order.
+    """Return a statement of SQLAlchemy as SQL, and the names of its parameters in order.
 
     Parameters
     ----------
@@ -43,10 +43,10 @@ def compiled(
     types : mapping of str to int
         The PostgreSQL types of the parameters.
     prepare : bool
-        Whether the server may keep a plan. One of a join with arrays that it made when the table was small reads the
+        Whether the server may keep a plan. A plan of a join with arrays, made when the table was small, would read the
         whole table ever after.
     prefix : str
-        What comes before the statement, such as EXPLAIN.
+        SQL before the statement, such as EXPLAIN.
 
     Raises
     ------
@@ -74,9 +74,9 @@ class TableVersion:
     version : int
         Advanced by each change of the schema.
     spec : TableSpecification
-        As users see it.
+        The specification that users see.
     building : tuple of str
-        Fields whose index is being built: writes have to fit it.
+        Fields whose index is under construction: writes must fit it.
     changed_by : int
         The transaction that made this version, as a 64-bit number.
     """
@@ -89,10 +89,10 @@ class TableVersion:
 
 
 def _laid_out(spec: TableSpecification) -> list[Field]:
-    """Return the fields in the order of a new table's columns: those of fixed width first, the widest of them foremost.
+    """Return the fields in the order of a new table's columns: fixed-width fields first, the widest foremost.
 
-    So there are no gaps between them, and the server finds each without going through the texts before it, which saves
-    space and time. Within a width the key comes first, which is never null.
+    This order leaves no gaps between them, and the server finds each without passing the texts before it, which saves
+    space and time. Within a width the key comes first, as it is never null.
     """
     return sorted(spec.fields, key=lambda one: (-stored_width(one), one.name not in spec.primary_key))
 
@@ -130,10 +130,10 @@ class TableBinding:
 
     @property
     def current(self) -> sa.ColumnElement[bool]:
-        """True as long as this is the table's version; the server refuses to plan it afterwards.
+        """True while this is the table's version; afterwards the server rejects the statement when planning it.
 
-        It is the call of a function that is there for this version alone. It is inlined when the statement is planned
-        and costs nothing when it is run; the plan is made anew when the function goes.
+        The condition calls a function that exists for this version alone. The call is inlined when the statement is
+        planned and costs nothing when it runs; dropping the function invalidates the plan.
         """
         return sa.literal_column(self.token, sa.Boolean())
 
@@ -155,7 +155,7 @@ class TableBinding:
         return sa.bindparam(name, type_=sa.types.NullType())
 
     def kept(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
-        """Return what was made for a key before, or make it."""
+        """Return the cached object for a key, or make it."""
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= _MOST_KEPT:
@@ -166,7 +166,7 @@ class TableBinding:
     # Keys, columns and rows
 
     def encoded_key(self, key: object) -> tuple[tuple[Value, ...], Pieces]:
-        """Check a key; return it as a tuple and in binary form. Raises what `check_key` does."""
+        """Check a key; return it as a tuple and in binary form. Raises the errors of `check_key`."""
         pieces = self._encode_key(key)
         if pieces is not None:
             return key, pieces  # type: ignore[return-value]
@@ -196,7 +196,7 @@ class TableBinding:
         return found
 
     def encoder(self, names: tuple[str, ...]) -> RowEncoder:
-        """Return the encoder of rows that name these fields, in whatever order; its pieces are in the table's order."""
+        """Return the encoder of rows that name these fields, in any order; its pieces are in the table's order."""
         found = self._encoders.get(names)
         if found is None:
             if len(self._encoders) >= _MOST_KEPT:
@@ -206,12 +206,12 @@ class TableBinding:
         return found
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return fields as statements and encoders have them: the key, then the others in the table's order."""
+        """Return fields in the order of statements and encoders: the key, then the others in the table's order."""
         given = set(names)
         return (*self.spec.primary_key, *(name for name in self.value_names if name in given))
 
     def width_without(self, names: Iterable[str]) -> int | None:
-        """Return the bytes that all fields but some count at most; None if one of them is of any length."""
+        """Return the maximum size of all fields except some; None if one of them has a variable length."""
         given = tuple(names)
         found = self._widths.get(given)
         if found is None:
@@ -235,15 +235,15 @@ class TableBinding:
             found = self._names[names] = self.ordered(names)
         return found
 
-    # Whether batches are tried by COPY, which takes new rows only
+    # Whether batches are tried by COPY, which accepts new rows only
 
     def copies_first(self) -> bool:
-        """Tell whether a batch is worth a COPY, going by the batches before it."""
+        """Tell whether to try COPY for a batch, judging by the batches before it."""
         if self._copies_to_skip:
             self._copies_to_skip -= 1
             return False
         return True
 
     def note_copy(self, done: bool) -> None:
-        """Note whether all rows of a batch were new."""
+        """Record whether all rows of a batch were new."""
         self._copies_to_skip = 0 if done else _SKIPPED_COPIES

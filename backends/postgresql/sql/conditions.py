@@ -1,4 +1,4 @@
-"""Ranges and filters as SQL conditions: their values become parameters, so that equal shapes share a statement."""
+"""Ranges and filters as SQL conditions: values become parameters, so that conditions of one shape share a statement."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Conditions:
 
     def _range(self, range_: Range) -> sa.ColumnElement[bool] | None:
         begin, end = range_.begin, range_.end
-        if begin == () or end == ():  # exclusive, as checked ranges have it: drops every row
+        if begin == () or end == ():  # exclusive, as in checked ranges: drops every row
             return sa.false()
         first, last = tuple(begin or ()), tuple(end or ())
         parts: list[sa.ColumnElement[bool]] = []
         common = _common(first, last)
         if not (len(first) > common or range_.begin_inclusive) or not (len(last) > common or range_.end_inclusive):
             common = 0  # an exclusive bound that is a prefix of the other one excludes their common prefix
-        # The common prefix becomes equalities: the server estimates that a comparison of rows finds many.
+        # The common prefix becomes equalities: the server overestimates the rows that a row comparison finds.
         for field, value in zip(self._binding.key_fields, first[:common], strict=False):
             parts.append(self._columns[field.name] == self.parameter(field, value))
         if len(first) > common:
@@ -95,18 +95,18 @@ class Conditions:
         values = [self.parameter(field, value) for field, value in zip(fields, bound[common:], strict=True)]
         if len(columns) == 1:
             return compare(columns[0], values[0])  # type: ignore[no-any-return]
-        # A comparison of rows compares as tuples do, and a prefix is met by every row that starts with it.
+        # A comparison of rows compares like tuples, and a prefix matches every row that starts with it.
         return compare(sa.tuple_(*columns), sa.tuple_(*values))  # type: ignore[no-any-return]
 
     # Filters
 
     def filter(self, where: Filter) -> sa.ColumnElement[bool]:
-        """Return the condition of a bound filter. Three-valued logic, NaN and -0.0 are PostgreSQL's as the contract's.
+        """Return the condition of a bound filter. PostgreSQL treats NULL, NaN and -0.0 as the contract does.
 
         Raises
         ------
         UnboundFilterError
-            If the filter is not what `bind_filter` returns.
+            If the filter is not a result of `bind_filter`.
         """
         match where:
             case And(parts):
@@ -145,11 +145,11 @@ class Conditions:
             test = sa.func.substring(column, sa.literal_column("1"), sa.func.length(parameter)) == parameter
         if negated:
             return sa.not_(test)
-        return sa.and_(column >= parameter, test)  # which an index can answer
+        return sa.and_(column >= parameter, test)  # an index can answer the first part
 
 
 def _common(first: tuple[Value, ...], last: tuple[Value, ...]) -> int:
-    """Return how many values two bounds begin with alike."""
+    """Return the length of the common prefix of two bounds."""
     count = 0
     for one, other in zip(first, last, strict=False):
         if one != other:

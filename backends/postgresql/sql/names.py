@@ -1,6 +1,6 @@
 """Names in the database: tables and columns have the names of the specification, all others begin with `_`.
 
-A name of the contract begins with a letter, so ours cannot meet one of a user's.
+A name of the contract begins with a letter, so these never collide with a user's.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ _SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL has it, whatever it holds."""
+    """Return a name quoted for SQL, whatever its characters."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL has it."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def qualified(schema: str, name: str) -> str:
-    """Return the quoted name of something in a schema."""
+    """Return the quoted name of an object in a schema."""
     return f"{quoted(schema)}.{quoted(name)}"
 
 
 def column_name(field: str) -> str:
-    """Return the column that holds a field: of the same name, where PostgreSQL does not use that itself."""
+    """Return the column that holds a field: it has the field's name, unless PostgreSQL reserves that."""
     return f"_{field}" if field in _SYSTEM_COLUMNS else field
 
 
@@ -40,5 +40,5 @@ def index_name(table_id: int, field: str) -> str:
 
 
 def token_name(table_id: int, version: int) -> str:
-    """Return the name of the function that exists as long as a version of a table does."""
+    """Return the name of the function that exists while a version of a table does."""
     return f"_version_{table_id:x}_{version:x}"

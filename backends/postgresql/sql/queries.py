@@ -1,4 +1,4 @@
-"""Scans as queries: the statement that answers a request."""
+"""Scans as queries: the statement for a request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scan_query(
 
 
 def scan_call(binding: TableBinding, request: ScanRequest, prefix: str) -> Call:
-    """Return the call of a scan after a prefix, as EXPLAIN and DECLARE are."""
+    """Return the call of a scan after a prefix such as EXPLAIN or DECLARE."""
     names = request.columns or binding.shape.columns
     query, conditions = scan_query(binding, request, [binding.core.c[name] for name in names])
     return conditions.call(query, prefix)

@@ -1,7 +1,7 @@
-"""`RowEncoder`: rows as users give them to PostgreSQL's binary forms, generated for each set of fields.
+"""`RowEncoder`: users' rows to PostgreSQL's binary forms, generated for each set of fields.
 
 A generated function encodes the rows that `check_row` would accept unchanged. It leaves all others to `check_row`,
-which decides, and raises the error.
+which accepts them or raises the error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Pieces = tuple[bytes | None, ...]
 _FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
 
 SLACK = 64
-"""The most bytes by which the binary form of a value is shorter than its size in the contract."""
+"""The maximum difference between a value's size in the contract and the length of its binary form, if shorter."""
 
 
 def at_most(pieces: Pieces) -> int:
@@ -36,7 +36,7 @@ def at_most(pieces: Pieces) -> int:
 
 
 class RowEncoder:
-    """Encodes rows that name exactly the fields `names`, all of the key among them, into pieces of the same order."""
+    """Encodes rows that name exactly the fields `names`, which include the key, into pieces in the same order."""
 
     def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
         self._spec = spec
@@ -45,7 +45,7 @@ class RowEncoder:
 
     @cached_property
     def pieces(self) -> Callable[[Mapping[str, Value]], Pieces]:
-        """The function from a row to the binary values of its fields; it raises what `check_row` does."""
+        """The function from a row to the binary values of its fields; it raises the errors of `check_row`."""
         fast = _generate(self._spec, self._fields, copied=False)
 
         def pieces(row: Mapping[str, Value]) -> Pieces:
@@ -56,7 +56,7 @@ class RowEncoder:
 
     @cached_property
     def copied(self) -> Callable[[Mapping[str, Value]], bytes]:
-        """The function from a row to its form in a binary COPY; it raises what `check_row` does."""
+        """The function from a row to its form in a binary COPY; it raises the errors of `check_row`."""
 
         def with_nulls(row: Mapping[str, Value]) -> bytes:
             found: bytes | None = self._copied_with_nulls(row)
@@ -84,7 +84,7 @@ def _copied(pieces: Pieces) -> bytes:
 
 
 def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces | None]:
-    """Return the function from a tuple of key values to pieces; None where `check_key` has to decide."""
+    """Return the function from a tuple of key values to pieces; None if `check_key` must decide."""
     constants = _constants(copied=False)
     lines = ["def encode(key):", f"    if key.__class__ is not tuple or len(key) != {len(fields)}: return None"]
     lines.append("    try:")
@@ -95,7 +95,7 @@ def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces |
         sizes[field.name] = f"s{position}" if not field.type.width else ""
         lines.append(f"        if {name}.__class__ is not {FIELD_TYPES[field.type].python.__name__}: return None")
         if field.type in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
-            lines.append(f"        if {name}.fold: return None")  # the key becomes a row's, which has none
+            lines.append(f"        if {name}.fold: return None")  # the key is returned in rows, which have no fold
         lines += [f"        {line}" for line in _encoded(field, name, position, constants, copied=False)]
     if any(sizes.values()):
         lines.append(f"        if {_size(fields, sizes)} > {MAX_KEY_SIZE}: return None")
@@ -175,7 +175,7 @@ def _encoded(field: Field, name: str, position: int, constants: dict[str, Any], 
 
 
 def _number(field: Field, name: str) -> tuple[list[str], str]:
-    """Return tests that are true of values that need a closer look, and the number that a value is packed as."""
+    """Return tests that are true for values that need a closer look, and the number that a value is packed as."""
     match field.type:
         case FieldType.BYTE:
             return [f"not -128 <= {name} <= 127"], name
@@ -192,7 +192,7 @@ def _number(field: Field, name: str) -> tuple[list[str], str]:
 def _generate_full(
     spec: TableSpecification, fields: Sequence[Field], otherwise: Callable[[Mapping[str, Value]], bytes]
 ) -> Callable[[Mapping[str, Value]], bytes]:
-    """Return the function from a dict to COPY's form that packs all between two strings at once.
+    """Return the function from a dict to COPY's form that packs everything between two strings at once.
 
     Rows with a null, and other unusual ones, go to `otherwise`.
     """
@@ -244,7 +244,7 @@ def _generate_full(
 
 
 def _limits(spec: TableSpecification, fields: Sequence[Field], sizes: dict[str, str]) -> list[str]:
-    """Return tests that are true of rows that may be over a limit."""
+    """Return tests that are true for rows that may be over a limit."""
     key = [field for field in fields if field.name in spec.primary_key]
     key_size = _size(key, sizes)
     tests = [f"{key_size} > {MAX_KEY_SIZE}"] if any(sizes.get(field.name) for field in key) else []

@@ -1,9 +1,9 @@
 """The statements of single rows and of batches of rows, built by SQLAlchemy and kept by the table's binding.
 
-An upsert changes the row if the transaction's snapshot has it, and inserts it otherwise. ON CONFLICT would not do: it
-does not see that another transaction deleted the row meanwhile, and would insert it without the conflict that the
-contract demands. The server reports a conflict if the row is no longer as in the snapshot; the unique key reports a row
-that was inserted meanwhile.
+An upsert changes the row if the transaction's snapshot has it, and inserts it otherwise. ON CONFLICT is unsuitable: if
+another transaction deleted the row meanwhile, it would insert the row without the conflict that the contract demands.
+The server reports a conflict if the row has changed since the snapshot; the unique key reports a row inserted
+meanwhile.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def lookup(binding: TableBinding, names: tuple[str, ...]) -> Statement:
 
 
 def _given(binding: TableBinding, names: Sequence[str]) -> tuple[sa.TableValuedAlias, dict[str, int]]:
-    """Return rows that are given as arrays, one parameter `a0`, `a1` for each of their columns."""
+    """Return rows given as arrays, one parameter `a0`, `a1` and so on for each column."""
     spec = binding.spec
     arrays = [TableBinding.parameter(f"a{place}") for place in range(len(names))]
     columns = [sa.column(quoted_name(column_name(name), True), stored_type(spec.field(name)).core) for name in names]
@@ -97,7 +97,7 @@ def lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:
 
 
 def _value_types(binding: TableBinding, names: Sequence[str]) -> dict[str, int]:
-    """Return the parameters `v0`, `v1` and so on, for fields as `TableBinding.ordered` has them; the key is `k0`..."""
+    """Return the parameters `v0`, `v1` and so on, for fields in the order of `TableBinding.ordered`; keys are `k0`..."""
     values = [name for name in names if name not in binding.spec.primary_key]
     return {**binding.key_types, **{f"v{place}": binding.oids[name] for place, name in enumerate(values)}}
 
@@ -108,12 +108,12 @@ def _assignments(binding: TableBinding, names: Sequence[str]) -> dict[Any, Any]:
 
 
 def row_size(binding: TableBinding, new: Mapping[str, sa.ColumnElement[Any]]) -> sa.ColumnElement[int]:
-    """Return the bytes that a row counts when the fields in `new` have been changed, as an expression."""
+    """Return the size of a row after the fields in `new` have been changed, as an expression."""
     return size_of(binding, [(field, new.get(field.name, binding.core.c[field.name])) for field in binding.spec.fields])
 
 
 def size_of(binding: TableBinding, values: Sequence[tuple[Field, sa.ColumnElement[Any]]]) -> sa.ColumnElement[int]:
-    """Return the bytes that values count, as an expression."""
+    """Return the size of values in the contract, as an expression."""
     terms: list[sa.ColumnElement[Any]] = []
     for field, value in values:
         if field.type in (FieldType.STRING, FieldType.BYTES):
@@ -132,18 +132,18 @@ def _number(value: int) -> sa.ColumnElement[int]:
 def _update(binding: TableBinding, names: tuple[str, ...]) -> sa.Update:
     assignments = _assignments(binding, names)
     if not assignments:
-        # The row is written although nothing changes: an upsert is a write, and must conflict as one.
+        # The row is written even if nothing changes: an upsert is a write, and must conflict as one.
         first = binding.core.c[binding.spec.primary_key[0]]
         assignments = {first: first}
     return sa.update(binding.core).where(binding.key_matches, binding.current).values(assignments)
 
 
 class RowStatement(NamedTuple):
-    """A statement whose parameters are the values of a row, as `RowEncoder.pieces` gives them."""
+    """A statement whose parameters are the values of a row, from `RowEncoder.pieces`."""
 
     statement: Statement
     places: tuple[int, ...]
-    """The places of the pieces, in the order of the parameters."""
+    """The positions of the pieces, in the order of the parameters."""
 
     def call(self, pieces: Pieces) -> Call:
         """Return the call for a row."""

@@ -1,4 +1,4 @@
-"""How field types are stored: PostgreSQL's type, and a value in the binary form that the server sends and takes."""
+"""The stored form of field types: PostgreSQL's type, and the binary form of a value."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StoredType:
     Parameters
     ----------
     name : str
-        As SQL has it, without collation.
+        The name in SQL, without collation.
     core : TypeEngine
         SQLAlchemy's type.
     oid, array_oid : int
@@ -74,7 +74,7 @@ _TYPES = {
 
 
 def stored_type(field: Field) -> StoredType:
-    """Return the type that a field is stored as."""
+    """Return the PostgreSQL type of a field."""
     if field.type is FieldType.DECIMAL:
         core = sql.Numeric(field.precision, field.scale)
         return StoredType(f"numeric({field.precision},{field.scale})", core, 1700, 1231)
@@ -86,15 +86,15 @@ PACKED: dict[FieldType, str] = {
     for kind, form in FIELD_TYPES.items()
     if form.number and kind not in (FieldType.BOOLEAN, FieldType.DECIMAL)
 }
-"""The `struct` formats of the numbers that values of fixed width become; big-endian."""
+"""The `struct` formats of the numbers that represent fixed-width values; big-endian."""
 NUMPY_CODES: dict[FieldType, str] = {
     kind: f">{'i2' if kind is FieldType.BYTE else FIELD_TYPES[kind].numpy}" for kind in PACKED
 }
-"""The same, as NumPy has them."""
+"""The same as NumPy dtypes."""
 _DAYS = DATE_ORIGIN - dt.date(1970, 1, 1).toordinal()
 _MICROSECONDS = _DAYS * 86_400_000_000
 SHIFTS = {FieldType.DATE: _DAYS, FieldType.TIMESTAMP: _MICROSECONDS, FieldType.TIMESTAMP_NTZ: _MICROSECONDS}
-"""By how much Arrow's numbers, which count from 1970, are greater than the server's."""
+"""The offset of Arrow's numbers, which count from 1970, from the server's."""
 
 _DECIMALS = DecimalBinaryDumper(Decimal)
 
@@ -125,14 +125,14 @@ def encode_value(field: Field, value: object) -> bytes | None:
 
 
 _WIDTHS = {16: 1, 21: 2, 23: 4, 20: 8, 700: 4, 701: 8, 1082: 4, 1184: 8, 1114: 8}
-"""The bytes of values, by the number of the type, where all have as many."""
+"""The size of values, by the number of the type, if it is constant."""
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 _ARRAY = struct.Struct(">iiIii")
 
 
 def stored_width(field: Field) -> int:
-    """Return the bytes of a field's values, in a row of a table too; 0 where they differ."""
+    """Return the size of a field's values, in the binary form and in a row of a table; 0 if they vary."""
     return _WIDTHS.get(stored_type(field).oid, 0)
 
 

@@ -1,4 +1,4 @@
-"""`BoundTable`: a table as one transaction knows it, and operations that try again where another process changed it."""
+"""`BoundTable`: a table in one transaction, and operations that are retried if another process changed the table."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _PLAIN = (dict, tuple)
 
 
 class BoundTable:
-    """A table in a transaction, by the newest version that this process knows.
+    """A table in a transaction, in the newest version known to this process.
 
-    `verify` has the server accept or refuse the binding; the transaction replaces one that is out of date.
+    `verify` lets the server accept or reject the binding; the transaction replaces an outdated one.
     """
 
     def __init__(self, binding: TableBinding, verify: Callable[[BoundTable], None]) -> None:
         self.binding = binding
         self.verified = False
-        """Whether the server has accepted a statement of the binding's, in this transaction."""
+        """Whether the server has accepted a statement of the binding in this transaction."""
         self._verify = verify
 
     def renew(self) -> bool:
-        """Have the server check that the binding is current; return whether it was replaced."""
+        """Let the server check that the binding is current; return whether it was replaced."""
         if self.verified:
             return False
         before = self.binding
@@ -43,7 +43,7 @@ Table = TypeVar("Table", bound=BoundTable)
 def on_current_schema(
     operation: Callable[Concatenate[Table, Parameters], Result],
 ) -> Callable[Concatenate[Table, Parameters], Result]:
-    """Make an operation that refuses its arguments check whether the table has changed, and try again if it has.
+    """Make an operation that rejects its arguments check whether the table has changed, and try again if it has.
 
     Arguments are checked against the schema this process knows, which another process may have changed.
     """

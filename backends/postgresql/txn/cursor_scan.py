@@ -23,7 +23,7 @@ __all__ = ["ScanRows"]
 _FIRST_ROWS = 64
 _MOST_ROWS = 5_000
 _PORTION = 2 << 20
-"""Bytes that a portion is to have, about."""
+"""Approximate size of a portion, in bytes."""
 _MOST_READ_CURSORS = 64
 _numbers = itertools.count(1)
 
@@ -40,7 +40,7 @@ class ScanRows(RowIterator):
         self._done = request.limit == 0 or not request.ranges
         self._rows: Iterator[Row] = iter(())
         if self._done:
-            transaction.flush()  # its snapshot is this call's
+            transaction.flush()  # the snapshot must be that of this call
             return
         if len(transaction.read_cursors) >= _MOST_READ_CURSORS:
             for name in transaction.read_cursors:

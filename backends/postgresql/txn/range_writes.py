@@ -39,7 +39,7 @@ def _counted(
     build: Callable[[TableBinding], Call],
     row_bytes: int = 0,
 ) -> int:
-    """Count the rows of a scan, and defer what writes them: of the same snapshot it will find the same ones."""
+    """Count the rows of a scan, and defer the statement that writes them: the snapshot keeps them the same."""
     count = int(str(tx.rows_of(tx.ask(table, lambda binding: count_call(binding, request)))[0][0]))
     if count:
         tx.require_room(count * row_bytes)

@@ -24,7 +24,7 @@ __all__ = ["ProbedRow", "find_row", "find_size", "find_swap", "find_value"]
 
 
 class ProbedRow(NamedTuple):
-    """Whether there is a row, and the values that were asked of it."""
+    """Whether the row exists, and the requested values of it."""
 
     row: bool
     values: Values
@@ -86,7 +86,7 @@ def find_value(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value
 def find_swap(
     tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str, expected: Value
 ) -> ProbedRow:
-    """Tell whether a field has an expected value, and which size the row would have with that of `row` instead."""
+    """Tell whether a field has an expected value, and the size of the row with the value in `row` instead."""
 
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
         column = binding.core.c[field]

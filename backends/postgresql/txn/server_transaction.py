@@ -1,8 +1,8 @@
-"""`ServerTransaction`: a transaction as the server sees it, with as few round trips as can be.
+"""`ServerTransaction`: a transaction on the server, with as few round trips as possible.
 
 It takes a connection with its first operation. Writes are deferred to the next statement that may read them, at the
-latest to the commit. As long as no answer was given and no write was sent, it begins again where a table turns out to
-have changed.
+latest to the commit. Until it has returned a result or sent a write, it restarts when a table turns out to have
+changed.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ class ServerTransaction(TransactionLifecycle):
         self._pending_bytes = 0
         self._written_bytes = 0
         self.read_cursors: list[str] = []
-        """Cursors that were read to their end; each takes memory of the server's until it is closed."""
+        """Cursors read to their end; each takes memory in the server until it is closed."""
 
-    # What tables need
+    # Used by tables
 
     def join(self, name: str, table: BoundTable) -> None:
         """Add a table to the transaction, which renews its binding from now on."""
         self._tables[name] = table
 
     def verify(self, table: BoundTable) -> None:
-        """Have the server check that the binding of a table is current."""
+        """Let the server check that the binding of a table is current."""
         self.ask(table, lambda binding: Call(current(binding)))
 
     def binding(self, name: str) -> TableBinding:
@@ -111,7 +111,7 @@ class ServerTransaction(TransactionLifecycle):
 
     @property
     def connection(self) -> ServerConnection:
-        """The connection, once an operation was run."""
+        """The connection, once an operation has run."""
         assert self._connection is not None
         return self._connection
 
@@ -122,7 +122,7 @@ class ServerTransaction(TransactionLifecycle):
     def ask(
         self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
     ) -> pq.abc.PGresult:
-        """Run a statement now, in one round trip with the writes deferred before, if it may read what they write.
+        """Run a statement now, in one round trip with those deferred writes that it may read.
 
         Other writes stay deferred, so that their rows are not locked yet.
         """
@@ -149,11 +149,11 @@ class ServerTransaction(TransactionLifecycle):
             self.flush()
 
     def require_room(self, size: int) -> None:
-        """Refuse a call whose bytes would exceed the limit of the transaction."""
+        """Reject a call whose bytes would exceed the limit of the transaction."""
         check_transaction_size(self._written_bytes + size)
 
     def note_written(self, size: int) -> None:
-        """Count bytes that were written by other means than `defer`."""
+        """Count bytes written by other means than `defer`."""
         self._written_bytes += size
 
     def flush(self) -> None:
@@ -202,7 +202,7 @@ class ServerTransaction(TransactionLifecycle):
                 sent = self._pending if all_of_it else []
                 for one in sent if work is None else [*sent, work]:
                     one.table.verified = True
-                # From here on a restart would lose an answer that was given, or writes that were sent.
+                # From here on a restart would lose a returned result, or sent writes.
                 self._answered = self._answered or bool(sent) or call is not None or work is not None
                 if all_of_it:
                     self._pending.clear()
@@ -218,8 +218,8 @@ class ServerTransaction(TransactionLifecycle):
         if self._begun:
             return connection.pipeline(calls)[-1] if len(calls) > 1 else connection.run(calls[0])
         identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT
-        # With no statement yet, the server checks the bindings: otherwise a deferred write would be refused by the
-        # commit, too late for another try.
+        # With no statement yet, the server checks the bindings: otherwise the commit would reject a deferred write, too
+        # late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
         results = connection.pipeline([self._begin, identify, *checks, *calls])
         number, snapshot = results[1].get_value(0, 0), results[1].get_value(0, 1)
@@ -232,7 +232,7 @@ class ServerTransaction(TransactionLifecycle):
         return results[-1]
 
     def _restart(self, work: TableCall | None) -> None:
-        """Begin again, with the tables as they are now: the transaction has had no effect yet."""
+        """Begin again, with the current tables: the transaction has had no effect yet."""
         _log.info("beginning a transaction again: one of the tables %s was changed", ", ".join(self._tables))
         self._release()
         self._begun = False
@@ -285,7 +285,7 @@ class ServerTransaction(TransactionLifecycle):
         if not self.usable:
             self.refuse_commit()
         if self._pending and not self._begun:
-            # The commit is a round trip of its own, as the transaction's number has to be known before.
+            # The commit takes a separate round trip, as the transaction's number must be known first.
             self.flush()
         if not self._begun:
             self._end()
@@ -306,7 +306,7 @@ class ServerTransaction(TransactionLifecycle):
         self._end()
 
     def _resolve(self, connection: ServerConnection, sent: float, error: BrokenConnectionError) -> None:
-        """Find out what became of the commit, where the connection broke."""
+        """Look up the outcome of the commit after the connection broke."""
         self._release()
         if self._number is None:
             self.fail(

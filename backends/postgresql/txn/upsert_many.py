@@ -1,4 +1,4 @@
-"""`upsert_many`: rows of distinct keys as few statements; new ones by COPY."""
+"""`upsert_many`: rows of distinct keys in few statements; new rows by COPY."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["upsert_batch"]
 Item = TypeVar("Item")
 
 _COPY_FROM = 100
-"""Rows from which COPY, with the round trips of its own, is faster than arrays."""
+"""Number of rows from which COPY, despite its extra round trips, is faster than arrays."""
 _PORTION = 8 << 20
-"""Bytes of one statement's arrays, about."""
+"""Approximate size of one statement's arrays, in bytes."""
 _COPIED = 225
-"""Rows of one COPY. While the server inserts them, the next ones are encoded."""
+"""Rows of one COPY. While the server inserts them, the next rows are encoded."""
 _COPIED_FIRST = 100
 """Rows of the first COPY, for which the server waits."""
 _COPIES = 16
-"""COPYs of one round trip."""
+"""Number of COPYs in one round trip."""
 _DUPLICATE = "23505"
 _SAVEPOINT = Call(Statement("savepoint structable_copy"))
 _RELEASE = Call(Statement("release structable_copy"))
@@ -74,7 +74,7 @@ def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[st
         for portion in _portions(group.values(), lambda one: at_most(one[1]))
     ]
     if len(portions) > 1:
-        # One portion is checked as it is deferred; of several, none may be written if all together are too many.
+        # A single portion is checked as it is deferred; of several, none may be written if together they are too many.
         tx.require_room(sum(at_most(pieces) for _, portion in portions for _, pieces in portion))
     for names, portion in portions:
         _defer(tx, table, names, portion)
@@ -98,7 +98,7 @@ def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[s
 
 
 def _require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], given: list[Pieces]) -> None:
-    """Refuse rows that would exceed the limit together with fields that they do not name."""
+    """Reject rows that would exceed the limit together with fields that they do not name."""
     binding = table.binding
     width = binding.width_without(names)
     if width is not None:
@@ -122,7 +122,7 @@ def _arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) 
 
 
 def _portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Yield items in lists of about as many bytes as one statement should have."""
+    """Yield items in lists of about the size of one statement."""
     portion: list[Item] = []
     size = 0
     for one in all_of_it:
@@ -156,7 +156,7 @@ def _defer(
 def _encoded_rows(
     binding: TableBinding, rows: list[Mapping[str, Value]], count: Callable[[int], None]
 ) -> Iterator[bytes]:
-    """Yield rows in COPY's form; each is checked, and `count` gets their bytes."""
+    """Yield rows in COPY's form; checks each, and adds its bytes to `count`."""
     encoded = b"".join(map(binding.encoder(tuple(rows[0])).copied, rows))
     count(len(encoded))
     yield encoded
@@ -168,11 +168,11 @@ def _lock(binding: TableBinding) -> Call:
 
 
 def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> bool:
-    """Try to insert all rows as new ones; return False, without effect, if one exists, comes twice or lacks a field."""
+    """Try to insert all rows as new ones; return False, without effect, if one exists, is repeated or lacks a field."""
     known = table.binding
     if not _are_whole(known, rows):
         return False
-    # No token stops a COPY into another version of the table. The lock does: what changes columns waits for it.
+    # No token stops a COPY into another version of the table. The lock does: a change of columns waits for it.
     tx.precede(table, _lock)
     tx.precede(table, lambda _: _SAVEPOINT)
     tx.ask(table, lambda binding: Call(statements.current(binding)))
