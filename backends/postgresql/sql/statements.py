@@ -97,7 +97,7 @@ def lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:
 
 
 def _value_types(binding: TableBinding, names: Sequence[str]) -> dict[str, int]:
-    """Return the parameters `v0`, `v1` and so on, for fields in the order of `TableBinding.ordered`; keys are `k0`..."""
+    """Return the parameters `v0`, `v1` ... for fields in the order of `TableBinding.ordered`; the key is `k0`..."""
     values = [name for name in names if name not in binding.spec.primary_key]
     return {**binding.key_types, **{f"v{place}": binding.oids[name] for place, name in enumerate(values)}}
 
