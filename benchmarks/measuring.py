@@ -1,4 +1,4 @@
-"""Measuring a promise: the raw floor and ours by turns in one process, and the ratio of the medians."""
+"""Measures a promise: the raw floor and structable take turns in one process; the figure is the ratio of medians."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from statistics import median
 __all__ = ["Contender", "Measurement", "Scale", "compare"]
 
 Round = Callable[[], float]
-"""Does one round of work and returns the seconds that one operation took."""
+"""Does one round of work and returns the seconds per operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured.
+    """The amount of work measured.
 
     Parameters
     ----------
     rows : int
-        Rows of the tables that single operations and scans are measured on.
+        Rows of the tables for single operations and scans.
     many_rows : int
         Rows of the tables of the Spark and the memory benchmarks.
     samples : int
         Single operations in one round.
     rounds : int
-        Rounds of floor and ours, after one that is not counted.
+        Rounds of floor and contenders that count, after one that does not.
     """
 
     rows: int = 200_000
@@ -40,16 +40,16 @@ QUICK = Scale(rows=2_000, many_rows=10_000, samples=200, rounds=2)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What is compared with a floor.
+    """Work compared with a floor.
 
     Parameters
     ----------
     name : str
-        What is done.
+        Its name.
     work : callable
         One round.
     goal : float or None
-        The highest ratio to the floor that was promised; None is for information.
+        The highest promised ratio to the floor; None if there is no promise.
     """
 
     name: str
@@ -59,24 +59,24 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What came out.
+    """The result of a measurement.
 
     Parameters
     ----------
     area, name : str
-        The benchmark, and what was done.
+        The benchmark, and the work.
     floor, ours : float
-        Medians, in `unit`; the floor is NaN where ours is held against the goal itself.
+        Medians, in `unit`; the floor is NaN if the figure is compared with the goal itself.
     ratio : float
-        Ours to the floor, or ours itself where there is none.
+        Ours divided by the floor, or ours itself if there is no floor.
     goal : float or None
         The highest ratio promised.
     spread : float
-        How far the rounds' ratios lie apart: the largest minus the smallest, over the median of them.
+        The spread of the rounds' ratios: the largest minus the smallest, divided by their median.
     against : str
-        What the floor is.
+        A description of the floor.
     unit : str
-        Of floor and ours.
+        The unit of floor and ours.
     """
 
     area: str
@@ -107,15 +107,15 @@ def compare(
     area : str
         The benchmark.
     against : str
-        What the floor is.
+        A description of the floor.
     floor : callable
         One round of the floor; it opens every turn.
     contenders : list of Contender
-        What is compared with it.
+        The work to compare with the floor.
     rounds : int
-        How many turns count.
+        The number of turns that count.
     warm_up : bool
-        Whether a turn that does not count comes first.
+        Whether to begin with a turn that does not count.
     """
     works: Mapping[str, Round] = {contender.name: contender.work for contender in contenders}
     floors: list[float] = []

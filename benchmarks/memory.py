@@ -1,7 +1,7 @@
 """Memory: a scan and a write job hold batches, never the table.
 
-Each runs in a process of its own over a table of two million rows. The figure is how far the process's resident memory
-rose above what it had with the storage open and all modules loaded, LevelDB's cache and mapped files included.
+Each runs in a separate process over a table of two million rows. The figure is the growth of the process's resident
+memory over its size with the storage open and all modules loaded, including LevelDB's cache and mapped files.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _peak(pipe: Connection, url: str, work: Work, rows: int) -> None:
         storage.table(TABLE).read(("nobody", 0))
         list(rows_to_batches(specification(), make_rows(1)))
         before = status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         found = work(storage, rows)
         assert found == rows, f"{found:,} rows instead of {rows:,}"
         pipe.send((status("VmHWM") - before) / 1024)

@@ -1,8 +1,8 @@
 """The rows of all benchmarks, and a compact raw form of them for the floors.
 
 The key is a string of 12 characters and a long; the values are two strings of 20, a long, an int, a double and a
-boolean: 21 and 65 bytes raw. Hosts have 100 rows each, so that prefixes mean something. `status` has 1,000 values in
-random order: it is the field that is indexed where one is.
+boolean: 21 and 65 bytes raw. Each host has 100 rows, so that prefixes are meaningful. `status` has 1,000 values in
+random order: it is the indexed field, if there is one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 BATCH = 1_000
-"""Rows in a write batch, or a commit, wherever rows are loaded."""
+"""Rows per write batch or commit, wherever rows are loaded."""
 
 TABLE = "runs"
 Row = dict[str, Value]
@@ -71,7 +71,7 @@ def _status(chosen: random.Random) -> str:
 
 
 def make_rows(count: int) -> Iterator[Row]:
-    """Yield rows in key order, the same ones each time."""
+    """Yield rows in key order, always the same ones."""
     chosen = random.Random(2013)
     for number in range(count):
         yield {
@@ -99,7 +99,7 @@ def row_key(row: Row) -> tuple[Value, ...]:
 
 
 def raw_key(row: Row) -> bytes:
-    """Return a row's key as someone who writes for LevelDB itself would encode it."""
+    """Return a row's key in a handwritten encoding for LevelDB itself."""
     host, started = row["host"], row["started"]
     assert isinstance(host, str)
     assert isinstance(started, int)

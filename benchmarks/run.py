@@ -1,6 +1,6 @@
 """Measure the speed promises, each against its raw floor: `make bench`, or `python benchmarks/run.py --only points`.
 
-Times depend on the machine and on what else it does; the ratios are the promises. The method is in docs/performance.md.
+Times depend on the machine and its load; the promises are ratios. The method is in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Area(Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmarks that the command line names, or all."""
+    """Run the benchmarks named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="benchmarks/run.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", choices=AREAS, metavar="NAME", help=f"one of {', '.join(AREAS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to a file")

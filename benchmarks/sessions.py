@@ -1,4 +1,4 @@
-"""Spark for benchmarks. One JVM serves all of a run, so that each session has what any of them needs."""
+"""Spark for benchmarks. One JVM serves all benchmarks of a run, so each session has the settings of all of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pyspark.sql import functions as f
 __all__ = ["JDBC_DRIVER", "consume", "spark_session"]
 
 JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
-"""Where Debian's libpostgresql-jdbc-java puts it."""
+"""The path in Debian's libpostgresql-jdbc-java."""
 
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """Give a session with two cores."""
+    """Yield a session with two cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # The workers import the floors' data source from here.
@@ -42,7 +42,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 
 def consume(rows: DataFrame) -> DataFrame:
-    """Use all columns of the benchmarks' rows; the result has one row, with their number in `rows`."""
+    """Use all columns of the benchmarks' rows; the result is one row with the number of `rows`."""
     return rows.agg(
         f.count("*").alias("rows"),
         f.max("host"),

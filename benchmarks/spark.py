@@ -1,7 +1,8 @@
 """A Spark scan of two million rows on two cores, all columns of which an aggregate consumes.
 
 The floor is a Python data source that iterates over a raw LevelDB database in the one task that LevelDB allows, decodes
-nothing, and hands Spark a single row with the count. So it leaves out the way of the rows to the JVM, which ours pays.
+nothing, and passes a single row with the count to Spark. It therefore omits the transfer of the rows to the JVM, which
+structable pays for.
 """
 
 from __future__ import annotations

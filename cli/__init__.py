@@ -1,4 +1,4 @@
-"""The `structable` command. It knows the contract, `structable.spi`, and no backend."""
+"""The `structable` command. It depends on the contract, `structable.spi`, and on no backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m structable.cli`, for where scripts are not on the path."""
+"""`python -m structable.cli`, for environments whose path lacks scripts."""
 
 from . import main
 

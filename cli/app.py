@@ -97,7 +97,7 @@ def _report(error: BaseException, args: Sequence[str], interrupted: bool) -> int
     if interrupted and not outcome_unknown(error):
         error = KeyboardInterrupt()
     message, code = _usage_error(error) if isinstance(error, typer.TyperException) else explain_error(error)
-    # Python would try to write what is still buffered when it ends, and report that failure, too.
+    # At its end, Python would try to write the buffered rest, and report that failure, too.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     if code == ExitCode.READER_GONE or isinstance(error, OSError):

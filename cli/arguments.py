@@ -64,7 +64,7 @@ def _url_of_environment(command: str) -> str:
 
 
 class Access(enum.Enum):
-    """What a command does to a store. Only CREATE creates a missing one: a mistyped URL must not become a store."""
+    """The effect of a command on a store. Only CREATE creates a missing one: a mistyped URL must not become a store."""
 
     READ = "read"
     """Changes nothing."""

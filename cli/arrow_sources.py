@@ -1,4 +1,4 @@
-"""Arrow and Parquet files to import: columns that have types, cast where no value changes."""
+"""Arrow and Parquet files to import: typed columns, cast if no value changes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Unended(io.RawIOBase):
 
 
 class ArrowSource(_TypedSource):
-    """Arrow's IPC format, as a file or as a stream, whichever it is."""
+    """Arrow's IPC format, as a file or as a stream, detected from its content."""
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         begin = self._stream.read(len(_FILE_MAGIC))
@@ -64,7 +64,7 @@ class ArrowSource(_TypedSource):
             self._malformed(f"is not Arrow's IPC format, or is cut or damaged: {error}")
 
     def _file(self) -> Iterator[pa.RecordBatch]:
-        # Its directory stands at its end, so that a pipe has to be read to the end first.
+        # Its directory is at its end, so a pipe must be read to the end first.
         with tempfile.TemporaryFile() as spooled:
             source: BinaryIO = self._stream
             if source.seekable():

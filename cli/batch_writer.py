@@ -1,4 +1,4 @@
-"""What every output format implements: record batches in, bytes out."""
+"""The interface of every output format: record batches in, bytes out."""
 
 from __future__ import annotations
 

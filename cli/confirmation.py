@@ -22,7 +22,7 @@ def table_in_words(storage: Storage, table: str) -> str:
     try:
         number = storage.table(table).count()
         rows = "1 row" if number == 1 else f"{number:,} rows"
-    except StructableError:  # an unreadable table may have to be dropped for that very reason
+    except StructableError:  # an unreadable table may need to be dropped for that very reason
         rows = "rows that cannot be read"
     return f"table {table} with {rows} in {storage.url}"
 

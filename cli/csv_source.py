@@ -1,7 +1,7 @@
-"""CSV files to import: cells as `literals` reads them, and the line of whatever is wrong.
+"""CSV files to import: cells as `literals` reads them; errors name the line.
 
-The file is cut into chunks of whole rows here and parsed by Arrow. Its form is RFC 4180's, which Arrow alone would not
-insist on: it takes a file that was cut off inside a quoted cell for a whole one.
+This module cuts the file into chunks of whole rows, which Arrow parses. Its form is RFC 4180's, which Arrow alone does
+not enforce: it accepts a file that was truncated inside a quoted cell as complete.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class CsvSource(TextSource):
         return super()._row(number)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the rows of the chunk, each with the number of its first line; blank lines are none."""
+        """Yield the rows of the chunk, each with the number of its first line; skips blank lines."""
         start, row, quotes = self._line, b"", 0
         for number, line in enumerate(BytesIO(self._chunk), self._line):
             row += line
@@ -155,7 +155,7 @@ def _fault(rows: bytes) -> str:
 
 
 def _end_of_first_row(content: bytes) -> int:
-    """Return where the first row ends, 0 where it does not: at a line feed outside quotes."""
+    """Return the end of the first row, a line feed outside quotes; 0 if it has none."""
     end = content.find(b"\n") + 1
     while end and content.count(b'"', 0, end) % 2:
         end = content.find(b"\n", end) + 1
@@ -163,7 +163,7 @@ def _end_of_first_row(content: bytes) -> int:
 
 
 def _end_of_last_row(content: bytes) -> int:
-    """Return where the last whole row ends, 0 where there is none."""
+    """Return the end of the last whole row, 0 if there is none."""
     quotes = content.count(b'"')
     end = len(content)
     while (start := content.rfind(b"\n", 0, end)) >= 0:

@@ -33,7 +33,7 @@ _UNBOUNDED = 100_000  # columns of a line: off a terminal, each row is one line
 class TableWriter(BatchWriter):
     """Rows as tables of some hundred rows each, so that any number is laid out in bounded memory.
 
-    On a terminal too narrow for the table each row is shown as lines of its own, a field a line.
+    On a terminal too narrow for the table each row is shown as a block of lines, one per field.
     """
 
     def __init__(self, stream: BinaryIO, fields: Sequence[Field]) -> None:
@@ -97,7 +97,7 @@ def _print(console: Console, table: Table) -> None:
     if console.is_terminal:
         console.print(table)
         return
-    # The last column is padded with spaces, which are of no use off a terminal.
+    # The last column is padded with spaces, which only a terminal needs.
     with console.capture() as capture:
         console.print(table)
     console.out("\n".join(line.rstrip() for line in capture.get().splitlines()))

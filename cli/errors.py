@@ -43,7 +43,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     """The command line, an expression or an input file is wrong; the store was not changed."""
     NOT_FOUND = 3
-    """There is no such store, table, row or backend."""
+    """The store, table, row or backend does not exist."""
     TRY_AGAIN = 4
     """A conflict, or an unavailable store: nothing was changed, and the same command may succeed later."""
     INTERRUPTED = 130
@@ -68,7 +68,7 @@ class UsageProblem(CommandError):
 
 
 def explain_error(error: BaseException) -> tuple[str, ExitCode]:
-    """Return the message and the exit code of the error of a command; an unforeseen one is named with its type."""
+    """Return the message and the exit code of a command's error; an unexpected error is named with its type."""
     match error:
         case CommandError():
             return str(error), error.code

@@ -56,7 +56,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "conformance": ("structable conformance 'leveldb:///tmp/stores/{fresh}' -k test_scan -x",),
     "doctor": ("structable doctor leveldb:///data/app", "structable doctor hbase://gateway/app --repair --table runs"),
 }
-"""By command."""
+"""Examples by command."""
 
 
 def epilog(command: str) -> str:

@@ -1,4 +1,4 @@
-"""Write jobs of a command: begun, committed with retries, and aborted where the command fails."""
+"""Write jobs of a command: begun, committed with retries, and aborted if the command fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["commit", "write_job"]
 def write_job(storage: Storage, table: str, mode: WriteMode, job_id: str, *, keep: bool) -> Iterator[WriteJob]:
     """Begin a write job, and abort it if the block raises.
 
-    With `keep`, for an id of the user's, the job is not aborted: the next attempt continues it.
+    With `keep`, for an id from the user, the job is not aborted: the next attempt continues it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""JSON lines to import: an object a line, every line with the fields of the first."""
+"""JSON lines to import: one object per line, every line with the fields of the first."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SHOWN = 60
 
 
 class LiteralError(ValueError):
-    """A text is not a value of the field; the message says what is."""
+    """A text is not a value of the field; the message describes valid ones."""
 
 
 def parse_value(field: Field, text: str) -> Value:
@@ -42,7 +42,7 @@ def parse_value(field: Field, text: str) -> Value:
     Raises
     ------
     LiteralError
-        If the text is not a value of the field's type, or one that is out of its range.
+        If the text is not a value of the field's type, or is out of its range.
     """
     return _checked(field, _PARSERS[field.type](text))
 

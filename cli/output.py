@@ -39,7 +39,7 @@ _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
 def format_of(place: str, given: str | None) -> str:
-    """Return the file format: of the option, else of the path's extension.
+    """Return the file format: from the option, or else from the path's extension.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def open_output(place: str | None) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(os.path.realpath(place))
-    if path.exists() and not path.is_file():  # a device or a pipe is written as it is
+    if path.exists() and not path.is_file():  # a device or a pipe is written directly
         with _named(place), path.open("wb") as stream:
             yield stream
         return

@@ -1,4 +1,4 @@
-"""The progress bar of the commands that move rows, where standard error is a terminal."""
+"""The progress bar of the commands that move rows, if standard error is a terminal."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _Values: TypeAlias = tuple[Value, ...]
 
 
 def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
-    """Return the primary key that arguments give, one text a field, in key order.
+    """Return the primary key that arguments give, one text per field, in key order.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The rows of one snapshot of a table as batches, by the store's parallel scan where it has one."""
+"""The rows of one snapshot of a table as batches, by the store's parallel scan if it has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every input format implements: a file to import, read as record batches of the table's types."""
+"""The interface of every input format: a file to import, read as record batches of the table's types."""
 
 from __future__ import annotations
 

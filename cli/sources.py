@@ -25,7 +25,7 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
     Raises
     ------
     UsageProblem
-        If it cannot be read, or its format is not known.
+        If it cannot be read, or has an unknown format.
     """
     kind = format_of(place, format_)
     if place == "-" and kind == "parquet":

@@ -1,4 +1,4 @@
-"""The commands about tables as such: backends, tables, describe, create, drop."""
+"""The commands on whole tables: backends, tables, describe, create, drop."""
 
 from __future__ import annotations
 

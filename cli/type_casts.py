@@ -1,4 +1,4 @@
-"""Casts batches of other programs' files to the table's types where no value changes."""
+"""Casts batches of other programs' files to the table's types if no value changes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 Spark loads five tables. Processes of a service then look flights up and change them in transactions, while a Spark job
 joins and aggregates the same tables and writes its result as one atomic job. Nothing here depends on the store: any
-URL will do whose store several processes can use.
+URL works whose store several processes can use.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def _store_url(url: str | None) -> Iterator[str]:
 
 @contextmanager
 def _session() -> Iterator[SparkSession]:
-    # Spark's workers take the first python3 of the path otherwise, which may not have structable.
+    # Otherwise Spark's workers use the first python3 on the path, which may not have structable.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # What Java says goes to a file: Spark greets with a page of warnings.
+    # Java's output goes to a file: Spark starts with a page of warnings.
     log = Path("artifacts/spark.log")
     with _timed("Spark is up, with two cores"), _standard_error_in(log):
         spark = (
@@ -108,7 +108,7 @@ def _session() -> Iterator[SparkSession]:
 
 @contextmanager
 def _standard_error_in(path: Path) -> Iterator[None]:
-    """Let this process, and those that it starts, write their errors to a file."""
+    """Redirect the errors of this process, and of those it starts, to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     before = os.dup(2)
     try:
@@ -142,7 +142,7 @@ def _load(spark: SparkSession, storage: Storage, url: str, days: int | None) -> 
 
 
 def _look(storage: Storage) -> None:
-    """Show a look-up, the rows that it leads to, a scan by an index, and how a filter is answered."""
+    """Show a look-up, its rows, a scan by an index, and the path of a filtered scan."""
     flights = storage.table("flights")
     row = flights.read((2013, 1, 1, "UA", 1545, "EWR"))
     assert row is not None
@@ -161,7 +161,7 @@ def _look(storage: Storage) -> None:
 
 
 def _dates(storage: Storage) -> list[Date]:
-    """Return the days that have flights, each found by one step to behind all flights of the day before."""
+    """Return the days that have flights, each found by seeking past all flights of the day before."""
     flights, dates = storage.table("flights"), list[Date]()
     while True:
         range_ = Range.above(dates[-1]) if dates else Range.all()
@@ -173,7 +173,7 @@ def _dates(storage: Storage) -> list[Date]:
 
 
 def _check(storage: Storage, outcomes: list[Outcome]) -> None:
-    """Compare what the processes say with both tables that they changed, in one snapshot."""
+    """Compare the reports of the processes with both tables that they changed, in one snapshot."""
     transactions = sum(outcome.transactions for outcome in outcomes)
     attempts = sum(outcome.attempts for outcome in outcomes)
     lookups, scans = sum(outcome.lookups for outcome in outcomes), sum(outcome.scans for outcome in outcomes)
@@ -217,7 +217,7 @@ def _report(storage: Storage) -> None:
 
 
 def _mean(rows: list[Row], name: str) -> float:
-    """Return the mean of the months' means, weighted by their flights."""
+    """Return the mean of the monthly means, weighted by their flights."""
     known: list[tuple[int, float]] = [(row.flights, value) for row in rows if (value := getattr(row, name)) is not None]
     return sum(flights * value for flights, value in known) / (sum(flights for flights, _ in known) or 1)
 

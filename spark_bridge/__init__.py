@@ -1,6 +1,6 @@
 """structable's tables in Apache Spark: `register(spark)`, and then the format "structable" to read and write.
 
-See `docs/spark.md` for the options, and for what a snapshot and a write job promise.
+See `docs/spark.md` for the options, and for the promises of a snapshot and a write job.
 """
 
 try:

@@ -31,9 +31,9 @@ MOST_BYTES = 2**31 - 1
 
 
 class Listener:
-    """Listens on a free port and serves every authenticated connection in a thread of its own.
+    """Listens on a free port and serves every authenticated connection in a separate thread.
 
-    `serve` takes the connection, which is closed when it returns.
+    `serve` receives the connection, which is closed when it returns.
     """
 
     def __init__(self, host: str, secret: bytes, serve: Callable[[Channel], None]) -> None:
@@ -73,7 +73,7 @@ class Listener:
                 deliver_challenge(connection, self._secret)
                 answer_challenge(connection, self._secret)
             except (AuthenticationError, EOFError, OSError):
-                return  # not of this application
+                return  # a peer outside this application
             _limit_receiving_of(connection, 0)
             try:
                 self._serve(connection)

@@ -61,9 +61,9 @@ class Coordinator:
     Parameters
     ----------
     parallelism : callable
-        Returns the number of splits where a read does not give it.
+        Returns the number of splits for reads that do not specify it.
     running : callable
-        Returns whether the application runs; the coordinator closes itself when it does not.
+        Returns whether the application is running; the coordinator closes itself when it is not.
     executions : Executions
         Knows which queries run.
     bind, host : str
@@ -224,8 +224,8 @@ class Coordinator:
     def _connection_with_room(self, store: StoreClient) -> int:
         """Return the number of a connection with room for a plan.
 
-        When a connection is full, the snapshot idle for longest is closed, those of ended queries first. Where all may
-        be needed, as in a query of many scans, a further connection is opened.
+        When a connection is full, the snapshot idle for longest is closed, those of ended queries first. If all may be
+        needed, as in a query of many scans, another connection is opened.
         """
         now = time.monotonic()
         with self._lock:
@@ -257,7 +257,7 @@ class Coordinator:
                 _log.exception("a snapshot or a connection could not be closed")
 
     def expire(self) -> None:
-        """Close the snapshots whose lease or grace is over; a background thread does so all the time."""
+        """Close the snapshots whose lease or grace is over; a background thread does so continuously."""
         with self._lock:
             plans = list(self.held.values())
         for held in plans:
@@ -296,7 +296,7 @@ def _warn_if_committed(storage: Storage, job: WriteJob) -> None:
     try:
         committed = storage.begin_write(job.table, mode=job.mode, job_id=job.job_id).committed
     except StructableError:
-        return  # probably what ended the job, and reported as such
+        return  # probably the cause of the job's end, and reported as such
     if committed and not job.committed:
         _log.warning(
             "table %r: the job %r was committed and its rows are visible, although Spark reports a failure",

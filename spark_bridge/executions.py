@@ -1,4 +1,4 @@
-"""Which of Spark's executions and jobs run, as the driver's JVM knows it."""
+"""The state of Spark's executions and jobs, from the driver's JVM."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _answer(questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQ
         try:
             answer.put(question())
         except Exception:
-            # The application ends, or Spark lacks the class: the lease alone decides. Readers wait for an answer.
+            # The application is ending, or Spark lacks the class: the lease alone decides. Readers wait for an answer.
             _log.debug("Spark cannot say which queries run; leases alone end snapshots", exc_info=True)
             answer.put(True)
         del asked, question, answer  # references that would keep the owner, and so this thread, alive until the next

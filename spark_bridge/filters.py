@@ -1,4 +1,4 @@
-"""Spark's filters as structable's, wherever the two mean exactly the same."""
+"""Spark's filters as structable's, if both have exactly the same meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 def translate_filter(spec: TableSpecification, condition: spark.Filter) -> Filter | None:
-    """Return the filter that is true of exactly the same rows, or None if Spark has to evaluate it itself.
+    """Return the filter that is true of exactly the same rows, or None if Spark must evaluate the condition itself.
 
     A value that the field cannot hold (a NUL in a text, a number out of range) is no error: Spark evaluates it.
     """

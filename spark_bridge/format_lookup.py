@@ -1,4 +1,4 @@
-"""Where Spark looks for the format, and how it finds it in every thread of the driver.
+"""Where Spark looks up the format, and how every thread of the driver finds it.
 
 Spark looks up a data source in Python in the active session, and `df.write.save()` has none in a thread other than the
 one that built the session. Spark then looks for a class `structable.DefaultSource`, as for every format. The class
@@ -47,7 +47,7 @@ def session_active(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def format_hidden(spark: SparkSession) -> Iterator[None]:
-    """Hide the class from this thread: Spark registers no data source whose name it finds otherwise."""
+    """Hide the class from this thread: Spark does not register a data source whose name it finds elsewhere."""
     thread = _gateway(spark).jvm.java.lang.Thread.currentThread()
     loader = thread.getContextClassLoader()
     if not _is_known(loader):
@@ -63,7 +63,7 @@ def format_hidden(spark: SparkSession) -> Iterator[None]:
 def let_threads_find_the_format(spark: SparkSession) -> None:
     """Add the class to the application's class loader, unless it is there.
 
-    Where Java does not allow it, writes with `save()` fail in other threads, as they do for every format in Python; a
+    If Java does not allow that, writes with `save()` fail in other threads, as they do for every format in Python; a
     warning in the log says so.
     """
     gateway = _gateway(spark)

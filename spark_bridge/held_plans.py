@@ -17,7 +17,7 @@ _YOUNG_SECONDS = 60.0
 
 
 class Executions(Protocol):
-    """What the coordinator needs to know of Spark; tests stand in for it without a JVM."""
+    """The coordinator's view of Spark; tests replace it to run without a JVM."""
 
     def runs(self, execution: int) -> bool:
         """Whether an execution of a query runs; true if unknown."""
@@ -93,7 +93,7 @@ class HeldPlan:
         reader : Reader
             The reader.
         late : bool
-            Whether its execution does not run (any more), so that its end says nothing about further readers.
+            Whether its execution is no longer running, so that its end implies nothing about further readers.
         """
         self._stages.add(reader.stage)
         if late:

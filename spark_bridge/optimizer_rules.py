@@ -1,4 +1,4 @@
-"""Adds rules of our own to the optimizer of a Spark session."""
+"""Adds structable's rules to the optimizer of a Spark session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["add_rule", "ensure_rule", "has_rule"]
 
 
 def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
-    """Add a rule to a session's optimizer, unless it is there, for this session and those made from it.
+    """Add a rule to a session's optimizer, unless the session has it, for this session and those derived from it.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
     Returns
     -------
     str or None
-        Why the optimizer lacks the rule; None if it has the rule.
+        The reason why the optimizer lacks the rule; None if it has the rule.
     """
     try:
         if not has_rule(spark, name):
@@ -35,7 +35,7 @@ def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
 
 def has_rule(spark: SparkSession, name: str) -> bool:
     """Whether a session's optimizer has a rule."""
-    # The optimizer itself is asked: a rule that it ignored would mean wrong results.
+    # Check the optimizer itself: a rule that it ignored would lead to wrong results.
     rules = spark._jsparkSession.sessionState().optimizer().batches().mkString()
     return name in str(rules)
 

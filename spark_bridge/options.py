@@ -23,13 +23,13 @@ class ReadOptions:
     Parameters
     ----------
     store : StoreClient
-        Reaches the store.
+        The client of the store.
     table : str
         The table's name.
     columns : tuple of str or None
         The columns to read, in this order; all if None.
     splits : int or None
-        About how many partitions are wanted; Spark's default parallelism if None.
+        Approximate number of partitions; Spark's default parallelism if None.
     lease : float
         Seconds without a read after which a snapshot is closed.
     grace : float
@@ -66,7 +66,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of `df.write`, checked. A job with an id of the caller's may be submitted again."""
+    """The options of `df.write`, checked. A job with an id from the caller may be submitted again."""
 
     store: StoreClient
     table: str

@@ -1,4 +1,4 @@
-"""Reading: splits of one snapshot become Spark's partitions, and their batches go to the JVM as they are."""
+"""Reading: splits of one snapshot become Spark's partitions, and their batches go to the JVM unchanged."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StructableReader(spark.DataSourceReader):
         ):
             for batch in options.store.read_split(partition.split):
                 freeze_imports()  # by the first batch everything is imported, the store's driver too
-                # The same buffers under Spark's own schema, which it demands to the letter: nullability and metadata.
+                # The same buffers under Spark's own schema, which must match exactly: nullability and metadata.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
@@ -77,7 +77,7 @@ def _reader(split: ScanSplit) -> Reader:
 
 
 class FilteringReader(StructableReader):
-    """Also takes filters over from Spark. It must serve one scan only: see `scan_isolation`."""
+    """Also accepts filters from Spark. It must serve one scan only: see `scan_isolation`."""
 
     def __init__(
         self, coordinator: CoordinatorClient, options: ReadOptions, spec: TableSpecification, schema: StructType

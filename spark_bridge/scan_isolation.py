@@ -1,4 +1,4 @@
-"""Gives each scan of a DataFrame a reader of its own in the JVM, which takes over its filters and its columns.
+"""Gives each scan of a DataFrame a separate reader in the JVM, which accepts its filters and its columns.
 
 Spark up to 4.3 stores what `pushFilters` and `partitions` returned in an object that all scans of one `load()` share.
 Of two scans with different filters the last one planned wins, in one query (`df.where(a).union(df.where(b))`) and even
@@ -8,8 +8,8 @@ reader in Python which columns a query needs. An optimizer rule replaces the tab
 - belongs to this scan alone, which also makes each query plan its scans anew, on a new snapshot;
 - offers the filters first, in a probe that takes no snapshot, and plans once filters and columns are known;
 - plans when its partitions are needed, so that `explain` takes no snapshot, and says in which execution it plans;
-- plans in the session that built it, which in other threads than the one that made the session is not the active one;
-- keeps filters with Spark whose dates Python cannot hold, on which Spark's own pushdown fails.
+- plans in the session that built it, which in threads other than the session's own is not the active one;
+- leaves filters to Spark if Python cannot hold their dates, on which Spark's own pushdown fails.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def execution_of(schema: StructType) -> int | None:
 
 
 def isolate_scans(spark: SparkSession) -> bool:
-    """Give each scan of the format a reader of its own, in this session and those made from it.
+    """Give each scan of the format a separate reader, in this session and those derived from it.
 
     Returns
     -------

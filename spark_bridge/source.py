@@ -1,4 +1,4 @@
-"""The data source that Spark knows as the format "structable"."""
+"""The data source of the format "structable"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StructableDataSource(DataSource):
     coordinator: ClassVar[CoordinatorClient]
     """The application's coordinator."""
     pushes_filters: ClassVar[bool]
-    """Whether Spark keeps the scans of a query apart, so that each can have filters of its own."""
+    """Whether Spark keeps the scans of a query apart, so that each can have different filters."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,7 +58,8 @@ class StructableDataSource(DataSource):
 def bound_data_source(client: CoordinatorClient, *, pushes_filters: bool) -> type[StructableDataSource]:
     """Return the data source of one application."""
 
-    # Spark pickles a class that no module holds by value, with what it holds: thus the coordinator's address and secret
+    # Spark pickles a class that no module holds by value, with its attributes: thus the coordinator's address and
+    # secret
     # travel with the format to Spark's Python processes, and nowhere else.
     class ApplicationDataSource(StructableDataSource):
         coordinator = client

@@ -1,4 +1,4 @@
-"""Reaches a store from any process of the application: each process connects for itself."""
+"""Reaches a store from any process of the application: each process connects separately."""
 
 from __future__ import annotations
 

@@ -48,11 +48,11 @@ class OpenStores:
             self.release(store, connection)
 
     def retain(self, store: StoreClient, connection: int = 0) -> None:
-        """Keep a connection open until `release` was called as often."""
+        """Keep a connection open until `release` has been called equally often."""
         self._enter(store, connection)
 
     def release(self, store: StoreClient, connection: int = 0) -> None:
-        """Take back one `retain`."""
+        """Undo one `retain`."""
         with self._lock:
             entry = self._entries[store, connection]
             entry.users -= 1

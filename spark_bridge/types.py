@@ -1,4 +1,4 @@
-"""Tables as Spark sees them: the schema of a specification, and whether a DataFrame's schema fits it."""
+"""Spark's form of tables: the schema of a specification, and whether a DataFrame's schema fits it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spark_schema(spec: TableSpecification, columns: Iterable[str] | None = None)
     Raises
     ------
     InvalidFieldError
-        For a column that the table does not have.
+        For a column that the table lacks.
     """
     names = spec.field_names if columns is None else tuple(columns)
     return spark.StructType(
@@ -54,7 +54,7 @@ def check_read_schema(spec: TableSpecification, schema: spark.StructType) -> tup
     Raises
     ------
     InvalidFieldError
-        For a column that the table does not have, has with another type, or may hold nulls where the schema has none.
+        For a column that the table lacks, has with another type, or allows to be null although the schema does not.
     """
     for column in schema.fields:
         field = _field(spec, column.name)

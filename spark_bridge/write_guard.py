@@ -1,4 +1,4 @@
-"""Refuses writes that Spark would carry out differently from what their text says, before anything is written.
+"""Rejects writes that Spark would carry out differently from their text, before anything is written.
 
 Spark's catalog cannot hold a structable table. `saveAsTable`, `writeTo().create()` and similar calls would write into
 the table of the options, or replace all its rows, under a name that cannot be read afterwards. An `INSERT INTO` that
@@ -120,9 +120,9 @@ public final class StructableWriteGuard extends Rule {
 
 
 def guard_writes(spark: SparkSession) -> None:
-    """Have a session, and those made from it, refuse writes that would not do what they say.
+    """Make a session, and those derived from it, reject writes whose effect would differ from their text.
 
-    Issues a warning where Spark does not take the rule.
+    Issues a warning if Spark does not accept the rule.
     """
     reason = ensure_rule(spark, _RULE_CLASS, _JAVA)
     if reason is not None:

@@ -21,7 +21,7 @@ __all__ = ["StagedMessage", "StructableWriter"]
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a task reports to the driver: its staged rows, None if the job had been committed before."""
+    """A task's report to the driver: its staged rows, None if the job had been committed before."""
 
     staged: StagedWrite | None
 

@@ -1,8 +1,8 @@
 """HBase: every promise against bare happybase, on one Thrift gateway.
 
-The gateway is that of STRUCTABLE_TEST_HBASE_URL, else one from Maven's jars, with the settings of the tests' server.
-happybase is as it comes: the binary protocol in thriftpy2's compiled form, over a buffered transport. Its floors put
-and read the very bytes that structable keeps in a cell; they decode no value and check nothing.
+The gateway is that of STRUCTABLE_TEST_HBASE_URL, or one started from Maven's jars, with the settings of the tests'
+server. happybase is unmodified: the binary protocol in thriftpy2's compiled form, over a buffered transport. Its floors
+put and read exactly the bytes that structable stores in a cell; they decode no value and check nothing.
 """
 
 from __future__ import annotations

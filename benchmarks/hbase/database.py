@@ -1,4 +1,4 @@
-"""The tables of a comparison: structable's of one prefix, and one more that happybase alone uses."""
+"""The tables of a comparison: structable's with one prefix, and one used by happybase alone."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = ["AREA", "VALUE", "Database", "database", "settle"]
 
 AREA = "hbase"
 VALUE = b"x:v"
-"""The column that structable keeps a row in, and happybase here, too."""
+"""The column in which structable stores a row; happybase uses it here, too."""
 
 
 @dataclass(slots=True)
 class Database:
-    """Both of them.
+    """The tables of structable and of happybase.
 
     Parameters
     ----------
     place : Place
         The gateway.
     prefix : str
-        Of all tables.
+        The prefix of all tables.
 
     Attributes
     ----------
     cells : list of tuple
-        Row and value of what structable has stored, in the order of the keys.
+        Row and value of each cell stored by structable, in key order.
     """
 
     place: Place
@@ -48,40 +48,40 @@ class Database:
 
     @property
     def elsewhere(self) -> Database:
-        """The same, to be sent to another process."""
+        """A copy that can be sent to another process."""
         return Database(Place(self.place.address), self.prefix)
 
     @property
     def url(self) -> str:
-        """Where structable connects."""
+        """The URL for structable."""
         return self.place.url(self.prefix)
 
     @property
     def raw_name(self) -> str:
-        """The table that happybase alone uses."""
+        """The table used by happybase alone."""
         return f"{self.prefix}_raw"
 
     @property
     def name(self) -> str:
-        """The table in which structable keeps the rows."""
+        """The table in which structable stores the rows."""
         with self.connection() as connection:
             names: list[str] = sorted(name.decode() for name in connection.tables())
         return next(name for name in reversed(names) if re.fullmatch(rf"{self.prefix}_\d+", name))
 
     @contextmanager
     def connection(self) -> Iterator[happybase.Connection]:
-        """Connect the floor."""
+        """Connect happybase, the floor."""
         with closing(self.place.connection()) as connection:
             yield connection
 
     @contextmanager
     def storage(self) -> Iterator[Storage]:
-        """Connect ours."""
+        """Connect structable."""
         with connect(self.url) as storage:
             yield storage
 
     def load(self, count: int) -> None:
-        """Make the tables, with `count` of the benchmarks' rows in both, and compact them."""
+        """Create the tables, with `count` of the benchmarks' rows in both, and compact them."""
         with self.storage() as storage, self.connection() as raw:
             storage.admin.create(specification())
             for batch in batches(make_rows(count)):
@@ -102,7 +102,7 @@ class Database:
 
 
 def settle(storage: Storage) -> None:
-    """Wait until the rows that were committed are in their place, so that this work is not the next floor's."""
+    """Wait until all committed rows are finalised, so that this work does not slow down the next floor."""
     assert isinstance(storage, OrderedStorage)
     engine = storage._engine
     assert isinstance(engine, HBaseEngine)
@@ -111,7 +111,7 @@ def settle(storage: Storage) -> None:
 
 @contextmanager
 def database(folder: Path) -> Iterator[Database]:
-    """Give the place of a comparison; its tables, and a server started for it, are gone afterwards.
+    """Yield the place of a comparison; afterwards its tables, and a server started for it, are gone.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A write job of many rows: staged here, and committed by a process of its own whose memory is measured."""
+"""A write job of many rows: staged here, and committed by a separate process whose memory is measured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure an upsert of rows of which a quarter is there."""
+    """Measure an upsert of rows of which a quarter already exists."""
     rows = scale.rows
     with database.storage() as storage:
         job = storage.begin_write(TABLE, mode=WriteMode.UPSERT, job_id=f"job-{os.urandom(8).hex()}")
@@ -54,7 +54,7 @@ def _commit(pipe: Connection, url: str, job: WriteJob, staged: StagedWrite) -> N
     with connect(url) as storage:
         storage.table(TABLE).read(("nobody", 0))
         before = status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         begin = perf_counter()
         storage.commit_write(job, [staged])
         pipe.send((perf_counter() - begin, max(status("VmHWM") - before, 1) / 1024))

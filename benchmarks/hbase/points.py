@@ -1,4 +1,4 @@
-"""Single rows: a read in the auto-commit view, and in a transaction of its own."""
+"""Single rows: a read in the auto-commit view, and in a separate transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["measure"]
 
 
 def measure(database: Database, scale: Scale) -> Iterable[Measurement]:
-    """Measure reads, all of the table that structable has made."""
+    """Measure reads, all from the table that structable has written."""
     keys = [(raw, row_key(row)) for (raw, _), row in zip(database.cells, make_rows(len(database.cells)), strict=True)]
     count = max(scale.samples // 40, 10)
     chosen = keys[:count]

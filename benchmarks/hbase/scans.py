@@ -12,7 +12,7 @@ from .database import AREA, VALUE, Database
 
 __all__ = ["measure"]
 
-_PAGE = 2_000  # rows: what structable asks for at most
+_PAGE = 2_000  # rows: the largest page that structable requests
 
 
 def measure(database: Database, scale: Scale) -> Iterable[Measurement]:

@@ -16,15 +16,15 @@ __all__ = ["measure"]
 
 _COUNTER = b"x:n"
 _SIZES = ((50, 500, 4.5), (500, 2_000, 3.0))
-"""Rows of a transaction, what share of the samples a round has as transactions, and the goal."""
+"""Rows of a transaction, the share of the samples that a round runs as transactions, and the goal."""
 
 
 Entry = tuple[Row, bytes, bytes]
-"""A row, and the row key and the value that it has in HBase."""
+"""A row, and its row key and value in HBase."""
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure transactions of rows that are there already, picked at random and replaced, and of new ones."""
+    """Measure transactions that replace random existing rows, and transactions of new rows."""
     for size, share, goal in _SIZES:
         count = max(scale.samples // share, 2)
         yield from _of_rows(database, _present(database), f"{size} rows", size, count, scale, goal)
@@ -33,14 +33,14 @@ def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
 
 
 def _present(database: Database) -> Iterator[Entry]:
-    """Yield rows that are there, at random."""
+    """Yield random existing rows."""
     entries = [(row, *cell) for row, cell in zip(make_rows(len(database.cells)), database.cells, strict=True)]
     while True:
         yield from random.sample(entries, len(entries))
 
 
 def _new(database: Database) -> Iterator[Entry]:
-    """Yield rows that never were there, between the others at random, with keys and values as long as theirs."""
+    """Yield new rows at random positions between the others, with keys and values of the same length."""
     used: set[int] = set()
     for row, key, value in _present(database):
         started = random.getrandbits(40)

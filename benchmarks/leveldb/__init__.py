@@ -1,1 +1,1 @@
-"""LevelDB: every promise against plyvel itself, with the same options, rows and reads of them."""
+"""LevelDB: every promise against plyvel itself, with the same options, rows and reads."""

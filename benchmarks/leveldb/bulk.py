@@ -1,7 +1,7 @@
-"""Bulk load: upsert of new rows in key order, 1,000 a commit, without and with an index.
+"""Bulk load: upsert of new rows in key order, 1,000 per commit, without and with an index.
 
-Each round loads a new, empty database; the rows are made before. The floor puts the same rows, encoded before, in
-batches of 1,000; it is one put a row with the index too.
+Each round loads a new, empty database; the rows are made before the round. The floor puts the same rows, already
+encoded, in batches of 1,000; with the index, too, it is one put per row.
 """
 
 from __future__ import annotations

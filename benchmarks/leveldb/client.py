@@ -1,10 +1,10 @@
-"""A client: the database is owned by another process of this machine.
+"""A client: another process of this machine owns the database.
 
 The floor is one round trip between two Python processes over a bare Unix socket: `sendall` and `recv` on both sides,
-with frames of the size of the key or the row and some bytes of framing. Both stay on one core, where that is fastest:
-elsewhere it would be ten times slower or not, as the scheduler likes. Ours runs wherever the scheduler puts it. Commits
-are not synced to the disk, for that would hide the way there (`durability=process`). Batches are held against one round
-trip a row.
+with frames of the size of the key or the row and some bytes of framing. Both stay on one core, where that is fastest;
+otherwise it could be ten times slower, depending on the scheduler. Structable runs wherever the scheduler puts it.
+Commits are not synced to the disk, which would hide the cost of the request (`durability=process`). Batches are
+compared with one round trip per row.
 """
 
 from __future__ import annotations

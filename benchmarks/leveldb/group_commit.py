@@ -1,8 +1,8 @@
 """Durable commits of many threads: they share syncs of the log.
 
-The floor is what as many commits cost one after the other when each is synced for itself: plyvel puts with `sync=True`
-in one thread, each of which ends with LevelDB's fdatasync of its log. Ours is the wall time of eight threads that
-commit transactions of one row each, over the number of all commits.
+The floor is the time of as many commits one after the other, each synced separately: plyvel puts with `sync=True` in
+one thread, each of which ends with LevelDB's fdatasync of its log. Ours is the wall time of eight threads that commit
+transactions of one row each, divided by the number of all commits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Other processes that benchmarks talk to: one that owns a database, and one that answers on a bare socket."""
+"""Other processes that benchmarks communicate with: one that owns a database, and one that answers on a bare socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STARTED = 60.0
 
 @contextmanager
 def _process(target: Callable[..., None], *arguments: object) -> Iterator[None]:
-    """Run a function in a process of its own; it reports that it is ready, and ends when it is told to."""
+    """Run a function in a separate process; it reports when it is ready, and ends on request."""
     here, there = _SPAWN.Pipe()
     process = _SPAWN.Process(target=target, args=(there, *arguments), daemon=True)
     process.start()
@@ -50,7 +50,7 @@ def _until_closed(pipe: Connection) -> None:
 
 @contextmanager
 def owner(url: str) -> Iterator[None]:
-    """Let another process open a store first, so that it owns the database and this one is its client."""
+    """Let another process open a store first, so that it owns the database and this process is its client."""
     with _process(_own, url):
         yield
 
@@ -64,7 +64,7 @@ def _answer(pipe: Connection, path: str, core: int) -> None:
         connection, _ = listener.accept()
         with connection:
             while request := connection.recv(1 << 16):
-                # The first two bytes say how long the answer is to be.
+                # The first two bytes are the length of the requested answer.
                 connection.sendall(bytes(int.from_bytes(request[:2], "big")))
 
 
@@ -81,10 +81,11 @@ def on_one_core() -> Iterator[None]:
 
 @contextmanager
 def bare_exchange(folder: Path) -> Iterator[Callable[[int, int], None]]:
-    """Give a function that sends a frame of one size to another Python process and waits for one of another size.
+    """Yield a function that sends a frame of one size to another Python process and waits for one of another size.
 
-    It takes ten times as long where the two sleep and wake on different cores, and the scheduler puts them there or not
-    as it likes. So the other process stays on one core, and who calls the function goes there with `on_one_core`.
+    A round trip takes ten times as long if the two processes sleep and wake on different cores, which the scheduler
+    decides arbitrarily. So the other process stays on one core, and the caller of the function moves there with
+    `on_one_core`.
     """
     path = str(folder / "bare")
     with (

@@ -1,7 +1,7 @@
-"""Point operations: reads in the auto-commit view and in a transaction of their own, and read-modify-write.
+"""Point operations: reads in the auto-commit view and in separate transactions, and read-modify-write.
 
-Keys are picked at random among all, as objects that lie apart in memory, and every row that is read is also used. The
-commits are not synced to the disk, for that would hide everything else (`durability=process`).
+Keys are random, and separate objects in memory, and every row read is also used. The commits are not synced to the
+disk, which would hide all other costs (`durability=process`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
 
 
 class _Picker:
-    """Picks the same keys for the floor and for ours, new ones in each turn."""
+    """Picks the same keys for the floor and for structable, new ones in each turn."""
 
     def __init__(self, scale: Scale) -> None:
         rows = list(make_rows(scale.rows))
@@ -154,7 +154,7 @@ def _whole_row(stores: Stores, picker: _Picker) -> Round:
 
 
 def _indexed_read_modify_writes(stores: Stores, scale: Scale) -> list[Measurement]:
-    """The change is one of the indexed field, so that an entry goes and another comes."""
+    """The change is to the indexed field, so that one index entry is deleted and another is put."""
     picker = _Picker(scale)
     storage = stores.storage
     values = [raw_value(row) for row in make_rows(scale.samples)]

@@ -53,7 +53,7 @@ def _to_rows(stores: Stores, scale: Scale) -> list[Measurement]:
 
 
 def _to_arrow(stores: Stores, scale: Scale) -> list[Measurement]:
-    """Planning is part of it. Neither side fills the block cache, so that both unpack all blocks in each round."""
+    """Includes planning. Neither side fills the block cache, so both unpack all blocks in each round."""
     storage = stores.storage
 
     def floor() -> float:
@@ -86,7 +86,7 @@ def _to_arrow(stores: Stores, scale: Scale) -> list[Measurement]:
 
 
 def _by_index(stores: Stores, scale: Scale) -> list[Measurement]:
-    """The splits of a plan whose condition an index answers, against those of one whose condition it does not."""
+    """The splits of a plan whose condition an index answers, compared with those of a plan that no index answers."""
     storage = stores.storage
 
     def read(where: Filter) -> Callable[[], float]:

@@ -1,7 +1,8 @@
-"""The two databases of a comparison: LevelDB as plyvel gives it, and a structable storage on LevelDB, of the same rows.
+"""The two databases of a comparison, with the same rows: bare LevelDB through plyvel, and a structable storage.
 
-Both are loaded alike, in key order and 1,000 rows a batch, and opened anew, so that neither has rows in memory that the
-other reads from a table file. The raw database has the options of the LevelDB store: cache, write buffer, Bloom filter.
+Both are loaded in the same way, in key order and 1,000 rows per batch, and reopened, so that neither has rows in memory
+that the other reads from a table file. The raw database has the options of the LevelDB store: cache, write buffer,
+Bloom filter.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ RawDatabase: TypeAlias = Any
 
 
 def open_raw(folder: Path) -> RawDatabase:
-    """Open, or make, a raw database."""
+    """Open a raw database, creating it if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     return plyvel.DB(
         str(folder),
@@ -42,7 +43,7 @@ def url_of(folder: Path, *, durability: str = "process") -> str:
 
 
 def load(folder: Path, count: int, *, index: bool = False) -> None:
-    """Make both databases in a folder and load them with the same rows."""
+    """Create both databases in a folder and load them with the same rows."""
     raw = open_raw(folder / "raw")
     for batch in batches(make_rows(count)):
         with raw.write_batch() as writes:
@@ -66,9 +67,9 @@ class Stores:
     Parameters
     ----------
     raw : plyvel.DB
-        The floor's.
+        The database of the floor.
     storage : Storage
-        Ours.
+        The database of structable.
     """
 
     raw: RawDatabase
@@ -77,7 +78,7 @@ class Stores:
 
 @contextmanager
 def opened(folder: Path, count: int, *, index: bool = False) -> Iterator[Stores]:
-    """Load both databases in a folder, open them and close them at the end."""
+    """Load both databases in a folder, open them, and close them at the end."""
     load(folder, count, index=index)
     raw = open_raw(folder / "raw")
     try:

@@ -1,7 +1,8 @@
-"""PostgreSQL: every promise against what a careful person writes for psycopg, on one server, committed with fsync.
+"""PostgreSQL: every promise against careful psycopg code, on one server, committed with fsync.
 
-The server is that of STRUCTABLE_TEST_POSTGRESQL_URL, else one from local binaries with PostgreSQL's default settings.
-Floors and ours have tables of equal columns and the same rows, in two schemas of one database, vacuumed before.
+The server is that of STRUCTABLE_TEST_POSTGRESQL_URL, or one started from local binaries with PostgreSQL's default
+settings. Floors and structable have tables of equal columns with the same rows, in two schemas of one database,
+vacuumed first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The database of a comparison: one schema with a table made by hand, and one with structable's, of the same rows."""
+"""The database of a comparison: a schema with a handwritten table and one with structable's, with the same rows."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ CREATE TABLE {name} (
 UPSERT = "ON CONFLICT (host, started) DO UPDATE SET " + ", ".join(
     f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY
 )
-"""The end of an INSERT that replaces what was there."""
+"""The end of an INSERT that replaces existing rows."""
 
 
 def values(row: Row) -> tuple[object, ...]:
-    """Return a row as psycopg takes it."""
+    """Return a row in the form for psycopg."""
     return tuple(row.values())
 
 
@@ -67,7 +67,7 @@ class Database:
     Parameters
     ----------
     raw, ours : Schema
-        Where the floors' tables and structable's are.
+        The schemas of the floors' tables and of structable's.
     pid : int or None
         The server's first process, if it was started for the benchmark.
     """
@@ -78,10 +78,11 @@ class Database:
 
     @contextmanager
     def on_separate_cores(self) -> Iterator[None]:
-        """Keep this process on one core, and what serves the connections that it opens meanwhile on the others.
+        """Keep this process on one core, and the servers of connections that it opens meanwhile on the others.
 
-        Left alone, the scheduler moves both sides of a connection to one core at times, and apart at others. On one
-        core a round trip takes a fifth of what it takes apart, as it always is where the server is another machine.
+        Otherwise the scheduler sometimes moves both sides of a connection to one core, and sometimes apart. On one core
+        a round trip takes a fifth of the time between two cores, which is the case whenever the server is another
+        machine.
         """
         cores = os.sched_getaffinity(0)
         if self.pid is None or len(cores) < 2:
@@ -98,19 +99,19 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Connect the floor: in auto-commit mode, for it says BEGIN and COMMIT itself."""
+        """Connect the floor: in auto-commit mode, as it sends BEGIN and COMMIT itself."""
         options = f"-c search_path={self.raw.name}"
         with psycopg.connect(self.raw.conninfo, autocommit=True, options=options) as connection:
             yield connection
 
     @contextmanager
     def storage(self) -> Iterator[Storage]:
-        """Connect ours."""
+        """Connect structable."""
         with connect(self.ours.url) as storage:
             yield storage
 
     def make(self, count: int) -> None:
-        """Make both tables anew, with `count` of the benchmarks' rows, and vacuum them."""
+        """Recreate both tables, with `count` of the benchmarks' rows, and vacuum them."""
         with self.storage() as storage, self.connection() as raw:
             self.empty_raw(raw)
             self.empty_ours(storage)
@@ -124,12 +125,12 @@ class Database:
                 self.vacuum(raw, schema)
 
     def empty_raw(self, raw: Connection) -> None:
-        """Make the floor's table anew, empty."""
+        """Recreate the floor's table, empty."""
         raw.execute(f"DROP TABLE IF EXISTS {TABLE}".encode())
         raw.execute(_TABLE.format(name=TABLE).encode())
 
     def empty_ours(self, storage: Storage) -> None:
-        """Make ours anew, empty."""
+        """Recreate structable's table, empty."""
         storage.admin.drop(TABLE)
         storage.admin.create(specification())
 
@@ -147,7 +148,7 @@ def available() -> bool:
 
 @contextmanager
 def database() -> Iterator[Database]:
-    """Give a database; what is made in it, and a server started for it, is gone afterwards."""
+    """Yield a database; afterwards its schemas, and a server started for it, are gone."""
     with ExitStack() as stack:
         given = os.environ.get(URL_VARIABLE)
         server = None if given else stack.enter_context(Server.create(fsync=True))

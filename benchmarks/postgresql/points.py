@@ -28,7 +28,7 @@ def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
 
 
 class _Picker:
-    """Picks the same keys for the floors and for ours, new ones in each turn."""
+    """Picks the same keys for the floors and for structable, new ones in each turn."""
 
     def __init__(self, scale: Scale) -> None:
         self._keys = [row_key(row) for row in make_rows(scale.rows)]

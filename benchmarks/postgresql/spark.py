@@ -26,7 +26,7 @@ _PARTITIONS = 2
 
 
 def measure(folder: Path, database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure Spark, if the JDBC driver is there."""
+    """Measure Spark, if the JDBC driver is installed."""
     if not JDBC_DRIVER.exists():
         print(
             f"Spark is not measured: its floor needs {JDBC_DRIVER}, from Debian's libpostgresql-jdbc-java",
@@ -35,7 +35,7 @@ def measure(folder: Path, database: Database, scale: Scale) -> Iterator[Measurem
         return
     with spark_session(folder) as spark:
         register(spark)
-        # First the writes: their table is made anew each time, which the snapshots of reads would hold up.
+        # Writes first: each recreates its table, which the snapshots of reads would delay.
         yield from _writes(spark, folder, database, scale)
         database.make(scale.many_rows)
         yield from _reads(spark, database, scale)
@@ -94,7 +94,7 @@ def _reads(spark: SparkSession, database: Database, scale: Scale) -> Iterator[Me
 
 
 def _writes(spark: SparkSession, folder: Path, database: Database, scale: Scale) -> list[Measurement]:
-    """Of new rows into an empty table, out of Spark's cache."""
+    """Inserts new rows into an empty table, from Spark's cache."""
     count = scale.many_rows // 4
     file = folder / "rows.parquet"
     pq.write_table(pa.Table.from_batches(arrow_batches(make_rows(count))), file)

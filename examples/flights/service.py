@@ -1,4 +1,4 @@
-"""A service of several processes that look flights up and book delays, all on one store at once."""
+"""A service of several processes that look up flights and book delays, all on one store at once."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _AIRPORTS = ("EWR", "JFK", "LGA")
 _CARRIERS = ("B6", "EV", "UA")
 _BOARD = 10
 _HISTORIES = 10
-"""A plane's whole history is read for every so many transactions."""
+"""Number of transactions for each read of a plane's whole history."""
 
 Date = tuple[int, int, int]
-"""Year, month and day: the beginning of a flight's key."""
+"""Year, month and day: the first fields of a flight's key."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one process has done.
+    """The work done by one process.
 
     Parameters
     ----------
     lookups, scans, scanned : int
         Flights read by their key; scans by an index, and the rows that they found.
     transactions, attempts, minutes : int
-        Committed transactions, how often their bodies ran for that, and the minutes of delay that they added.
+        Committed transactions, the number of attempts they took, and the minutes of delay that they added.
     seconds : float
-        How long it was at work.
+        Its working time.
     """
 
     lookups: int = 0
@@ -50,18 +50,18 @@ class Outcome:
 
 
 class Service:
-    """Processes at work as soon as it is made. Each connects to the store by itself.
+    """Processes that start working on construction. Each opens its own connection to the store.
 
     Parameters
     ----------
     url : str
         The store.
     processes : int
-        How many.
+        The number of processes.
     transactions : int
-        What each of them commits.
+        The number of transactions that each of them commits.
     dates : sequence of tuple of int
-        The days whose flights they work on, all of them in this order.
+        The days of the flights to work on, processed by every process in this order.
     """
 
     def __init__(self, url: str, processes: int, transactions: int, dates: Sequence[Date]) -> None:
@@ -74,12 +74,12 @@ class Service:
             process.start()
 
     def outcomes(self) -> list[Outcome]:
-        """Wait for all processes, and return what they did.
+        """Wait for all processes, and return their work.
 
         Raises
         ------
         RuntimeError
-            If one of them failed; it has printed why.
+            If one of them failed; the process has printed the reason.
         """
         for process in self._processes:
             process.join()
@@ -100,7 +100,7 @@ def _serve(url: str, number: int, transactions: int, dates: Sequence[Date], resu
 
 
 class _Desk:
-    """What one process does."""
+    """The work of one process."""
 
     def __init__(self, storage: Storage, number: int, dates: Sequence[Date]) -> None:
         self.done = Outcome()
@@ -126,7 +126,7 @@ class _Desk:
         return list(self._flights.scan(carriers, where=here, limit=_BOARD))
 
     def _look_up(self, departure: Row) -> None:
-        """Read a flight by its key, in a transaction of its own."""
+        """Read a flight by its key, in a separate transaction."""
         flight = self._flights.read(departure.key)
         assert flight is not None
         assert flight.dest == departure.dest
@@ -138,7 +138,7 @@ class _Desk:
         self.done.scans += 1
 
     def _delay(self, date: Date, late: Row) -> None:
-        """Delay a flight, and all that its plane flies later that day: all of it or nothing."""
+        """Delay a flight, and all that its plane flies later that day, atomically."""
         minutes = self._chosen.randrange(5, 60, 5)
 
         def book(tx: Transaction) -> int:
@@ -156,7 +156,7 @@ class _Desk:
                     "added_delay": (leg.added_delay or 0) + minutes,
                 }
                 flights.update({**dict(zip(FLIGHT_KEY, leg.key, strict=True)), **change})
-            # Of a row that all processes count in: where a store applies increments blindly, these never conflict.
+            # All processes count in this row: if the store applies increments blindly, they never conflict.
             changes.increment((late.carrier,), "transactions")
             changes.increment((late.carrier,), "minutes", minutes * len(legs))
             return minutes * len(legs)

@@ -1,4 +1,4 @@
-"""The tables: the five of the data set, one that the service writes, and one that the Spark job does."""
+"""The tables: the five of the data set, one written by the service, and one written by the Spark job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from structable.spi import Field, TableSpecification
 __all__ = ["CHANGES", "DELAYS", "FLIGHT_KEY", "SOURCES"]
 
 FLIGHT_KEY = ("year", "month", "day", "carrier", "flight", "origin")
-"""What tells flights apart: no carrier flies one number twice a day from one airport."""
+"""The identity of a flight: no carrier uses one number twice a day from one airport."""
 
 _FLIGHTS = TableSpecification(
     "flights",
@@ -15,9 +15,9 @@ _FLIGHTS = TableSpecification(
         Field.short("year"),
         Field.byte("month"),
         Field.byte("day"),
-        Field.short("dep_time"),  # local, as hhmm; null where the flight was cancelled
+        Field.short("dep_time"),  # local, as hhmm; null if the flight was cancelled
         Field.short("sched_dep_time"),
-        Field.short("dep_delay"),  # minutes, negative where it left early
+        Field.short("dep_delay"),  # minutes, negative if it left early
         Field.short("arr_time"),
         Field.short("sched_arr_time"),
         Field.short("arr_delay"),
@@ -31,7 +31,7 @@ _FLIGHTS = TableSpecification(
         Field.byte("hour"),
         Field.byte("minute"),
         Field.timestamp("time_hour"),
-        Field.int("added_delay"),  # not of the data set: minutes that the service has added; null if none
+        Field.int("added_delay"),  # not in the data set: minutes added by the service; null if none
     ],
     primary_key=FLIGHT_KEY,
     indexes=["tailnum", "dest"],
@@ -92,7 +92,7 @@ _WEATHER = TableSpecification(
         Field.double("visib"),
         Field.timestamp("time_hour"),
     ],
-    # Not the local hour: the one in which summer time ends comes twice.
+    # Not the local hour: the hour in which summer time ends occurs twice.
     primary_key=["origin", "time_hour"],
 )
 
@@ -104,7 +104,7 @@ CHANGES = TableSpecification(
     fields=[Field.string("carrier"), Field.long("transactions"), Field.long("minutes")],
     primary_key=["carrier"],
 )
-"""Running totals of what the service has changed."""
+"""Running totals of the service's changes."""
 
 DELAYS = TableSpecification(
     "delays",
@@ -120,4 +120,4 @@ DELAYS = TableSpecification(
     ],
     primary_key=["carrier", "month"],
 )
-"""Delays by carrier and month, in minutes, and the age of the planes in years: what the Spark job writes."""
+"""Delays by carrier and month, in minutes, and the age of the planes in years: the result of the Spark job."""

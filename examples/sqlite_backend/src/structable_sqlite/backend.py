@@ -27,7 +27,7 @@ class SQLiteBackend(Backend):
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        """Open the file, or make it."""
+        """Open the file, or create it."""
         if url.user is not None or url.hosts or url.path in ("", "/") or url.path.endswith("/"):
             raise ValueError(f"{url} is not an SQLite URL, which is sqlite:///absolute/file.db")
         engine = SQLiteEngine(Database(Path(url.path), options))

@@ -1,4 +1,4 @@
-"""`Database`: the file with its tables, made and checked, and a pool of connections to it."""
+"""`Database`: the file with its tables, created and checked, and a pool of connections to it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _APPLICATION = 0x53545242
 _FORMAT = 1
 _READERS = 64
 
-# `changed` is the number of the commit that last changed a pair, `written` of the last that did more than increment it.
-# They stand before the value, so that they are read without it.
+# `changed` is the number of the commit that last changed a pair, `written` of the last one that did more than increment
+# it. They precede the value, so that reading them does not read the value.
 _TABLES = f"""
     PRAGMA synchronous = OFF;
     PRAGMA journal_mode = WAL;
@@ -39,7 +39,7 @@ _inherited: list[sqlite3.Connection] = []
 
 
 class Reader:
-    """A connection that reads, and its place in the pool: free again when this is collected, however it was lost."""
+    """A connection for reading, and its slot in the pool, which is free again once this is collected."""
 
     __slots__ = ("connection", "slot")
 
@@ -74,14 +74,14 @@ class Database:
                 raise
 
     def _create(self) -> None:
-        """Make the file elsewhere and link it to its place: no process sees a part of it, and one of two wins."""
+        """Create the file under another name and link it into place: no process sees a partial file, and one wins."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f"{self.path.name}.", dir=self.path.parent) as folder:
             new = Path(folder, "new")
             with closing(sqlite3.connect(new)) as connection:
                 connection.executescript(_TABLES)
             with new.open("rb") as file:
-                os.fsync(file.fileno())  # once, where SQLite would after each statement
+                os.fsync(file.fileno())  # once, instead of SQLite's sync after each statement
             with suppress(FileExistsError):
                 os.link(new, self.path)
 
@@ -105,7 +105,7 @@ class Database:
         return connection
 
     def take(self) -> Reader:
-        """Return a connection for reading, to be given back."""
+        """Return a connection for reading, to be returned to the pool."""
         self.require_open()
         timeout = float(self._options["pool_timeout"])
         slot = self._slots.wait(self._slots.take, timeout)
@@ -133,7 +133,7 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """Take a connection for a moment."""
+        """Take a connection for the `with` block."""
         reader = self.take()
         try:
             with translated(self.path):
@@ -143,7 +143,7 @@ class Database:
 
     @property
     def closed(self) -> bool:
-        """Whether the database was closed, or inherited by a fork."""
+        """Whether the database was closed, or inherited through a fork."""
         return self._closed or os.getpid() != self._process
 
     def require_open(self) -> None:
@@ -152,7 +152,7 @@ class Database:
             raise StorageUnavailableError(f"{self.path} was closed here, or opened by the process that forked this one")
 
     def close(self) -> None:
-        """Close all connections; those in use when they are given back."""
+        """Close all connections; connections in use are closed on their return."""
         self._closed = True
         self.writer.close()
         while self._idle:

@@ -41,7 +41,7 @@ class SQLiteEngine(Engine):
 
     @property
     def epoch(self) -> int:
-        """Number of the newest schema change: read each time, for any process may have made one."""
+        """Number of the newest schema change: read each time, as any process may have made one."""
         with self._database.connection() as connection:
             return int(connection.execute("SELECT epoch FROM state").fetchone()[0])
 
@@ -62,7 +62,7 @@ class SQLiteEngine(Engine):
                 assert isinstance(snapshot, SQLiteSnapshot)
                 if snapshot.number != number - 1:
                     _validate(snapshot.connection, writer, changes)
-                snapshot.close()  # now: as long as it is open, SQLite cannot begin its WAL file anew
+                snapshot.close()  # now: while it is open, SQLite cannot restart its WAL file
             for key, increments in changes.increments.items():
                 row = writer.execute("SELECT written, value FROM pairs WHERE key = ?", (key,)).fetchone()
                 written, value = row or (number, None)
@@ -79,7 +79,7 @@ class SQLiteEngine(Engine):
         uninterrupted(partial(self._write_bulk, bulk))
 
     def _write_bulk(self, bulk: BulkCommit) -> None:
-        # Begun before the lock is held: the threads that hold all other snapshots may be waiting for the lock.
+        # Begun before taking the lock: the threads that hold all other snapshots may be waiting for the lock.
         with closing(self.begin(True)) as latest, self._commit() as (writer, number):
             latest.renew()
             bulk.check(latest)
@@ -90,7 +90,7 @@ class SQLiteEngine(Engine):
 
     @contextmanager
     def _commit(self) -> Iterator[tuple[sqlite3.Connection, int]]:
-        """Hold off the commits of all processes; yield the connection to write with, and the number of this commit."""
+        """Block the commits of all processes; yield the connection to write with, and the number of this commit."""
         with self._commit_lock, translated(self._database.path):
             self._database.require_open()
             writer = self._database.writer
@@ -135,7 +135,7 @@ class SQLiteEngine(Engine):
 
     @property
     def closed(self) -> bool:
-        """Whether the engine was closed, or inherited by a fork."""
+        """Whether the engine was closed, or inherited through a fork."""
         return self._database.closed
 
     def close(self) -> None:
@@ -148,9 +148,9 @@ class SQLiteEngine(Engine):
 
 
 def _validate(snapshot: sqlite3.Connection, newest: sqlite3.Connection, changes: WriteSet) -> None:
-    """Compare what a write set depends on in its snapshot and in the newest state.
+    """Compare the dependencies of a write set in its snapshot and in the newest state.
 
-    The snapshot is still open, so it is its own history: there is no log of commits to keep, share and prune.
+    The snapshot is still open, so it serves as its own history: no log of commits must be kept, shared and pruned.
     """
 
     def require_same(query: str, parameters: tuple[bytes, ...], what: str) -> None:
@@ -166,7 +166,7 @@ def _validate(snapshot: sqlite3.Connection, newest: sqlite3.Connection, changes:
     for key in changes.reads.keys if changes.reads else ():
         require_same(_CHANGED, (key,), "wrote a row that this one has read")
     for interval in changes.reads.intervals if changes.reads else ():
-        # What was inserted or changed has the highest number of all; what was deleted is missing in the count.
+        # An inserted or changed pair has the highest number of all; a deleted pair is missing in the count.
         require_same(_CHANGED_BETWEEN, interval, "wrote in a range that this one has read")
 
 

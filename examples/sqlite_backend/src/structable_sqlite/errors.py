@@ -1,4 +1,4 @@
-"""The border where errors of SQLite and of the file system become structable's."""
+"""The border at which errors of SQLite and of the file system become structable's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def translated(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if primary_code(error) in _UNREADABLE:
             raise DataCorruptionError(f"{path} is damaged or no SQLite database: {error}") from error
-        # Locked for longer than the time-out, disk full, read-only, not to be opened: SQLite's own words say which.
+        # Locked for longer than the time-out, disk full, read-only, cannot be opened: SQLite's own message says which.
         raise StorageUnavailableError(f"{path}: {error}") from error
     except OSError as error:
         raise StorageUnavailableError(f"{path}: {error}") from error

@@ -26,7 +26,7 @@ _GRACE_SECONDS = 60.0
 
 
 def _write_pairs(path: Path, pairs: Iterable[Pair]) -> int:
-    """Write pairs in their order, and return how many they are: the positions are 1 to this number."""
+    """Write pairs in their order, and return their number: positions run from 1 to this number."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE pairs (position INTEGER PRIMARY KEY, key BLOB, value BLOB)")
         connection.executemany("INSERT INTO pairs (key, value) VALUES (?, ?)", pairs)
@@ -42,10 +42,10 @@ def read_pairs(path: Path, first: int = 1, after: int = 1 << 62) -> Iterator[Pai
 
 
 def make_plan(plans: Path, pairs: Iterable[Pair], count: int, epoch: int) -> SplitPlan:
-    """Copy pairs into a folder of their own, and divide the copy.
+    """Copy pairs into a separate folder, and divide the copy.
 
-    The folder is locked while its plan is in use; a lock ends with its process, so that what a killed one left is told
-    from what is needed.
+    The folder is locked while its plan is in use; a lock ends with its process, so that folders of killed processes can
+    be told from those in use.
     """
     plans.mkdir(parents=True, exist_ok=True)
     _sweep(plans)
@@ -70,7 +70,7 @@ def _release(folder: str, lock: int) -> None:
 def _sweep(plans: Path) -> None:
     for folder in plans.iterdir():
         with suppress(FileNotFoundError, BlockingIOError):
-            if time.time() - folder.stat().st_mtime > _GRACE_SECONDS:  # else perhaps made, but not locked yet
+            if time.time() - folder.stat().st_mtime > _GRACE_SECONDS:  # a younger folder may not be locked yet
                 lock = os.open(folder, os.O_RDONLY)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,7 +95,7 @@ def drop_runs(runs: Path, job_id: str) -> None:
 
 
 def jobs_with_runs(runs: Path) -> dict[str, float]:
-    """Return the jobs, each with the time when its folder got the last file."""
+    """Return the jobs, each with the time when its folder received its last file."""
     found: dict[str, float] = {}
     for job in runs.glob("*/job"):
         with suppress(FileNotFoundError):  # dropped meanwhile
@@ -104,4 +104,4 @@ def jobs_with_runs(runs: Path) -> dict[str, float]:
 
 
 def _job_folder(runs: Path, job_id: str) -> Path:
-    return runs / sha256(job_id.encode()).hexdigest()  # an id may hold what a file name may not
+    return runs / sha256(job_id.encode()).hexdigest()  # an id may contain characters that a file name must not

@@ -1,4 +1,4 @@
-"""`SQLiteSnapshot`: a read transaction on a connection of its own. In WAL mode commits do not disturb it."""
+"""`SQLiteSnapshot`: a read transaction on a separate connection. In WAL mode commits do not disturb it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SQLiteSnapshot"]
 
 
 class SQLiteSnapshot(EngineSnapshot):
-    """The newest state at the time it is built. `number` is how many commits it holds."""
+    """The newest state at the time of construction. `number` is the number of commits in it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -68,7 +68,7 @@ class SQLiteSnapshot(EngineSnapshot):
 
     def close(self) -> None:
         try:
-            reader = self._reader.pop()  # atomic: any thread may close, also two at once
+            reader = self._reader.pop()  # atomic: any thread may close, even two at once
         except IndexError:
             return
         cursors, self._cursors = self._cursors, set()
