@@ -253,8 +253,9 @@ def test_closing_without_a_gateway(
 ) -> None:
     """A storage with an unfinalised commit can be closed although its gateway is gone."""
     with connect(proxy.url(quick(hbase_url, timeout=3_600))) as storage:
-        hold_finaliser(monkeypatch)
-        assert attempt(storage, "last", Isolation.SNAPSHOT)
+        with monkeypatch.context() as held:
+            hold_finaliser(held)
+            assert attempt(storage, "last", Isolation.SNAPSHOT)
         proxy.refuse()
         proxy.cut_all()
     assert not [thread for thread in threading.enumerate() if thread.name == "structable-leaving"]

@@ -211,7 +211,7 @@ def test_connecting_while_hbase_is_away_and_starts(server: Server, url: str) -> 
     with ThreadPoolExecutor(1) as pool:
         try:
             assert attempt() is None
-            assert "HBase behind it may be away or starting" in refusals[0]
+            assert "HBase may be down or starting" in refusals[0]
         finally:
             starting = pool.submit(server.start)
         while (storage := attempt()) is None:

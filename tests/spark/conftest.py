@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give a session with two cores, where each task may fail once, far from UTC."""
     session = (
         SparkSession.builder.master("local[2,2]")
@@ -39,6 +39,8 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "America/Los_Angeles")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")
+        # Else all sessions of this folder share one, those of other test processes too.
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
