@@ -180,7 +180,9 @@ def test_a_prefix_of_another_version(
         connection.table(table).put(b"format", {b"c:s": version})
         before = list(connection.table(table).scan())
     text = refusal(hbase_url, DataCorruptionError)
-    expected = f"the HBase table {table} has the format {version!r}; this version of structable reads 2: it was made {said}"
+    expected = (
+        f"the HBase table {table} has the format {version!r}; this version of structable reads 2: it was made {said}"
+    )
     assert expected in text
     with closing(hbase_server.connection()) as connection:
         assert list(connection.table(table).scan()) == before
