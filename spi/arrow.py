@@ -82,7 +82,7 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
     """Return a batch with exactly the types of `arrow_schema`, for its own columns in its own order.
 
     Other encodings of the same type (large or view strings, dictionaries, another spelling of UTC) are cast; other
-    types are refused, as the contract coerces nothing.
+    types are rejected, as the contract coerces nothing.
 
     Raises
     ------

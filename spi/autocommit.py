@@ -1,4 +1,4 @@
-"""The auto-commit view for any backend: each call in a transaction of its own, retried as `Transactional.run` does."""
+"""The auto-commit view for any backend: each call is a transaction, retried as `Transactional.run` does."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Backend(ABC):
 
         Without `may_create(options)` an absent store is a `StoreNotFoundError`, and nothing is created. With
         `read_only` the storage writes nothing on its own: no lock files, no heartbeats, no clean-up or preparation. It
-        need not refuse the caller's writes: the wrapper that `connect` returns does.
+        need not reject the caller's writes: the wrapper that `connect` returns does.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class Backend(ABC):
         Parameters
         ----------
         url, options : StorageUrl, mapping
-            As `connect` takes them.
+            The arguments of `connect`.
         split : ScanSplit
             The split.
 

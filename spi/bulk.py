@@ -190,7 +190,7 @@ class StagedWrite:
     job_id : str
         The job it belongs to.
     partition, attempt : int
-        As given to `stage`; of two attempts of a partition handed to `commit_write` the last counts.
+        As given to `stage`; of two attempts of a partition passed to `commit_write` the last counts.
     rows : int
         The number of rows staged.
     state : bytes

@@ -24,7 +24,7 @@ _ALL = Range()
 class DelegatingTable(StructuredTable):
     """A table each of whose operations is that of another table, which is found when the operation is called.
 
-    A subclass says how the other table is found and called, in three methods. They may call `body` more than once:
+    A subclass defines how the other table is found and called, in three methods. They may call `body` more than once:
     iterables are consumed before.
     """
 
@@ -32,7 +32,7 @@ class DelegatingTable(StructuredTable):
 
     @abstractmethod
     def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
-        """Return what `body` returns, which only reads."""
+        """Return the result of `body`, which only reads."""
 
     @abstractmethod
     def _scan(self, body: Callable[[StructuredTable], RowIterator]) -> RowIterator:
@@ -40,7 +40,7 @@ class DelegatingTable(StructuredTable):
 
     @abstractmethod
     def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
-        """Return what `body` returns, which calls the named operation."""
+        """Return the result of `body`, which calls the named operation."""
 
     @property
     def specification(self) -> TableSpecification:
@@ -159,7 +159,7 @@ class DelegatingTable(StructuredTable):
 
 
 def consumed(given: Many) -> Many:
-    """Return an iterable as a list, to be read more than once; any other argument is left for the table to refuse."""
+    """Return an iterable as a list, to be read more than once; any other argument is left for the table to reject."""
     # A list of a string would be one of characters.
     if isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return list(given)  # type: ignore[return-value]  # a list of the same elements

@@ -1,4 +1,4 @@
-"""Every error that structable raises, and what each one promises.
+"""Every error that structable raises, and the promises of each.
 
     StructableError
       InvalidSpecificationError                          (also ValueError)
@@ -141,7 +141,7 @@ class RecordExistsError(StructableError):
 
 
 class BackendNotFoundError(StructableError, LookupError):
-    """No usable backend for a URL's scheme; the message lists the installed ones, or tells how to install a driver."""
+    """No usable backend for a URL's scheme; the message lists the installed ones, or names the driver to install."""
 
 
 class StoreNotFoundError(StructableError, LookupError):
@@ -178,11 +178,11 @@ class TransactionClosedError(TransactionError):
 
 
 class CommitOutcomeUnknownError(TransactionError):
-    """The commit may or may not have happened, and the store could not tell. Never retried."""
+    """The commit may or may not have happened, and the store could not determine which. Never retried."""
 
 
 class StorageUnavailableError(StructableError, ConnectionError):
-    """The store cannot be reached or used now. Raised by a commit, it says that nothing was committed.
+    """The store cannot be reached or used now. Raised by a commit, it means that nothing was committed.
 
     Attributes
     ----------

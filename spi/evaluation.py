@@ -30,7 +30,7 @@ def compile_filter(spec: TableSpecification, where: Filter, columns: Sequence[st
     where : Filter
         As `bind_filter` returned it.
     columns : sequence of str
-        The names of the values that the function will be given, in their order; all fields of the filter are in it.
+        The names of the values in the function's argument, in their order; includes all fields of the filter.
     """
     source = _Source(spec, {name: f"v[{position}]" for position, name in enumerate(columns)})
     expression = source.condition(where)

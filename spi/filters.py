@@ -1,4 +1,4 @@
-"""Filters: `col("k2") > 100`, combined with `&`, `|` and `~`; three-valued logic, as the contract has it.
+"""Filters: `col("k2") > 100`, combined with `&`, `|` and `~`; three-valued logic, as the contract defines.
 
 A filter is built without checks; `bind_filter` checks it against a table.
 """
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Operator(enum.Enum):
-    """A comparison; the value is how it is written."""
+    """A comparison operator; the value is its notation."""
 
     EQ = "=="
     NE = "!="
@@ -87,7 +87,7 @@ class UnboundFilterError(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Filter):
-    """`field operator value`; unknown, hence not true, where the field is null."""
+    """`field operator value`; unknown, hence not true, if the field is null."""
 
     field: str
     operator: Operator
@@ -228,23 +228,23 @@ class Column:
         return Comparison(self.name, Operator.GE, value)
 
     def isin(self, values: Iterable[Value]) -> Filter:
-        """True where the field equals one of `values`; with no values it is false everywhere, also for null."""
+        """True if the field equals one of `values`; with no values it is false everywhere, also for null."""
         return IsIn(self.name, tuple(values))
 
     def between(self, low: Value, high: Value) -> Filter:
-        """True where low <= field <= high."""
+        """True if low <= field <= high."""
         return And((self >= low, self <= high))
 
     def is_null(self) -> Filter:
-        """True where the field is null."""
+        """True if the field is null."""
         return IsNull(self.name)
 
     def is_not_null(self) -> Filter:
-        """True where the field is not null."""
+        """True if the field is not null."""
         return IsNull(self.name, negated=True)
 
     def startswith(self, prefix: str | bytes) -> Filter:
-        """True where the STRING or BYTES field starts with `prefix`."""
+        """True if the STRING or BYTES field starts with `prefix`."""
         return StartsWith(self.name, prefix)
 
     def __repr__(self) -> str:

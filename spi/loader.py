@@ -1,4 +1,4 @@
-"""`connect`: finds the backend of a URL by its entry point and loads it when it is first used."""
+"""`connect`: finds the backend of a URL by its entry point and loads it at first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ReadOnlyStorage`: the result of `connect(..., read_only=True)` for every store; it refuses writes."""
+"""`ReadOnlyStorage`: the result of `connect(..., read_only=True)` for every store; it rejects writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ALL = Range()
 
 
 class _Refusal:
-    """Refuses a call that would change the store.
+    """Rejects a call that would change the store.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class _Refusal:
 
 
 class ReadOnlyTable(DelegatingTable):
-    """A table that passes reads on to another table, and refuses writes when they are called.
+    """A table that passes reads on to another table, and rejects writes when they are called.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class ReadOnlyTable(DelegatingTable):
 
 
 class ReadOnlyTransaction(Transaction):
-    """A read-only transaction, whose tables name the storage when they refuse a write.
+    """A read-only transaction, whose tables name the storage when they reject a write.
 
     Parameters
     ----------
@@ -115,12 +115,12 @@ class ReadOnlyTransaction(Transaction):
 
 
 class ReadOnlyAdmin(TableAdmin):
-    """The admin of a store that is only read.
+    """The admin of a read-only store.
 
     Parameters
     ----------
     admin : TableAdmin
-        The admin to ask.
+        The admin that answers reads.
     refuse : callable
         Raises the error of a change, by its name.
     """
@@ -152,7 +152,7 @@ class ReadOnlyAdmin(TableAdmin):
 
 
 class ReadOnlyStorage(Storage):
-    """A storage that passes reads on to another storage, and refuses every change; the same for all backends.
+    """A storage that passes reads on to another storage, and rejects every change; the same for all backends.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class Row(Mapping[str, Value]):
         The values, one for each column of the shape.
     """
 
-    # The slot is all there is to set: any other name raises AttributeError without a __setattr__ to pay for.
+    # Only this slot can be set: any other name raises AttributeError, without the cost of a __setattr__.
     __slots__ = ("_values",)
     _shape: ClassVar[RowShape]
     _values: tuple[Value, ...]
@@ -139,5 +139,5 @@ class Row(Mapping[str, Value]):
         return Row, (self._shape, self._values)
 
 
-# What instances have: not what `hasattr` finds, which counts the metaclass's names (`mro`, `register`) as well.
+# The attributes of instances: unlike `hasattr`, without the metaclass's names (`mro`, `register`).
 _OWN_NAMES = frozenset(dir(Row))

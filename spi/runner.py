@@ -1,4 +1,4 @@
-"""The transaction runner: which failures are retried, how long, with what pauses, and which transaction goes first."""
+"""The transaction runner: retried failures, the duration and pauses of retries, and precedence of transactions."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def retry(
 ) -> Result:
     """Call `attempt` until it succeeds, fails for good, or attempts or seconds are spent; then raise its last error.
 
-    Both retried errors say that nothing was committed. `CommitOutcomeUnknownError` is not retried: the commit may
+    Both retried errors mean that nothing was committed. `CommitOutcomeUnknownError` is not retried: the commit may
     stand, and a second attempt might do the work twice.
 
     Parameters
     ----------
     transactional : Transactional
-        What the attempts run on. Once it is `closed`, no further attempt begins; its `url` names the store.
+        The source of the transactions. Once it is `closed`, no further attempt begins; its `url` names the store.
     attempt : callable without arguments
         The work.
     max_attempts, deadline : int or None, float
-        As `Transactional.run` takes them.
+        As in `Transactional.run`.
     writes : bool
         Whether the attempts take part in the order of writing transactions that `Transactional.run` describes.
 
     Raises
     ------
     ValueError
-        If `Transactional.run` does not take such a `max_attempts` or `deadline`.
+        If `max_attempts` or `deadline` is not valid for `Transactional.run`.
     """
     begun = started = time.monotonic()
     if max_attempts is not None or deadline.__class__ is not float or not 0.0 <= deadline < math.inf:
@@ -181,7 +181,7 @@ class _Losing:
         Parameters
         ----------
         lasted : float
-            Seconds that the last attempt took. The next ones may take longer: they are not cut short by a conflict.
+            Seconds that the last attempt took. Later attempts may take longer, as no conflict cuts them short.
         """
         courtesy = min(_LONGEST_COURTESY, 0.01 + 4 * lasted)
         if self._turn is not None:

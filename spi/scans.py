@@ -56,7 +56,7 @@ class ScanExplanation:
     residual : str or None
         The part of the filter that is evaluated on each row that was read.
     order : str
-        Where the order comes from: "by the path", or "sorted in memory by ...".
+        The source of the order: "by the path", or "sorted in memory by ...".
     notes : tuple of str
         Further remarks of the backend.
     """

@@ -111,7 +111,7 @@ class TableSpecification:
         """Tell whether the table has a field of this name."""
         try:
             return name in self._by_name
-        except TypeError:  # an unhashable object is no name
+        except TypeError:  # an unhashable object is not a name
             return False
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ class Storage(Transactional):
     @property
     @abstractmethod
     def url(self) -> str:
-        """The URL it was connected with; a password is masked."""
+        """The URL of the connection, its password masked."""
 
     @property
     @abstractmethod
@@ -75,18 +75,18 @@ class Storage(Transactional):
         table : str
             The table.
         range, where : Range, Filter
-            Which rows, as in `StructuredTable.scan`.
+            The selected rows, as in `StructuredTable.scan`.
         columns : iterable of str, optional
             The columns of the batches: exactly these, in this order. All in the table's order, if not given.
         splits : int
-            About how many splits to make, at least 1; the plan may have fewer, never none.
+            Approximate number of splits, at least 1; the plan may have fewer, never none.
 
         Raises
         ------
         TableNotFoundError, InvalidFieldError
             If the table or a field does not exist, or a value does not fit.
         UnsupportedOperationError
-            If the store cannot be read by other processes.
+            If other processes cannot read the store.
         """
 
     @abstractmethod
@@ -143,7 +143,7 @@ class Storage(Transactional):
         Raises
         ------
         InvalidFieldError, FieldSizeLimitError
-            If the table refuses a row, as far as that does not depend on the table's rows.
+            If the table rejects a row, as far as that does not depend on the table's rows.
         TableNotFoundError
             If the table was dropped since the job began; only some stores check it, and `commit_write` always does.
         """
@@ -188,9 +188,10 @@ class Storage(Transactional):
         return iter(())
 
     def repair(self) -> Iterator[Finding]:
-        """Finish the work that ended processes left, where that is safe, and yield what was done.
+        """Clean up after ended processes, if that is safe, and yield the actions.
 
-        It may wait as long as the store needs to tell an ended process from a silent one, and never interferes with a
+        The call may wait as long as the store needs to tell an ended process from a silent one, and never interferes
+        with a
         living one. `diagnose` finds the remainder. A store that needs no repair yields nothing, which is the default.
 
         Raises

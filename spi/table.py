@@ -42,7 +42,7 @@ class StructuredTable(ABC):
 
     @abstractmethod
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """`upsert` of all rows, in their order; none of them if one is refused."""
+        """`upsert` of all rows, in their order; none of them if one is rejected."""
 
     @abstractmethod
     def replace(self, row: Mapping[str, Value]) -> None:
@@ -120,7 +120,7 @@ class StructuredTable(ABC):
         reverse : bool
             Return the exact reverse, ties included.
         limit : int, optional
-            The most rows; 0 returns none.
+            The maximum number of rows; 0 returns none.
 
         Returns
         -------
@@ -175,7 +175,7 @@ class StructuredTable(ABC):
     ) -> ScanExplanation:
         """Return how `scan` with these arguments would run, without running it.
 
-        It is the plan as of now, of the committed rows: it says neither how many rows there are nor how long they take,
+        It is the current plan for the committed rows: it contains neither the number of rows nor the time of the scan,
         and leaves out a transaction's own writes, which are merged into any path.
         """
 
@@ -185,7 +185,7 @@ class StructuredTable(ABC):
 
     @abstractmethod
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
-        """Set the field to `value` if it equals `expected`, atomically, and tell whether it did.
+        """Set the field to `value` if it equals `expected`, atomically, and return whether it did.
 
         An absent row and an unset field count as None; `expected=None` on an absent row creates it, also with
         `value=None`. NaN equals NaN.
@@ -217,11 +217,11 @@ class StructuredTable(ABC):
 
     @abstractmethod
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
-        """Delete the rows of a range of which `where` is true, and return their number."""
+        """Delete the rows of a range for which `where` is true, and return their number."""
 
     @abstractmethod
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
-        """Change the named fields of the rows of a range of which `where` is true, and return their number.
+        """Change the named fields of the rows of a range for which `where` is true, and return their number.
 
         Raises
         ------

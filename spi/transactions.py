@@ -20,7 +20,7 @@ class Isolation(enum.Enum):
     """Isolation levels; every backend offers both.
 
     SNAPSHOT: reads see one state and the transaction's own writes; of two overlapping transactions that wrote one row
-    the first to commit wins. SERIALIZABLE also refuses write skew, and keeps real-time order.
+    the first to commit wins. SERIALIZABLE also excludes write skew, and keeps real-time order.
     """
 
     SNAPSHOT = "snapshot"
@@ -60,14 +60,14 @@ class Transaction(ABC):
         StorageUnavailableError
             The store failed; nothing was committed.
         CommitOutcomeUnknownError
-            The store cannot tell whether the commit happened.
+            The store cannot determine whether the commit happened.
         TransactionClosedError
             The transaction had already ended.
         """
 
     @abstractmethod
     def rollback(self) -> None:
-        """Drop all writes and end the transaction; do nothing if it has ended."""
+        """Discard all writes and end the transaction; do nothing if it has ended."""
 
     @property
     @abstractmethod
@@ -108,25 +108,25 @@ class Transactional(ABC):
         max_attempts: int | None = None,
         deadline: float = 30.0,
     ) -> Result:
-        """Run `body` in a transaction, commit it, and return its result; retry it where that is safe.
+        """Run `body` in a transaction, commit it, and return its result; retry it if that is safe.
 
         Parameters
         ----------
         body : callable
-            Takes the transaction. It may run more than once: its effects outside the transaction must be idempotent.
+            Receives the transaction. It may run more than once: its effects outside the transaction must be idempotent.
         isolation : Isolation
             The isolation level.
         read_only : bool
-            Refuse writes.
+            Reject writes.
         max_attempts : int, optional
-            The most runs of the body, at least 1. Without it only the deadline limits them.
+            The maximum number of runs of the body, at least 1. Without it only the deadline limits them.
         deadline : float
             Seconds after which no further attempt begins; 0 or more, and finite.
 
         Raises
         ------
         TransactionConflictError, StorageUnavailableError
-            The last one, when the deadline or the attempts are spent, with a note (`__notes__`) of both. Between
+            The last error, when the deadline or the attempts are spent, with a note (`__notes__`) of both. Between
             attempts it pauses in proportion to the last one's duration, with exponential back-off and full jitter. A
             body that writes and has lost for an eighth of its deadline goes first: other writing `run`s of this process
             on the store wait for its attempts, each for a limited time.

@@ -137,7 +137,7 @@ class Membership:
                 _log.info("process %d gave up the database in %s", os.getpid(), self.folder.path)
 
     def abandon(self) -> None:
-        """Release everything in a forked process, and leave what is the parent's."""
+        """Release everything in a forked process, and leave the resources of the parent."""
         self._lock = threading.RLock()
         self._work_ended = threading.Condition()
         route, self._route = self._route, NoRoute(INHERITED)

@@ -27,7 +27,7 @@ __all__ = ["BackendConformance", "Capabilities", "run"]
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when asked for: the client processes of the suite import from this package, and need no pytest.
+    # Loaded on demand: the client processes of the suite import from this package, and need no pytest.
     if name == "BackendConformance":
         from .suite import BackendConformance
 

@@ -92,7 +92,7 @@ class AdminRules(ConformanceCase):
         assert storage.admin.list() == sorted(names)
 
     def test_drop(self, storage: Storage) -> None:
-        """`drop` takes the table away; an absent one is no error."""
+        """`drop` removes the table; an absent one is no error."""
         storage.admin.create(ITEMS)
         storage.admin.create(NOTED)
         storage.table("items").upsert({"id": 1})
@@ -124,7 +124,7 @@ class AdminRules(ConformanceCase):
         assert plain(storage.table("items").scan()) == [{"name": "x", "id": b"7"}]
 
     def test_drop_index(self, storage: Storage) -> None:
-        """`drop_index` takes an index away: the field stays, filters on it go on, other indexes stay."""
+        """`drop_index` removes an index: the field stays, filters on it still work, other indexes stay."""
         storage.admin.create(ITEMS)
         table = storage.table("items")
         table.upsert_many([item(1, tag="a", rank=1), item(2, tag="b", rank=1)])
@@ -193,7 +193,7 @@ class AdminRules(ConformanceCase):
             assert keys(storage.table(spec.name).scan_index("v", 1)) == [(1,)]
 
     def test_threads_that_add_different_fields(self, storage: Storage) -> None:
-        """Each call is atomic: of two changes made at once each is applied whole, or refused with nothing changed."""
+        """Each call is atomic: of two concurrent changes, each is applied whole, or rejected with nothing changed."""
         storage.admin.create(NOTED)
         barrier = threading.Barrier(2)
 
@@ -215,7 +215,7 @@ class AdminRules(ConformanceCase):
         assert set(found.indexes) == added
 
     def test_create_while_others_commit(self, storage: Storage) -> None:
-        """Creating a table leaves transactions on others alone: they commit, or get a conflict to be retried."""
+        """Creating a table does not disturb transactions on others: they commit, or get a conflict and are retried."""
         storage.admin.create(NOTED)
         transaction = storage.transaction()
         transaction.table("noted").upsert({"id": "1", "n": 1})

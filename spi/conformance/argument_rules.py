@@ -110,7 +110,7 @@ REFUSED: dict[str, Callable[[StructuredTable], object]] = {
 
 
 class ArgumentRules(ConformanceCase):
-    """What is accepted in the place of what."""
+    """Which substitutes are accepted for an argument's type."""
 
     @pytest.mark.parametrize("name", REFUSED)
     def test_argument_of_another_kind(self, open_table: OpenTable, name: str) -> None:
@@ -122,7 +122,7 @@ class ArgumentRules(ConformanceCase):
         assert table.read((1,)) == item(1, n=1)
 
     def test_subclasses_are_kept_as_plain_values(self, open_table: OpenTable) -> None:
-        """A subclass of str, int, float or datetime is accepted where its base is, and kept as a plain value."""
+        """A subclass of str, int, float or datetime is accepted in place of its base, and kept as a plain value."""
         table = open_table(TYPES)
         zone = dt.timezone(dt.timedelta(hours=2))
         table.upsert(
@@ -156,7 +156,7 @@ class ArgumentRules(ConformanceCase):
             assert value.fold == 0
 
     def test_fold_counts_for_the_instant_alone(self, open_table: OpenTable) -> None:
-        """A key with `fold=1` is the key without it, in what is read too."""
+        """A key with `fold=1` equals the key without it, and is read without it."""
         spec = TableSpecification("times", [Field.timestamp_ntz("at"), Field.int("n")], ["at"])
         table = open_table(spec)
         folded = dt.datetime(2024, 10, 27, 2, 30, fold=1)
@@ -192,7 +192,7 @@ class ArgumentRules(ConformanceCase):
         ids=shown,
     )
     def test_nothing_else_is_coerced(self, open_table: OpenTable, field: str, value: object) -> None:
-        """What is no instance of the field's type is refused, and so is a datetime that is finer than microseconds."""
+        """Values of other types than the field's are rejected, and so is a datetime finer than microseconds."""
         table = open_table(TYPES)
         with pytest.raises(InvalidFieldError):
             table.upsert({"id": 1, field: cast(Any, value)})

@@ -51,7 +51,7 @@ class AtomicRules(ConformanceCase):
     """The operations that read and write in one call."""
 
     def test_compare_and_swap(self, open_table: OpenTable) -> None:
-        """`compare_and_swap` sets the field if it equals `expected`, and tells whether it did; other fields stay."""
+        """`compare_and_swap` sets the field if it equals `expected`, and returns whether it did; other fields stay."""
         table = open_table(ITEMS)
         table.upsert(item(1, n=5, tag="a"))
         assert table.compare_and_swap((1,), "n", 5, 6) is True
@@ -166,7 +166,7 @@ class AtomicRules(ConformanceCase):
 
     @pytest.mark.parametrize("field", ["id", "note", "unknown"])
     def test_increment_takes_integer_fields(self, open_table: OpenTable, field: str) -> None:
-        """`increment` takes integer fields outside the key; any other is `InvalidFieldError`."""
+        """`increment` accepts integer fields outside the key; any other is `InvalidFieldError`."""
         table = open_table(COUNTERS)
         table.upsert({"id": 1})
         with pytest.raises(InvalidFieldError):
@@ -218,7 +218,7 @@ class AtomicRules(ConformanceCase):
 
     @pytest.mark.parametrize("changes", [{"id": 1}, {"n": 1, "id": 2}], ids=repr)
     def test_update_all_refuses_key_fields(self, open_table: OpenTable, changes: dict[str, Value]) -> None:
-        """Key fields in `changes` are `InvalidFieldError`, even where no row is concerned."""
+        """Key fields in `changes` are `InvalidFieldError`, even if no row matches."""
         table = open_table(ITEMS)
         with pytest.raises(InvalidFieldError):
             table.update_all(Range.all(), changes)
@@ -228,7 +228,7 @@ class AtomicRules(ConformanceCase):
         assert plain(table.scan()) == [item(1)]
 
     def test_many_rows_at_once(self, open_table: OpenTable) -> None:
-        """`delete_all` and `update_all` take any number of rows."""
+        """`delete_all` and `update_all` accept any number of rows."""
         table = open_table(ITEMS)
         table.upsert_many([{"id": number, "n": number, "tag": "old"} for number in range(2500)])
         assert table.update_all(Range.all(), {"tag": "new"}, where=col("n") < 2000) == 2000

@@ -66,13 +66,13 @@ def in_random_order(rows: Iterable[Record]) -> list[Record]:
 def by_value(rows: Iterable[Record]) -> list[Record]:
     """Return rows in the order of their values, nulls first: splits have no order, and neither have their rows.
 
-    None is lost and none added: rows are compared as often as they are there.
+    None is lost and none added: the comparison includes how often each row occurs.
     """
     return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in sorted(row)])
 
 
 def rows_of(storage: Storage, splits: Iterable[ScanSplit]) -> list[Record]:
-    """Return the rows of splits in the order of their values, each as often as it is there."""
+    """Return the rows of splits in the order of their values, with repetitions."""
     return by_value(row for split in splits for batch in storage.read_split(split) for row in batch.to_pylist())
 
 
@@ -81,7 +81,7 @@ class BulkScanRules(ConformanceCase):
 
     @pytest.fixture
     def planned(self, storage: Storage) -> StructuredTable:
-        """Return the auto-commit view of GRID with its rows; skip where nothing can be planned.
+        """Return the auto-commit view of GRID with its rows; skip if the store cannot plan scans.
 
         They were written in an order that is not the keys', in several commits, and some of them again: a store that
         keeps rows where there was room for them has them in no order.
@@ -103,7 +103,7 @@ class BulkScanRules(ConformanceCase):
 
     @pytest.mark.parametrize("splits", [1, 2, 5, 100])
     def test_splits_are_the_whole_scan(self, storage: Storage, planned: StructuredTable, splits: int) -> None:
-        """The splits together are the scan: each row once, in any order, whatever number of splits was asked for."""
+        """The splits together are the scan: each row once, in any order, for any requested number of splits."""
         with storage.plan_scan("grid", splits=splits) as plan:
             assert isinstance(plan, ScanPlan)
             assert len(plan.splits) >= 1
@@ -111,7 +111,7 @@ class BulkScanRules(ConformanceCase):
             assert rows_of(storage, plan.splits) == by_value(ROWS)
 
     def test_ordered_plan_is_in_key_order(self, storage: Storage, planned: StructuredTable) -> None:
-        """A plan that says that it is `ordered` has its rows in key order, split after split."""
+        """A plan declared `ordered` has its rows in key order, split after split."""
         for where in (None, col("v") == 2):
             with storage.plan_scan("grid", where=where, columns=["k1", "k2", "k3"], splits=5) as plan:
                 batches = [batch for split in plan.splits for batch in storage.read_split(split)]
@@ -144,7 +144,7 @@ class BulkScanRules(ConformanceCase):
                 assert rows_of(storage, plan.splits) == []
 
     def test_range_and_filter(self, storage: Storage, planned: StructuredTable) -> None:
-        """A plan takes `range` and `where` as `scan` does, whatever columns it returns."""
+        """A plan accepts `range` and `where` as `scan` does, for any returned columns."""
         inside = [row for row in ROWS if row["k1"] in (1, 2)]
         with storage.plan_scan("grid", range=Range((1,), (3,)), splits=3) as plan:
             assert rows_of(storage, plan.splits) == by_value(inside)
@@ -159,7 +159,7 @@ class BulkScanRules(ConformanceCase):
                 assert rows_of(storage, plan.splits) == wanted
 
     def test_splits_find_what_a_scan_finds(self, storage: Storage, planned: StructuredTable) -> None:
-        """Splits find what scans do, by key, by indexed and by other fields."""
+        """Splits find the same rows as scans, by key, by indexed and by other fields."""
         storage.admin.create(ITEMS)
         items = storage.table("items")
         items.upsert_many(
@@ -203,7 +203,7 @@ class BulkScanRules(ConformanceCase):
     def test_batches_hold_exactly_the_columns(
         self, storage: Storage, planned: StructuredTable, columns: list[str]
     ) -> None:
-        """Batches hold exactly the columns asked for, in that order: key fields are not added."""
+        """Batches hold exactly the requested columns, in that order: key fields are not added."""
         with storage.plan_scan("grid", columns=columns, splits=2) as plan:
             assert plan.columns == tuple(columns)
             batches = [batch for split in plan.splits for batch in storage.read_split(split)]
@@ -229,7 +229,7 @@ class BulkScanRules(ConformanceCase):
         with storage.plan_scan("types", columns=[kind.value]) as plan:
             batches = [batch for split in plan.splits for batch in storage.read_split(split)]
         assert all(batch.schema.field(0).type == ARROW_TYPES[kind] for batch in batches)
-        # Compared as Arrow, where NaN is not equal to itself: by their text.
+        # Compared as text, because in Arrow NaN is not equal to itself.
         expected = pa.array(values, ARROW_TYPES[kind])
         found = pa.chunked_array([batch.column(0) for batch in batches], ARROW_TYPES[kind])
         assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
@@ -312,7 +312,7 @@ class BulkScanRules(ConformanceCase):
                     assert len(rows_of(storage, plan.splits)) == len(ROWS) + number
 
     def test_wrong_arguments(self, storage: Storage, planned: StructuredTable) -> None:
-        """A table, field, value or list of columns that does not fit is refused when `plan_scan` is called."""
+        """A table, field, value or list of columns that does not fit is rejected by the call of `plan_scan`."""
         with pytest.raises(TableNotFoundError):
             storage.plan_scan("missing")
         wrongs: list[dict[str, Any]] = [
@@ -328,7 +328,7 @@ class BulkScanRules(ConformanceCase):
 
     @pytest.fixture
     def reader(self, storage_url: str) -> Iterator[Client]:
-        """Start another process that does what it is asked for."""
+        """Start another process that executes requests."""
         self.require("multi_process")
         client = Client(storage_url, "obey")
         assert client.next() == "ready"
@@ -348,7 +348,7 @@ class BulkScanRules(ConformanceCase):
     def test_a_split_is_read_by_the_url_alone(
         self, storage: Storage, storage_url: str, planned: StructuredTable, reader: Client
     ) -> None:
-        """`read_split` of a URL gives the plan's snapshot in any process; after the plan it is an error."""
+        """`read_split` of a URL reads the plan's snapshot in any process; after the plan it is an error."""
         with storage.plan_scan("grid", where=col("color") == "red", columns=["v", "color"], splits=3) as plan:
             planned.delete_all(Range.all())
             found = [row for split in plan.splits for row in reader.ask("read_split_by_url", storage_url, split)]

@@ -1,4 +1,4 @@
-"""What a store may lack: each capability is declared once by the backend's author, and a skipped test names it."""
+"""Optional features of a store: the backend's author declares each capability once, and a skipped test names it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["Capabilities", "meaning"]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the store under test can do beyond what every store must.
+    """The abilities of the store under test beyond the mandatory ones.
 
-    Everything that is not listed here is mandatory. The suite never asks which backend it runs on.
+    Everything not listed here is mandatory. The suite never checks which backend it runs on.
 
     Parameters
     ----------
     restartable : bool
-        What was committed is there when every `Storage` was closed and the same URL is connected again.
+        Committed data is still there after every `Storage` was closed and the same URL is connected again.
     multi_process : bool
         Several processes can connect to one URL at once, and `plan_scan` and write jobs work across them.
     durable_after_kill : bool
-        A commit that returned survives kill -9 of every client (only asked where `multi_process` is declared).
+        A commit that returned survives kill -9 of every client (tested only with `multi_process`).
     writes_never_wait : bool
         No write waits for another open transaction: conflicts show up at the write or at the commit. Declared, more
         interleavings are tried on one thread.
@@ -41,7 +41,7 @@ _MEANINGS = {
 
 
 def meaning(capability: str) -> str:
-    """Return what a capability says, in a few words.
+    """Return the description of a capability, in a few words.
 
     Raises
     ------

@@ -24,7 +24,7 @@ OpenTable = Callable[[TableSpecification], StructuredTable]
 
 
 class OpenSession(Protocol):
-    """Begins a transaction in a thread of its own."""
+    """Begins a transaction in a separate thread."""
 
     def __call__(self, isolation: Isolation = ...) -> Session:
         """Return the session."""
@@ -38,16 +38,16 @@ class Begin(Protocol):
 
 
 class ConformanceCase:
-    """What every part of the suite stands on; subclass `BackendConformance`, not this.
+    """The base of every part of the suite; subclass `BackendConformance`, not this.
 
     Attributes
     ----------
     capabilities : Capabilities
-        What the store can do beyond what every store must.
+        The abilities of the store beyond the mandatory ones.
     max_examples : int
         How many examples each Hypothesis property tries.
     max_steps : int
-        How many steps each example of the state machine takes.
+        The number of steps in each example of the state machine.
     stress_rounds : int
         How often each thread or process of a concurrency test repeats its transaction.
     patience : float
@@ -63,7 +63,7 @@ class ConformanceCase:
 
     @pytest.fixture
     def storage_url(self) -> str:
-        """Return the URL of a fresh, empty store. This is the one hook that every backend has to give."""
+        """Return the URL of a fresh, empty store. This is the only hook that every backend must provide."""
         raise NotImplementedError(
             f"{type(self).__name__} must override the fixture `storage_url`: it returns the URL of a store that is "
             "fresh and empty for each test (make it unique, e.g. with tmp_path, and clean up after a yield)"
@@ -71,7 +71,7 @@ class ConformanceCase:
 
     @pytest.fixture
     def absent_url(self, storage_url: str) -> str:
-        """Return the URL of a store that is not there, but can be made; override it where `storage_url` makes its."""
+        """Return the URL of an absent store that can be created; override it if `storage_url` creates its store."""
         return storage_url
 
     @pytest.fixture
@@ -84,7 +84,7 @@ class ConformanceCase:
     def open_table(self, request: pytest.FixtureRequest, storage: Storage) -> Iterator[OpenTable]:
         """Create tables and open them in both views: every rule of an operation holds in each of them.
 
-        In one transaction, what a test writes is read back as the transaction's own writes; it is committed at the end.
+        In one transaction, a test reads back its writes as the transaction's own; it is committed at the end.
         """
         with ExitStack() as stack:
 
@@ -127,7 +127,7 @@ class ConformanceCase:
             transaction.rollback()
 
     def require(self, capability: str) -> None:
-        """Skip the test where the store does not declare a capability; the reason names it."""
+        """Skip the test if the store does not declare a capability; the reason names it."""
         if not getattr(self.capabilities, capability):
             pytest.skip(f"capability {capability} is not declared: {meaning(capability)}")
 

@@ -1,4 +1,4 @@
-"""What the state machine does, by chance: tables, rows, ranges, conditions and writes that often meet one another.
+"""The random choices of the state machine: tables, rows, ranges, conditions and writes that often collide.
 
 Hypothesis chooses the steps and a seed for each; what a step does follows from its seed. Drawing every value by
 Hypothesis would find smaller examples, and in the same time far fewer of them.
@@ -42,7 +42,7 @@ _POOLS: dict[FieldType, list[Value]] = {
     ],
 }
 _IN_KEYS = {1: 5, 2: 3, 3: 2}
-"""By the number of key fields, how many values each of them takes: few, so that writes meet."""
+"""Number of values of each key field, by the number of key fields: small, so that writes collide."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Write:
     Parameters
     ----------
     text : str
-        What it does, for people.
+        Its description, for people.
     on_model, on_table : callable
         Do it.
     keys : iterable of tuple
@@ -140,7 +140,7 @@ def random_condition(chance: random.Random, spec: TableSpecification, depth: int
 
 
 def random_write(chance: random.Random, model: ModelTransaction) -> Write:
-    """Return a write of any kind, near to what is there."""
+    """Return a write of any kind, close to existing rows."""
     return chance.choice(_WRITES)(chance, model)
 
 

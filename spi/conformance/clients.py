@@ -1,4 +1,4 @@
-"""`Client`: another process that works on the same store, and can be asked, awaited and killed."""
+"""`Client`: another process on the same store, which the test can command, await and kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .worker import decoded, encoded
 __all__ = ["Client"]
 
 LONGEST = 120.0
-"""Seconds that a client may take for one answer."""
+"""Seconds that a client has for one answer."""
 
 
 class Client:
@@ -45,7 +45,7 @@ class Client:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.endswith("\n"):  # what a killed process left unfinished was not said
+            if line.endswith("\n"):  # an unfinished line of a killed process does not count
                 self._answers.put(decoded(line))
         self._answers.put(None)
 
@@ -86,7 +86,7 @@ class Client:
                 return results
 
     def ask(self, deed: str, *arguments: object) -> Any:  # noqa: ANN401 - what a deed returns is known to the test
-        """Let a process that obeys do something, and return what came of it."""
+        """Let a process in `obey` perform a command, and return the result."""
         self.say((deed, arguments))
         return self.next()
 
@@ -96,10 +96,10 @@ class Client:
         self._process.wait()
 
     def close(self) -> None:
-        """Kill the process and free what belongs to it."""
+        """Kill the process and free its resources."""
         self.kill()
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with suppress(BrokenPipeError):  # of a word that nobody waits for any more
+            with suppress(BrokenPipeError):  # the process waits for no command any more
                 pipe.close()

@@ -1,4 +1,4 @@
-"""Threads on one `Storage`: what is committed stays consistent, whoever runs at once."""
+"""Threads on one `Storage`: committed data stays consistent under concurrency."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class ThreadCases(ConformanceCase):
         assert storage.table("items").count() == self.stress_rounds // 3
 
     def test_one_compare_and_swap_wins(self, storage: Storage) -> None:
-        """`compare_and_swap` is atomic: of threads that take a lock by it exactly one gets it."""
+        """`compare_and_swap` is atomic: of threads that use it to take a lock exactly one succeeds."""
         storage.admin.create(ITEMS)
         table = storage.table("items")
         for number in range(self.stress_rounds // 3):
@@ -191,7 +191,7 @@ class ThreadCases(ConformanceCase):
         assert len(keys(storage.table("items").scan_index("tag", "shared"))) == 16 * self.stress_rounds
 
     def test_open_transactions_of_many_threads(self, storage: Storage) -> None:
-        """32 transactions are open at once, each in its own thread; what they wrote is all there."""
+        """32 transactions are open at once, each in a separate thread; all their writes are kept."""
         storage.admin.create(ITEMS)
         barrier = threading.Barrier(32)
 

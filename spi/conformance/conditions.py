@@ -26,7 +26,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def rank(value: Value) -> Any:  # noqa: ANN401 - comparable within one field
-    """Return what a value is compared by: NaN behind every number, all else by itself."""
+    """Return the sort key of a value: NaN follows every number, all other values are their own key."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value

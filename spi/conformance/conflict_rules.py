@@ -1,4 +1,4 @@
-"""Rules of write-write conflicts: every kind of write against every other, and what is not a conflict."""
+"""Rules of write-write conflicts: every kind of write against every other, and the cases without conflict."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ON_NO_ROW: dict[str, Write] = {
 """Every kind of write of a row that does not exist."""
 
 OUTSIDE = -1
-"""The key of a row that nobody writes: reading it takes the snapshot."""
+"""The key of a row that no test writes: reading it takes the snapshot."""
 
 
 def adding(amount: int) -> Write:
@@ -61,19 +61,19 @@ class ConflictRules(ConformanceCase):
 
     @pytest.fixture
     def contested(self, storage: Storage) -> StructuredTable:
-        """Return the auto-commit view of ITEMS with a row that nobody writes."""
+        """Return the auto-commit view of ITEMS with a row that no test writes."""
         storage.admin.create(ITEMS)
         storage.table("items").insert({"id": OUTSIDE})
         return storage.table("items")
 
     def write(self, session: Session, write: Write, key: int) -> None:
-        """Write a row; this may wait, or be refused."""
+        """Write a row; may wait, or be rejected."""
         session.step(lambda transaction: write(transaction.table("items"), key))
 
     def both_write(
         self, session: OpenSession, isolation: Isolation, key: int, first: Write, second: Write
     ) -> str | None:
-        """Let two transactions write one row before either commits, and tell what went wrong."""
+        """Let two transactions write one row before either commits, and return the error, if any."""
         one, two = session(isolation), session(isolation)
         one.read("items", (OUTSIDE,))
         two.read("items", (OUTSIDE,))
@@ -131,7 +131,7 @@ class ConflictRules(ConformanceCase):
     def test_write_of_a_row_deleted_meanwhile_conflicts(
         self, session: OpenSession, contested: StructuredTable, second: str
     ) -> None:
-        """A row that another transaction deleted meanwhile is refused as a changed one is."""
+        """A row that another transaction deleted meanwhile conflicts like a changed one."""
         contested.upsert({"id": 1, "n": 1})
         one = session()
         one.read("items", (OUTSIDE,))
@@ -145,7 +145,7 @@ class ConflictRules(ConformanceCase):
     def test_blind_write_counts_from_the_first_operation(
         self, session: OpenSession, storage: Storage, kind: str, isolation: Isolation
     ) -> None:
-        """What others commit after a transaction's first write conflicts, though it read nothing before."""
+        """Commits of others after a transaction's first write conflict, even if it read nothing before."""
         storage.admin.create(NOTED)
         table = storage.table("noted")
         table.upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 1}])
@@ -177,7 +177,7 @@ class ConflictRules(ConformanceCase):
         assert not one.commit()
 
     def test_increments_of_one_field(self, session: OpenSession, contested: StructuredTable) -> None:
-        """Two increments of one field may both commit: what is committed is all counted, and nothing else."""
+        """Two increments of one field may both commit: exactly the committed ones count."""
         for key in (1, 2):
             if key == 1:
                 contested.upsert({"id": 1, "n": 0, "note": "x"})
@@ -209,7 +209,7 @@ class ConflictRules(ConformanceCase):
         assert not two.commit()
 
     def test_delete_of_an_absent_row_writes_nothing(self, session: OpenSession, contested: StructuredTable) -> None:
-        """A delete that found no row writes nothing: it conflicts with nobody, in either order."""
+        """A delete that found no row writes nothing: it conflicts with no other write, in either order."""
         for key, deleting_commits_first in ((1, True), (2, False)):
             one, two = session(), session()
             for each in (one, two):
@@ -236,7 +236,7 @@ class ConflictRules(ConformanceCase):
         assert keys(contested.scan_index("rank", 7)) == [(number,) for number in range(40)]
 
     def test_reader_commits_whatever_others_write(self, session: OpenSession, contested: StructuredTable) -> None:
-        """Under SNAPSHOT, a transaction that only read conflicts with nobody."""
+        """Under SNAPSHOT, a transaction without writes never conflicts."""
         contested.upsert({"id": 1, "n": 1})
         one = session()
         one.step(lambda transaction: list(transaction.table("items").scan()))

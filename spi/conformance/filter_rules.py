@@ -1,4 +1,4 @@
-"""Rules of filters: three-valued logic, comparisons of every type, and what is refused."""
+"""Rules of filters: three-valued logic, comparisons of every type, and rejected filters."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class FilterRules(ConformanceCase):
         assert ids(table, col("decimal").isin([Decimal("1000"), Decimal("-2.0")])) == [2, 3]
 
     def test_startswith(self, open_table: OpenTable) -> None:
-        """`startswith` takes STRING and BYTES literally: no character of the prefix is a wildcard, case counts."""
+        """`startswith` matches STRING and BYTES literally: no character of the prefix is a wildcard, case counts."""
         table = open_table(TYPES)
         texts: list[str | None] = [
             "",
@@ -223,7 +223,7 @@ class FilterRules(ConformanceCase):
             assert ids(table, col("bytes").startswith(prefix.encode())) == wanted, prefix
 
     def test_startswith_of_high_bytes(self, open_table: OpenTable) -> None:
-        """A prefix of the highest bytes or characters has no successor to stop at; it finds what starts with it."""
+        """A prefix of the highest bytes or characters has no successor to stop at; it still finds its rows."""
         fields = [Field.bytes("b"), Field.string("s"), Field.long("id")]
         table = open_table(TableSpecification("t", fields, ["b"], ["s"]))
         data = [b"\xfe\xff", b"\xff", b"\xff\x00", b"\xff\xff", b"\xff\xff\xff"]
@@ -233,7 +233,7 @@ class FilterRules(ConformanceCase):
         assert ids(table, col("s").startswith("\U0010ffff\U0010ffff")) == [2, 3, 4]
 
     def test_filters_of_key_fields(self, open_table: OpenTable) -> None:
-        """Any field may be filtered: of key fields every operator gives the same rows as of a copy outside the key."""
+        """Any field may be filtered: every operator finds the same rows by a key field as by a copy outside the key."""
         fields = [Field.string("a"), Field.int("b"), Field.long("id"), Field.string("copy_a"), Field.int("copy_b")]
         table = open_table(TableSpecification("t", fields, ["a", "b"]))
         pairs = [(a, b) for a in ("", "a", "aa", "b") for b in (-1, 0, 1)]
@@ -254,7 +254,7 @@ class FilterRules(ConformanceCase):
             assert ids(table, shape("a", "b")) == ids(table, shape("copy_a", "copy_b")), str(shape("a", "b"))
 
     def test_isin_consumes_its_values_once(self, open_table: OpenTable) -> None:
-        """`isin` takes any iterable, also with repetitions, and a filter can be used again."""
+        """`isin` accepts any iterable, even with repetitions, and a filter can be used again."""
         table = self.nullable(open_table)
         where = col("n").isin(number for number in (1, 3, 3))
         assert ids(table, where) == [0, 3]
@@ -293,7 +293,7 @@ class FilterRules(ConformanceCase):
                 table.scan(where=where)
 
     def test_filters_are_checked_by_every_method(self, open_table: OpenTable) -> None:
-        """An unknown field, a wrong value or prefix is refused by every method that takes a filter."""
+        """An unknown field, a wrong value or prefix is rejected by every method with a filter."""
         table = open_table(ITEMS)
         wrong = [
             col("unknown") == 1,

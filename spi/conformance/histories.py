@@ -31,7 +31,7 @@ Values = tuple[int, ...]
 
 @dataclass
 class Observed:
-    """What one transaction read and appended, and between which moments it ran; committed ones only.
+    """The reads and appends of one transaction, and the time span in which it ran; committed ones only.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Observed:
 
 
 def find_problem(transactions: list[Observed], final: dict[int, Values], isolation: Isolation) -> str | None:
-    """Return what a history breaks, or None.
+    """Return the rule that a history breaks, or None.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def find_problem(transactions: list[Observed], final: dict[int, Values], isolati
     final : dict
         The lists in the end.
     isolation : Isolation
-        What the transactions ran under.
+        The isolation level of the transactions.
     """
     writers = {
         value: number for number, one in enumerate(transactions) for values in one.appends.values() for value in values
@@ -124,7 +124,7 @@ def _cycle(edges: set[tuple[int, int]]) -> list[int] | None:
 
 
 class Histories(ConformanceCase):
-    """What SNAPSHOT and SERIALIZABLE refuse, on histories that nobody thought of."""
+    """The anomalies that SNAPSHOT and SERIALIZABLE exclude, in random histories."""
 
     @pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
     def test_random_histories(self, storage: Storage, isolation: Isolation) -> None:
@@ -151,7 +151,7 @@ class Histories(ConformanceCase):
     def attempt(
         self, storage: Storage, isolation: Isolation, chance: random.Random, first_value: int
     ) -> Observed | None:
-        """Run one transaction of a few reads and appends; return None where it was refused."""
+        """Run one transaction of a few reads and appends; return None if it got a conflict."""
         observed = Observed(time.monotonic())
         try:
             with storage.transaction(isolation) as transaction:

@@ -43,7 +43,7 @@ class IndexRules(ConformanceCase):
         return table
 
     def test_scan_index(self, open_table: OpenTable) -> None:
-        """`scan_index` gives the rows whose indexed field equals the value, in key order."""
+        """`scan_index` returns the rows whose indexed field equals the value, in key order."""
         table = self.filled(open_table)
         for value in range(-1, 6):
             assert plain(table.scan_index("v", value)) == [row for row in ROWS if row["v"] == value]
@@ -66,7 +66,7 @@ class IndexRules(ConformanceCase):
             table.scan_index(field, None)
 
     def test_scan_index_takes_what_scan_takes(self, open_table: OpenTable) -> None:
-        """`scan_index` takes `range`, `where`, `columns`, `order_by`, `reverse` and `limit` as `scan` does."""
+        """`scan_index` accepts `range`, `where`, `columns`, `order_by`, `reverse` and `limit` as `scan` does."""
         table = self.filled(open_table)
         zeros = [row for row in ROWS if row["v"] == 0]
         assert plain(table.scan_index("v", 0, range=Range.prefix((0,)))) == [row for row in zeros if row["k1"] == 0]
@@ -98,7 +98,7 @@ class IndexRules(ConformanceCase):
     @pytest.mark.parametrize("write", list(WRITES))
     @pytest.mark.parametrize("committed", [True, False], ids=["committed row", "own row"])
     def test_index_follows_every_write(self, storage: Storage, write: str, committed: bool) -> None:
-        """Whatever moves a row to another value, an index finds it there and only there, also before the commit."""
+        """However a row moves to another value, an index finds it there and only there, even before the commit."""
         storage.admin.create(ITEMS)
         rows = [item(1, tag="old"), item(2, tag="old"), item(3, tag="new")]
         if committed:

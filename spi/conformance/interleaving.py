@@ -1,4 +1,4 @@
-"""`Session`: a transaction in a thread of its own, so that steps interleave on stores that wait and others.
+"""`Session`: a transaction in a separate thread, so that steps interleave on stores with and without waiting.
 
 The contract lets a write wait for another transaction, and lets a conflict show up at the write or at the commit. A
 test states its steps in order; a step that waits is left behind and finishes when the transaction it waits for ends.
@@ -18,13 +18,13 @@ __all__ = ["PATIENCE", "Session", "Step"]
 Result = TypeVar("Result")
 
 PATIENCE = 0.25
-"""Seconds after which a step counts as waiting for another transaction, where the suite is not told otherwise."""
+"""Default of the seconds after which a step counts as waiting for another transaction."""
 _LONGEST = 60.0
-"""Seconds after which a waiting step fails the test: nobody is left to wait for."""
+"""Seconds after which a waiting step fails the test: nothing is left to wait for."""
 
 
 class Step(Generic[Result]):
-    """One step of a session: done, waiting, or refused by a conflict."""
+    """One step of a session: done, waiting, or ended by a conflict."""
 
     def __init__(self, session: Session, future: Future[Result | None]) -> None:
         self._session = session
@@ -32,7 +32,7 @@ class Step(Generic[Result]):
 
     @property
     def value(self) -> Result:
-        """What the step returned. A step that a conflict refused has no value: the test fails."""
+        """The result of the step. A step with a conflict has no value: the test fails."""
         value = self._future.result(_LONGEST)
         if self._session.conflict is not None:
             raise AssertionError(f"this step must not conflict, but: {self._session.conflict}")
@@ -40,7 +40,7 @@ class Step(Generic[Result]):
 
     @property
     def value_or_conflict(self) -> Result | TransactionConflictError:
-        """What the step returned, or the conflict that ended the session before or during it."""
+        """The result of the step, or the conflict that ended the session before or during it."""
         value = self._future.result(_LONGEST)
         return cast("Result", value) if self._session.conflict is None else self._session.conflict
 
@@ -67,7 +67,7 @@ class Session:
     def step(self, action: Callable[[Transaction], Result]) -> Step[Result]:
         """Run an action on the transaction, and return when it is done or seems to wait for another transaction.
 
-        After a conflict, further actions are left out. Any other error is raised here, or where the value is asked for.
+        After a conflict, further actions are skipped. Any other error is raised here, or when the value is read.
         """
         future = self._thread.submit(self._run, action)
         try:
@@ -82,7 +82,7 @@ class Session:
         return self.step(lambda transaction: transaction.table(table).read(key)).value
 
     def commit(self) -> bool:
-        """Commit, and tell whether that succeeded: False where a conflict came up, at any step."""
+        """Commit, and return whether that succeeded: False after a conflict in any step."""
 
         def commit_or_leave(transaction: Transaction) -> bool:
             if self.conflict is None:
@@ -110,9 +110,9 @@ class Session:
             return None
 
     def leave(self) -> None:
-        """Roll back what is still open, without waiting for it."""
+        """Roll back an open transaction, without waiting for it."""
         self._thread.submit(self.transaction.rollback)
 
     def join(self) -> None:
-        """Wait until the thread has ended; whatever its steps wait for must have been left before."""
+        """Wait until the thread has ended; transactions that its steps wait for must have ended before."""
         self._thread.shutdown()

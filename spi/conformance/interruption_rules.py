@@ -21,7 +21,7 @@ _SHARES = {"transaction": 1.0, "schema change": 0.1}
 
 
 class InterruptionRules(ConformanceCase):
-    """What is interrupted in the main thread has happened wholly or not at all, and nothing of it stays taken.
+    """An interrupted call of the main thread has happened wholly or not at all, and leaves nothing locked.
 
     The process that is interrupted is one of its own, in which no test runs. STRUCTABLE_TEST_INTERRUPT_STEP=1
     interrupts at every point, STRUCTABLE_TEST_INTERRUPT_SECONDS is for how long a timer interrupts.

@@ -1,4 +1,4 @@
-"""Exceptions of a signal's handler at any point of a call: what a process does that is interrupted so, and then looks.
+"""Exceptions from a signal handler at any point of a call: a process runs interrupted calls, and then checks the store.
 
 CPython runs handlers in the main thread, at the entry of a function, after a call, and at a jump backwards. Those
 points of the frames of structable and of the backend are numbered by a trace function, which raises at one of them. It
@@ -41,7 +41,7 @@ __all__ = ["WORK", "interrupt_at_points", "interrupt_by_signals"]
 LEFT = TableSpecification("left", [Field.long("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
 RIGHT = TableSpecification("right", LEFT.fields, ["k"], ["s"])
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], "TraceFunction | None"]
-"""What `sys.settrace` takes."""
+"""The type of the argument of `sys.settrace`."""
 
 _WATCHDOG_SECONDS = 20.0
 _MOVING = 100_000
@@ -52,7 +52,7 @@ _CALLS = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW", "CALL_METHOD", "CALL_
 
 
 class InterruptedByTestError(BaseException):
-    """What the handler raises; no `Exception`, as Ctrl-C is none."""
+    """The exception of the handler; like Ctrl-C's, not an `Exception`."""
 
 
 # Points
@@ -112,7 +112,7 @@ class _Tracer:
             raise InterruptedByTestError
 
 
-# What is interrupted
+# The interrupted calls
 
 
 def _write(storage: Storage, number: int) -> None:
@@ -174,14 +174,14 @@ WORK: dict[str, Callable[[Storage, int], None]] = {
     "schema change": _change_schema,
     "plan": _plan,
 }
-"""What a process does, by name; the number is another one each time."""
+"""The calls of a process, by name; the number is different each time."""
 
 
-# What must hold
+# The required state
 
 
 class _Witness:
-    """Looks whether the store is as it must be, and goes on, whatever was interrupted."""
+    """Checks after an interruption that the store is in a valid state, and continues."""
 
     def __init__(self, storage: Storage, url: str) -> None:
         self._storage = storage
@@ -271,7 +271,7 @@ def _prepared(storage: Storage, url: str) -> _Witness:
 
 
 def _collect() -> None:
-    """Let go of what an interruption left behind in frames, and of transactions that it left open."""
+    """Release the references of interrupted frames, and the transactions that they left open."""
     sys.last_value = sys.last_traceback = None
     gc.collect()
 
@@ -322,7 +322,7 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
     gc.freeze()
     for at in range(1, points + 1, step or max(1, points // rounds)):
         where = one(at).where
-        if where:  # not every time are there as many points
+        if where:  # a call may have fewer points
             yield where
     witness.drain(60)
     witness.other.close()
@@ -331,7 +331,7 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
 
 
 def interrupt_by_signals(storage: Storage, url: str, seconds: float, seed: int) -> Iterator[object]:
-    """Commit for some seconds, interrupted by a timer at random, beside a thread that commits; tell how often."""
+    """Commit for some seconds, randomly interrupted by a timer, beside a thread that commits; count the results."""
     witness = _prepared(storage, url)
     chance = random.Random(seed)
     is_armed = is_over = False

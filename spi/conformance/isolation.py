@@ -130,7 +130,7 @@ class Actor:
         self._session.step(lambda transaction: self._ledger.delete(transaction, where))
 
     def commit(self) -> bool:
-        """Commit, and tell whether that succeeded."""
+        """Commit, and return whether that succeeded."""
         return self._session.commit()
 
     def abort(self) -> None:
@@ -139,7 +139,7 @@ class Actor:
 
 
 class IsolationCases(ConformanceCase):
-    """What each isolation level refuses."""
+    """The anomalies that each isolation level excludes."""
 
     @pytest.fixture(params=[1, 2], ids=["one table", "two tables"])
     def ledger(self, request: pytest.FixtureRequest, storage: Storage) -> Ledger:
@@ -152,7 +152,7 @@ class IsolationCases(ConformanceCase):
 
     @BOTH
     def test_g0_write_cycles(self, session: OpenSession, ledger: Ledger, isolation: Isolation) -> None:
-        """G0, dirty write: the writes of two transactions are never mixed; the second is refused."""
+        """G0, dirty write: the writes of two transactions are never mixed; the second gets a conflict."""
         one, two = self.actors(session, ledger, isolation)
         assert (one.get(1), two.get(1)) == (10, 10)
         one.put(1, 11)
@@ -165,7 +165,7 @@ class IsolationCases(ConformanceCase):
 
     @BOTH
     def test_g1a_aborted_read(self, session: OpenSession, ledger: Ledger, isolation: Isolation) -> None:
-        """G1a: what was rolled back is never read, neither before nor after the rollback."""
+        """G1a: rolled-back writes are never read, neither before nor after the rollback."""
         one, two = self.actors(session, ledger, isolation)
         one.put(1, 101)
         assert two.get(1) == 10
@@ -270,7 +270,7 @@ class IsolationCases(ConformanceCase):
 
     @BOTH
     def test_g_single_with_predicates(self, session: OpenSession, ledger: Ledger, isolation: Isolation) -> None:
-        """G-single by conditions: a scan after another's commit does not see what it changed."""
+        """G-single by conditions: a scan after another's commit does not see its changes."""
         one, two = self.actors(session, ledger, isolation)
         assert one.find(col("value").isin([10, 20])) == {1: 10, 2: 20}
         two.put(1, 12)
@@ -280,7 +280,7 @@ class IsolationCases(ConformanceCase):
 
     @BOTH
     def test_g_single_with_a_write(self, session: OpenSession, ledger: Ledger, isolation: Isolation) -> None:
-        """G-single with a write: a delete by a condition that another's commit made false is refused."""
+        """G-single with a write: a delete by a condition that another's commit made false gets a conflict."""
         one, two = self.actors(session, ledger, isolation)
         assert one.get(1) == 10
         assert two.find() == {1: 10, 2: 20}
@@ -303,7 +303,7 @@ class IsolationCases(ConformanceCase):
 
     @BOTH
     def test_g2_predicate_write_skew(self, session: OpenSession, ledger: Ledger, isolation: Isolation) -> None:
-        """G2, write skew by conditions: each inserts what the other's scan looked for; SERIALIZABLE lets one commit."""
+        """G2, write skew by conditions: each inserts a row in the other's scan; SERIALIZABLE lets one commit."""
         one, two = self.actors(session, ledger, isolation)
         matching = col("value").isin([30, 42])
         assert (one.find(matching), two.find(matching)) == ({}, {})
@@ -312,7 +312,7 @@ class IsolationCases(ConformanceCase):
         self.assert_skew(isolation, [one.commit(), two.commit()])
 
     def assert_skew(self, isolation: Isolation, committed: list[bool]) -> None:
-        """Check who committed of two transactions that each read what the other wrote."""
+        """Check which commits succeed of two transactions that each read the row the other wrote."""
         if isolation is Isolation.SNAPSHOT:
             assert committed == [True, True]
         else:

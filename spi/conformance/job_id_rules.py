@@ -1,4 +1,4 @@
-"""Rules of the ids of write jobs: whose they are, how long they are known, and what a commit says that it did."""
+"""Rules of the ids of write jobs: their owner, their lifetime, and the results of commits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobIdRules(JobCase):
     """An id belongs to the table of that moment, not to its name."""
 
     def stage_one(self, storage: Storage, job: WriteJob, key: int = 1) -> list[StagedWrite]:
-        """Stage a row that the job's mode takes."""
+        """Stage a row that fits the job's mode."""
         return [
             storage.stage(job, 0, 0, [batch([{"id": key}] if job.mode is WriteMode.DELETE else [{"id": key, "n": 7}])])
         ]
@@ -48,7 +48,7 @@ class JobIdRules(JobCase):
 
     @ALL_MODES
     def test_commit_says_whether_it_applied(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """The commit that makes the rows visible returns true, any later one false; `committed` tells it beforehand."""
+        """The commit that makes the rows visible returns true, any later one false; `committed` predicts it."""
         job = self.job(storage, mode)
         staged = self.stage_one(storage, job, 3 if mode is WriteMode.INSERT else 1)
         assert not job.committed
@@ -107,7 +107,7 @@ class JobIdRules(JobCase):
         assert not storage.commit_write(again, [])
 
     def test_id_of_a_dropped_table_serves_any_other(self, storage: Storage, target: StructuredTable) -> None:
-        """An id of a table that was dropped may be used for another table and mode; of one that is there it may not."""
+        """An id of a dropped table may be used for another table and mode, but not an id of an existing table."""
         job = self.job(storage, WriteMode.UPSERT)
         storage.commit_write(job, self.stage_one(storage, job))
         storage.admin.create(TYPES)
@@ -191,7 +191,7 @@ class JobIdRules(JobCase):
         assert keys(target.scan()) == [(3,), (9,)]
 
     def test_ids_are_kept_while_others_end(self, storage: Storage, target: StructuredTable) -> None:
-        """Ids of jobs that ended are kept for 7 days: what other jobs and storages do meanwhile does not matter."""
+        """Ids of jobs that ended are kept for 7 days, regardless of other jobs and storages."""
         done, aborted = self.job(storage, WriteMode.UPSERT), self.job(storage, WriteMode.UPSERT)
         storage.commit_write(done, self.stage_one(storage, done))
         storage.abort_write(aborted)
@@ -242,7 +242,7 @@ class JobIdRules(JobCase):
                 return None
 
     def test_ids_across_processes(self, storage: Storage, target: StructuredTable, writer: Client) -> None:
-        """What one process commits, aborts or drops, every other one knows of its jobs."""
+        """Commits, aborts and drops of one process are known to every other."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = self.stage_one(storage, job, 3)
         assert writer.ask("commit_write", job, staged) == CommitResult(applied=True)

@@ -1,4 +1,4 @@
-"""Rules of what write jobs do to rows, by mode, and of what `stage` takes."""
+"""Rules of write jobs: the effect of each mode, and the arguments of `stage`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["JobModeRules"]
 
 
 class JobModeRules(JobCase):
-    """Each mode does what the operation of its name does."""
+    """Each mode has the effect of the operation of the same name."""
 
     def test_job_upsert(self, storage: Storage, target: StructuredTable) -> None:
         """Mode upsert inserts rows, or changes the columns of the batch and keeps the others; null is null."""
@@ -39,7 +39,7 @@ class JobModeRules(JobCase):
         assert keys(target.scan_index("tag", "a")) == [(2,), (3,)]
 
     def test_job_replace(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode replace makes rows exactly what the batch says: columns that it lacks become null."""
+        """Mode replace makes rows exactly as in the batch: columns that it lacks become null."""
         self.run_job(storage, WriteMode.REPLACE, [{"id": 1, "n": 10}, {"id": 3, "n": 30}])
         assert plain(target.scan()) == [item(1, n=10), item(2, n=2, tag="a"), item(3, n=30)]
         assert keys(target.scan_index("tag", "a")) == [(2,)]
@@ -51,13 +51,13 @@ class JobModeRules(JobCase):
         assert keys(target.scan_index("tag", "a")) == [(1,), (2,), (4,)]
 
     def test_job_insert_of_an_existing_key(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode insert refuses a job with a key that exists: `RecordExistsError`, and nothing is written."""
+        """Mode insert rejects a job with a key that exists: `RecordExistsError`, and nothing is written."""
         with pytest.raises(RecordExistsError):
             self.run_job(storage, WriteMode.INSERT, [{"id": 3, "n": 3}, {"id": 2, "n": 3}, {"id": 4, "n": 3}])
         assert plain(target.scan()) == BEFORE
 
     def test_job_insert_of_one_key_twice(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode insert refuses one key twice in a job, in one batch or in two partitions, and nothing is written."""
+        """Mode insert rejects a repeated key in a job, in one batch or in two partitions, and nothing is written."""
         with pytest.raises(StructableError):
             self.run_job(storage, WriteMode.INSERT, [{"id": 3, "n": 1}, {"id": 3, "n": 1}])
         job = self.job(storage, WriteMode.INSERT)
@@ -68,7 +68,7 @@ class JobModeRules(JobCase):
 
     @pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE])
     def test_job_one_key_twice(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """One key twice in a job: one of the rows wins, and the row is there once, in its table and its index."""
+        """One key twice in a job: one of the rows wins, and occurs once, in its table and its index."""
         job = self.job(storage, mode)
         staged = [
             storage.stage(job, 0, 0, [batch([{"id": 1, "tag": "p"}, {"id": 1, "tag": "q"}])]),
@@ -92,7 +92,7 @@ class JobModeRules(JobCase):
         assert plain(target.scan()) == after
 
     def test_job_delete(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode delete takes batches of key columns; an absent key is no error."""
+        """Mode delete accepts batches of key columns; an absent key is no error."""
         self.run_job(storage, WriteMode.DELETE, [{"id": 1}, {"id": 9}])
         assert plain(target.scan()) == BEFORE[1:]
         assert keys(target.scan_index("tag", "a")) == [(2,)]
@@ -110,7 +110,7 @@ class JobModeRules(JobCase):
         assert keys(target.scan_index("tag", None)) == [(2,)]
 
     def test_job_overwrite_is_atomic(self, storage: Storage, target: StructuredTable, begin: Begin) -> None:
-        """An overwrite is seen whole or not at all: a snapshot from before it goes on seeing the old rows."""
+        """An overwrite is seen whole or not at all: a snapshot from before it continues to see the old rows."""
         old = begin(read_only=True)
         assert plain(old.table("items").scan()) == BEFORE
         with target.scan() as rows:
@@ -123,7 +123,7 @@ class JobModeRules(JobCase):
 
     @pytest.mark.parametrize("mode", [*WriteMode, *(mode.value for mode in WriteMode)], ids=repr)
     def test_mode_or_its_value(self, storage: Storage, target: StructuredTable, mode: WriteMode | str) -> None:
-        """`mode` takes a `WriteMode` or its value; the job tells its table, mode and id."""
+        """`mode` accepts a `WriteMode` or its value; the job has its table, mode and id."""
         job_id = self.fresh_id()
         job = storage.begin_write("items", mode=mode, job_id=job_id)
         assert (job.table, job.mode, job.job_id) == ("items", WriteMode(mode), job_id)
@@ -145,7 +145,7 @@ class JobModeRules(JobCase):
 
     @ALL_MODES
     def test_bad_rows_are_refused_when_staged(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """Bad rows are refused by `stage`: unknown columns, wrong types, no key, values that do not fit."""
+        """`stage` rejects bad rows: unknown columns, wrong types, no key, values that do not fit."""
         job = self.job(storage, mode)
         three = pa.array([3], pa.int64())
         wrong: list[dict[str, pa.Array[Any]]] = [

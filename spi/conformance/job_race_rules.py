@@ -46,7 +46,7 @@ class JobRaceRules(JobCase):
         return [storage.stage(job, part, 0, [batch(rows[part::2])]) for part in range(2)]
 
     def together(self, *deeds: Callable[[], object]) -> list[object]:
-        """Do things at the same time, and return what they returned or raised."""
+        """Run calls at the same time, and return their results or errors."""
         start = threading.Barrier(len(deeds))
 
         def run(deed: Callable[[], object]) -> object:

@@ -70,7 +70,7 @@ class JobRules(JobCase):
         assert len(keys(target.scan_index("tag", "new"))) == 600
 
     def test_last_attempt_handed_over_counts(self, storage: Storage, target: StructuredTable) -> None:
-        """Of two attempts of a partition handed to the commit the last counts; one not handed over never does."""
+        """Of two attempts of a partition passed to the commit the last counts; an attempt not passed never does."""
         for order, expected in (([0, 1], 1), ([1, 0], 0), ([2, 1, 0, 1], 1)):
             job = self.job(storage, WriteMode.UPSERT)
             attempts = [
@@ -83,7 +83,7 @@ class JobRules(JobCase):
             target.delete((200,))
 
     def test_every_stage_is_its_own_attempt(self, storage: Storage, target: StructuredTable) -> None:
-        """Every call of `stage` is its own attempt, even with equal numbers: either can be handed over."""
+        """Every call of `stage` is a separate attempt, even with equal numbers: either can be committed."""
         for chosen in (0, 1):
             job = self.job(storage, WriteMode.OVERWRITE)
             staged = [storage.stage(job, 0, 0, [batch([{"id": number}])]) for number in (50, 51)]
@@ -91,7 +91,7 @@ class JobRules(JobCase):
             assert keys(target.scan()) == [(50 + chosen,)]
 
     def test_job_committed_twice(self, storage: Storage, target: StructuredTable) -> None:
-        """Committing a job id twice does nothing the second time, whatever happened since."""
+        """Committing a job id twice does nothing the second time, regardless of changes in between."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = storage.stage(job, 0, 0, [batch([{"id": 3, "n": 3}])])
         storage.commit_write(job, [staged])
@@ -102,7 +102,7 @@ class JobRules(JobCase):
         assert target.read((3,)) == item(3, n=4)
 
     def test_job_aborted(self, storage: Storage, target: StructuredTable) -> None:
-        """An aborted id cannot be committed, with what was staged before or later; aborting twice is no error."""
+        """An aborted id cannot be committed, with rows staged before or later; aborting twice is no error."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = storage.stage(job, 0, 0, [batch([{"id": 3, "n": 3}])])
         storage.abort_write(job)
@@ -126,7 +126,7 @@ class JobRules(JobCase):
         assert keys(target.scan()) == [(1,), (2,), (3,)]
 
     def test_failed_commit_may_be_tried_again(self, storage: Storage, target: StructuredTable) -> None:
-        """A commit that was refused wrote nothing, and may succeed when the cause is gone."""
+        """A rejected commit wrote nothing, and may succeed once the cause is gone."""
         job = self.job(storage, WriteMode.INSERT)
         staged = storage.stage(job, 0, 0, [batch([{"id": 3, "n": 3}, {"id": 2, "n": 3}])])
         with pytest.raises(RecordExistsError):
@@ -136,7 +136,7 @@ class JobRules(JobCase):
         assert plain(target.scan()) == [BEFORE[0], item(2, n=3), item(3, n=3)]
 
     def test_job_takes_effect_as_of_its_commit(self, storage: Storage, target: StructuredTable) -> None:
-        """What others changed since `stage` does not conflict with a job; its rows are merged with that."""
+        """Changes by others since `stage` do not conflict with a job; its rows are merged with them."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = storage.stage(job, 0, 0, [batch([{"id": 1, "n": 10}, {"id": 2, "n": 20}, {"id": 3, "n": 30}])])
         target.upsert_many([{"id": 1, "n": 5, "note": "later"}, {"id": 3, "rank": 3}])
@@ -235,7 +235,7 @@ class JobRules(JobCase):
         assert keys(target.scan()) == [(number,) for number in range(1, 7)]
 
     def test_staged_rows_outlive_their_process(self, storage: Storage, target: StructuredTable, writer: Client) -> None:
-        """What a process staged can be committed after that process was killed."""
+        """Rows staged by a process can be committed after that process was killed."""
         self.require("durable_after_kill")
         job = self.job(storage, WriteMode.UPSERT)
         staged = writer.ask("stage", job, 0, [{"id": 3, "n": 3}])

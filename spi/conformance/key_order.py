@@ -39,7 +39,7 @@ class KeyOrder(ConformanceCase):
 
     @pytest.mark.parametrize("kind", list(KEY_ORDER), ids=type_name)
     def test_order_decides_ranges(self, open_table: OpenTable, kind: FieldType) -> None:
-        """Ranges cut the keys where the order says."""
+        """Ranges cut the keys in accordance with the order."""
         table = open_table(TableSpecification("t", [Field("k", kind), Field.int("v")], ["k"]))
         ascending = KEY_ORDER[kind]
         table.upsert_many([{"k": value, "v": 1} for value in shuffled(ascending)])
@@ -82,7 +82,7 @@ class KeyOrder(ConformanceCase):
         assert table.read((1, 3)) == {"a": 3, "b": 0, "c": 1}
 
     def test_any_strings_and_bytes_are_ordered(self, storage: Storage) -> None:
-        """Whatever the strings and bytes are, a scan gives them by code point and bytewise, each exactly once."""
+        """A scan returns any strings and bytes by code point and bytewise, each exactly once."""
         spec = TableSpecification("t", [Field.string("s"), Field.bytes("b"), Field.long("n")], ["s", "b", "n"])
         storage.admin.create(spec)
         table = storage.table("t")

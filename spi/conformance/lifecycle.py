@@ -41,10 +41,10 @@ def with_parameter(url: str, parameter: str) -> str:
 
 
 class LifecycleRules(ConformanceCase):
-    """URLs, options, and what is open and closed."""
+    """URLs, options, opening and closing."""
 
     def test_fresh_store_is_empty(self, storage: Storage) -> None:
-        """The store is made at first use where it is missing, and holds nothing."""
+        """A missing store is created at first use, and is empty."""
         assert storage.admin.list() == []
         assert not storage.closed
 
@@ -65,7 +65,7 @@ class LifecycleRules(ConformanceCase):
             assert storage.closed
 
     def test_use_after_close(self, storage_url: str) -> None:
-        """A closed storage is refused by structable's own error, at once and without a retry."""
+        """A closed storage raises structable's own error, at once and without a retry."""
         storage = connect(storage_url)
         storage.admin.create(ITEMS)
         view = storage.table("items")
@@ -88,7 +88,7 @@ class LifecycleRules(ConformanceCase):
                 use()
 
     def test_close_ends_what_is_open(self, storage_url: str) -> None:
-        """`close` ends what is open: an open transaction is not committed, and is of no more use."""
+        """`close` ends an open transaction, which is not committed and can no longer be used."""
         storage = connect(storage_url)
         storage.admin.create(ITEMS)
         storage.table("items").upsert_many([{"id": number} for number in range(50)])
@@ -116,7 +116,7 @@ class LifecycleRules(ConformanceCase):
                 assert keys(again.table("items").scan()) == [(number,) for number in range(50)]
 
     def test_committed_rows_outlive_the_storage(self, storage_url: str) -> None:
-        """What was committed is there when the store is connected again: tables, rows, indexes and schema changes."""
+        """Committed data is there when the store is connected again: tables, rows, indexes and schema changes."""
         self.require("restartable")
         with connect(storage_url) as storage:
             storage.admin.create(ITEMS)
@@ -173,14 +173,14 @@ class LifecycleRules(ConformanceCase):
                 attempt()
 
     def test_unknown_scheme(self) -> None:
-        """An unknown scheme is `BackendNotFoundError`, and the message lists what is installed."""
+        """An unknown scheme is `BackendNotFoundError`, and the message lists the installed ones."""
         with pytest.raises(BackendNotFoundError) as refusal:
             connect("nosuchstore://somewhere")
         for backend in structable.spi.installed_backends():
             assert backend.scheme in str(refusal.value)
 
     def test_url_is_shown_without_its_password(self, storage: Storage, storage_url: str) -> None:
-        """`url` is what was connected with; a password in it is masked, always."""
+        """`url` is the URL of the connection; a password in it is always masked."""
         given, shown = StorageUrl.parse(storage_url), StorageUrl.parse(storage.url)
         assert (shown.scheme, shown.user, shown.hosts, shown.path) == (
             given.scheme,
@@ -193,7 +193,7 @@ class LifecycleRules(ConformanceCase):
                 assert given.password not in text
 
     def test_process_local_is_declared(self, storage: Storage) -> None:
-        """`process_local` says whether other processes can reach the data: the opposite of `multi_process`."""
+        """`process_local` is whether other processes cannot reach the data: the opposite of `multi_process`."""
         assert storage.process_local is not self.capabilities.multi_process
 
     @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ class LifecycleRules(ConformanceCase):
         assert vars(copy) == vars(error)
 
     def test_errors_of_a_backend_travel(self, storage: Storage) -> None:
-        """What a backend raises can be sent home from another process."""
+        """Errors of a backend can be pickled and sent from another process."""
         storage.admin.create(ITEMS)
         table = storage.table("items")
         table.insert({"id": 1})

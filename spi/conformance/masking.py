@@ -1,4 +1,4 @@
-"""`Masking`: keeps the secrets of a URL out of what pytest shows, wherever a failing test or a driver repeats them."""
+"""`Masking`: keeps the secrets of a URL out of pytest's output, wherever a failing test or a driver repeats them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from structable.spi import StorageUrl, mask_url
 __all__ = ["Masking", "secrets_of"]
 
 _MASK = "***"
-_DISTINCT = 5  # characters: what is shorter is found in too many words
+_DISTINCT = 5  # characters: shorter secrets occur in too many words
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """Return what `mask_url` hides of a URL: as it is written, decoded, and as `repr` shows either; longest first.
+    """Return the secrets that `mask_url` hides: as written, decoded, and in the `repr` of either; longest first.
 
     A secret that is short, a word or a part of the masked URL is left out: to mask `a` or `postgres` wherever it stands
     would garble the text, and tell it. Where the URL has it, `mask_url` hides it all the same.
@@ -40,7 +40,7 @@ class Masking:
     Parameters
     ----------
     secrets : tuple of str
-        What is not to be shown; what contains another one comes first.
+        The texts to hide; a text that contains another one comes first.
     """
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
@@ -67,5 +67,5 @@ class Masking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Mask what went wrong before the tests."""
+        """Mask errors before the tests."""
         self._mask(report)

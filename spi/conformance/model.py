@@ -46,7 +46,7 @@ def kept(spec: TableSpecification, name: str, value: Value) -> Value:
 
 
 class Verdict(enum.Enum):
-    """Whether a transaction conflicts with what was committed since its snapshot."""
+    """Whether a transaction conflicts with the commits since its snapshot."""
 
     NO = "no"
     MAY = "may"
@@ -68,7 +68,7 @@ class Kind(enum.Enum):
 
 @dataclass
 class Model:
-    """The committed rows of a table, and what each commit wrote.
+    """The committed rows of a table, and the writes of each commit.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Model:
 
 @dataclass
 class ModelTransaction:
-    """A snapshot and what was done to it.
+    """A snapshot and the transaction's own changes to it.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class ModelTransaction:
         return found
 
     def commit(self) -> None:
-        """Make what was done the committed state; of incremented rows, on top of what others made of them."""
+        """Commit the changes; increments apply to rows as others have left them."""
         rows = dict(self.model.rows)
         for key, kind in self.kinds.items():
             if kind is Kind.INCREMENT:
@@ -163,11 +163,11 @@ class ModelTransaction:
         return {**nulls, **dict(zip(self.spec.primary_key, key, strict=True))}
 
     def key_of(self, row: Mapping[str, Value]) -> Key:
-        """Return a row's key as it is kept."""
+        """Return a row's key in its stored form."""
         return tuple(kept(self.spec, name, row[name]) for name in self.spec.primary_key)
 
     def kept_key(self, key: tuple[Value, ...]) -> Key:
-        """Return a key as it is kept."""
+        """Return a key in its stored form."""
         return tuple(kept(self.spec, name, value) for name, value in zip(self.spec.primary_key, key, strict=True))
 
     def _put(self, key: Key, row: Record | None) -> None:
@@ -188,7 +188,7 @@ class ModelTransaction:
             self._put(key, changed)
 
     def try_in_vain(self, keys: Iterable[Key]) -> None:
-        """Note rows of a write that the snapshot refuses: whether that is said, or a conflict of theirs, is open."""
+        """Record rows of a rejected write: whether the rejection or a conflict of the rows is raised is unspecified."""
         for key in keys:
             self.kinds.setdefault(key, Kind.NOTHING)
 
@@ -225,7 +225,7 @@ class ModelTransaction:
             self.replace({**default, **row})
 
     def compare_and_swap(self, key: Key, name: str, expected: Value, value: Value) -> bool:
-        """Set a field if it equals what is expected."""
+        """Set a field if it equals an expected value."""
         current = self.rows.get(key, self.empty(key))[name]
         wanted = kept(self.spec, name, expected)
         matches = current is None if wanted is None else current is not None and equals(current, wanted)
@@ -248,7 +248,7 @@ class ModelTransaction:
         sums[name] = sums.get(name, 0) + amount
 
     def delete(self, key: Key) -> None:
-        """Delete a row; nothing is written if there is none."""
+        """Delete a row; an absent row is not written."""
         if key in self.rows:
             self._put(key, None)
 
@@ -282,7 +282,7 @@ class ModelTransaction:
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return what a scan gives."""
+        """Return the result of a scan."""
         found = self.matching(ranges, where)
         if order_by is not None:
             found.sort(key=nulls_first(order_by))  # stable: ties stay in key order

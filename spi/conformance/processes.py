@@ -141,7 +141,7 @@ class ProcessCases(ConformanceCase):
         assert other.ask("rows", "noted") == []
 
     def test_others_go_on_when_one_closes(self, start: StartClient, storage_url: str) -> None:
-        """A process that closes its storage takes nothing from the others, whichever connected first."""
+        """A process that closes its storage leaves the others undisturbed, whichever connected first."""
         with connect(storage_url) as storage:
             storage.admin.create(ITEMS)
             other = start("obey")
@@ -187,7 +187,7 @@ class ProcessCases(ConformanceCase):
             assert tagged == found
 
     def test_killed_writer_is_in_nobodys_way(self, start: StartClient, storage: Storage) -> None:
-        """What a killed process had not committed is gone, and the rows that it wrote can be written by others."""
+        """Uncommitted writes of a killed process are gone, and others can write its rows."""
         storage.admin.create(ITEMS)
         storage.table("items").upsert({"id": 1, "n": 1})
         writer = start("hold_open", "items", {"id": 1, "n": 2, "tag": "lost"})
@@ -219,7 +219,7 @@ class ProcessCases(ConformanceCase):
     def test_blind_write_of_another_process_counts_from_the_first_operation(
         self, start: StartClient, storage: Storage, kind: str, isolation: Isolation
     ) -> None:
-        """What is committed after a transaction's first write conflicts, in whichever processes the two are."""
+        """Commits after a transaction's first write conflict with it, in whichever processes the two are."""
         storage.admin.create(NOTED)
         table = storage.table("noted")
         table.upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 1}])
@@ -239,7 +239,7 @@ class ProcessCases(ConformanceCase):
     def test_read_after_a_blind_write_of_another_process(
         self, start: StartClient, storage: Storage, indexes: list[str]
     ) -> None:
-        """A transaction whose first operation is a write never reads what was committed after it."""
+        """A transaction whose first operation is a write never reads later commits."""
         storage.admin.create(TableSpecification("noted", NOTED.fields, ["id"], indexes))
         table = storage.table("noted")
         table.upsert_many([{"id": "a", "n": 1}, {"id": "b", "n": 1}])
@@ -314,7 +314,7 @@ class ForkCases(ConformanceCase):
         assert storage.admin.list() == ["items"]
 
     def test_child_that_closes_does_not_close_for_its_parent(self, storage: Storage, forkable: StructuredTable) -> None:
-        """A forked child may close what it inherited: that frees nothing of its parent's."""
+        """A forked child may close inherited objects: that frees nothing of its parent's."""
         transaction = storage.transaction()
         transaction.table("items").upsert({"id": 2})
         assert self.in_a_fork(storage.close) is None
@@ -323,7 +323,7 @@ class ForkCases(ConformanceCase):
         assert keys(forkable.scan()) == [(1,), (2,)]
 
     def test_inherited_transaction_is_left_to_the_parent(self, storage: Storage, forkable: StructuredTable) -> None:
-        """What a forked child does to a transaction of its parent's, or to a scan in it, is not seen there."""
+        """Actions of a forked child on a transaction or scan of its parent have no effect in the parent."""
         transaction = storage.transaction()
         table = transaction.table("items")
         table.upsert({"id": 2})

@@ -1,4 +1,4 @@
-"""Rules of ranges: every form, as `scan`, `count` and the other methods take it."""
+"""Rules of ranges: every form, as accepted by `scan`, `count` and the other methods."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RangeRules(ConformanceCase):
         ids=str,
     )
     def test_range_forms(self, open_table: OpenTable, range_: Range, expected: list[Key]) -> None:
-        """Each constructor and each form of a bound keeps exactly the rows that it says, in both directions."""
+        """Each constructor and each form of a bound keeps exactly its rows, in both directions."""
         table = filled(open_table)
         assert keys(table.scan(range_)) == expected
         assert keys(table.scan(range_, reverse=True)) == expected[::-1]
@@ -163,7 +163,7 @@ class RangeRules(ConformanceCase):
                     refused()
 
     def test_ranges_check_nothing_when_built(self, open_table: OpenTable) -> None:
-        """`Range` checks nothing when it is built; the methods that take it do."""
+        """`Range` checks nothing when it is built; the methods with a range do."""
         table = open_table(GRID)
         nonsense = Range(cast("Bound", object()), ("x",) * 40)
         with pytest.raises(InvalidFieldError):

@@ -40,7 +40,7 @@ class ReadRules(ConformanceCase):
 
     @pytest.mark.parametrize("columns", [[], ["unknown"], ["n", "N"], [1]], ids=repr)
     def test_columns_must_be_fields(self, open_table: OpenTable, columns: list[str]) -> None:
-        """An empty list or an unknown column is `InvalidFieldError`, whether or not there is a row."""
+        """An empty list or an unknown column is `InvalidFieldError`, whether or not the row exists."""
         table = open_table(ITEMS)
         for key in ((1,), (2,)):
             for refused in (
@@ -80,14 +80,14 @@ class ReadRules(ConformanceCase):
         assert keys(table.multi_read((number,) for number in (4, 2, 7))) == [(2,), (4,)]
 
     def test_multi_read_of_many_keys(self, open_table: OpenTable) -> None:
-        """`multi_read` takes any number of keys."""
+        """`multi_read` accepts any number of keys."""
         table = open_table(ITEMS)
         table.upsert_many([{"id": number} for number in range(0, 2000, 2)])
         found = table.multi_read([(number,) for number in range(1500, -1, -1)])
         assert keys(found) == [(number,) for number in range(0, 1501, 2)]
 
     def test_row_is_read_by_name_and_attribute(self, open_table: OpenTable) -> None:
-        """A `Row` gives `row["status"]`, `row.status`, `row.key` and `dict(row)`; unset fields are None."""
+        """A `Row` has `row["status"]`, `row.status`, `row.key` and `dict(row)`; unset fields are None."""
         table = open_table(GRID)
         table.upsert({"k1": 1, "k2": 2, "k3": "a", "v": 5})
         for row in [table.read((1, 2, "a")), next(table.scan()), table.multi_read([(1, 2, "a")])[0]]:

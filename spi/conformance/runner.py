@@ -17,7 +17,7 @@ from .masking import Masking, secrets_of
 __all__ = ["PLACEHOLDER", "run"]
 
 PLACEHOLDER = "{fresh}"
-"""What stands in a URL pattern for a name that is new in each test: letters, digits and underscores, at most 16."""
+"""The placeholder in a URL pattern for a new name in each test: letters, digits and underscores, at most 16."""
 
 _PROGRAM = '''
 import pytest
@@ -43,7 +43,7 @@ def fresh_url(pattern: str) -> str:
 
 
 def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilities | None = None) -> int:
-    """Run the suite with pytest, each test on a store of its own; failures show the URL with its password masked.
+    """Run the suite with pytest, each test on a fresh store; failures show the URL with its password masked.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
     extra_pytest_args : sequence of str
         Passed to pytest, e.g. `["-k", "scan", "-x"]`.
     capabilities : Capabilities, optional
-        What the store can do beyond what every store must. If not given, whether the store says that it is
+        The abilities of the store beyond the mandatory ones. If not given, whether the store declares itself
         `process_local` decides: if not, all that follows from several processes is demanded.
 
     Returns

@@ -1,4 +1,4 @@
-"""Rules of `run`, and of the limit on what may be open at once."""
+"""Rules of `run`, and of the limit on open transactions and scans."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: l
 
 
 class RunnerRules(ConformanceCase):
-    """What is retried, how often, and what is not."""
+    """Which errors are retried, how often, and which are not."""
 
     @pytest.fixture
     def counted(self, storage: Storage) -> StructuredTable:
@@ -100,7 +100,7 @@ class RunnerRules(ConformanceCase):
         assert len(attempts) >= 3
 
     def test_run_goes_on_until_the_deadline(self, storage: Storage, counted: StructuredTable) -> None:
-        """Without `max_attempts` the deadline alone decides; the last conflict says how many attempts and seconds."""
+        """Without `max_attempts` only the deadline decides; the last conflict names attempts and seconds."""
         attempts: list[int] = []
         assert storage.run(self.disturbed(counted, 10, attempts)) == "result"
         assert len(attempts) == 11
@@ -232,7 +232,7 @@ class RunnerRules(ConformanceCase):
     def test_run_does_not_retry_other_errors(
         self, storage: Storage, counted: StructuredTable, error: BaseException
     ) -> None:
-        """Only structable's own errors are retried, and of these only what surely precedes the commit."""
+        """Only structable's own errors are retried, and of these only errors that surely precede the commit."""
         attempts: list[int] = []
 
         def failing(transaction: Transaction) -> None:
@@ -247,7 +247,7 @@ class RunnerRules(ConformanceCase):
         assert keys(counted.scan()) == [(1,)]
 
     def test_run_read_only(self, storage: Storage, counted: StructuredTable) -> None:
-        """`run` with `read_only` refuses writes, and does not retry the refusal."""
+        """`run` with `read_only` rejects writes, and does not retry them."""
         attempts: list[int] = []
         with pytest.raises(UnsupportedOperationError):
             storage.run(self.disturbed(counted, 0, attempts), read_only=True)

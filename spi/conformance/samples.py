@@ -228,7 +228,7 @@ WRONG: dict[FieldType, list[object]] = {
     ],
     FieldType.TIMESTAMP_NTZ: [dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.date(2024, 1, 1), "2024-01-01", 0],
 }
-"""Values that a field of the type refuses."""
+"""Values that a field of the type rejects."""
 
 
 def type_name(kind: object) -> str:

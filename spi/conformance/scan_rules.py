@@ -68,11 +68,11 @@ class ScanRules(ConformanceCase):
             yield inside
 
     def test_scan_gives_rows_in_key_order(self, grid: StructuredTable) -> None:
-        """`scan` gives whole rows in key order, each once; own writes are among them."""
+        """`scan` returns whole rows in key order, each once, including own writes."""
         assert plain(grid.scan()) == ROWS
 
     def test_scan_is_an_iterator_and_a_context_manager(self, grid: StructuredTable) -> None:
-        """A scan is an iterator, which goes on where it was left, and a context manager; leaving it ends it."""
+        """A scan is an iterator, which can be continued, and a context manager; leaving it ends it."""
         with grid.scan() as rows:
             first = next(rows)
             assert isinstance(first, Row)
@@ -85,7 +85,7 @@ class ScanRules(ConformanceCase):
         rows.close()
 
     def test_exhausted_scan_stays_exhausted(self, grid: StructuredTable) -> None:
-        """An iterator that has ended goes on to say so."""
+        """An exhausted iterator stays exhausted."""
         rows = grid.scan(Range.prefix((1, 1)))
         assert keys(rows) == [(1, 1, "a"), (1, 1, "b")]
         assert next(rows, None) is None
@@ -137,7 +137,7 @@ class ScanRules(ConformanceCase):
                 refused()
 
     def test_limit(self, grid: StructuredTable) -> None:
-        """`limit` is at most so many rows of the result; 0 is empty, and more than there are is all."""
+        """`limit` is the maximum number of rows; 0 is empty, and a larger limit than the result returns all."""
         assert plain(grid.scan(limit=0)) == []
         assert plain(grid.scan(limit=7)) == ROWS[:7]
         assert plain(grid.scan(limit=1000)) == ROWS
@@ -162,7 +162,7 @@ class ScanRules(ConformanceCase):
                 refused()
 
     def test_where(self, grid: StructuredTable) -> None:
-        """`where` keeps the rows of which it is true, on key fields, indexed fields and others, pushed down or not."""
+        """`where` keeps the rows for which it is true, on key fields, indexed fields and others, pushed down or not."""
         cases = [
             (col("k1") == 2, [row for row in ROWS if row["k1"] == 2]),
             ((col("k1") == 2) & (col("k2") >= 2), [row for row in ROWS if row["k1"] == 2 and by_key(row)[1] in (2, 3)]),
@@ -251,7 +251,7 @@ class ScanRules(ConformanceCase):
         assert plain(some) == [row for row in ROWS if row["v"] == 2]
 
     def test_long_scan(self, open_table: OpenTable) -> None:
-        """A scan of thousands of rows gives each once, in order, forth and back, by key and by index."""
+        """A scan of thousands of rows returns each once, in order, forwards and backwards, by key and by index."""
         table = open_table(ITEMS)
         table.upsert_many([{"id": number, "rank": number % 3, "note": "x" * 50} for number in range(4000)])
         expected = [(number,) for number in range(4000)]
@@ -263,7 +263,7 @@ class ScanRules(ConformanceCase):
         )
 
     def test_explain(self, grid: StructuredTable) -> None:
-        """`explain` takes scan's arguments and returns a `ScanExplanation` whose `str` names the path."""
+        """`explain` accepts scan's arguments and returns a `ScanExplanation` whose `str` names the path."""
         for explanation in (
             grid.explain(),
             grid.explain(Range.prefix((1, 2, "a"))),
@@ -276,7 +276,7 @@ class ScanRules(ConformanceCase):
             assert explanation.path in str(explanation)
 
     def test_explain_checks_its_arguments(self, open_table: OpenTable) -> None:
-        """`explain` refuses what `scan` refuses."""
+        """`explain` rejects whatever `scan` rejects."""
         table = open_table(GRID)
         refusals: list[Callable[[], object]] = [
             lambda: table.explain(Range.prefix(("x",))),

@@ -39,7 +39,7 @@ def with_value(kind: FieldType, indexes: tuple[str, ...] = ()) -> TableSpecifica
 
 
 class SchemaChangeRules(ConformanceCase):
-    """What `create_or_update` does, what it refuses, and who sees it when."""
+    """The changes of `create_or_update`, those it rejects, and when others see them."""
 
     def test_it_creates_an_absent_table(self, storage: Storage) -> None:
         """`create_or_update` creates."""
@@ -74,7 +74,7 @@ class SchemaChangeRules(ConformanceCase):
         assert keys(table.scan(where=col("flag").is_null())) == [("b",)]
 
     def test_new_index_covers_existing_rows(self, storage: Storage) -> None:
-        """It adds new indexes, on old and on new fields; they cover the rows that are there."""
+        """It adds new indexes, on old and on new fields; they cover existing rows."""
         storage.admin.create(NOTED)
         table = storage.table("noted")
         table.upsert_many([{"id": str(number), "note": "ab"[number % 2], "n": None} for number in range(8)])
@@ -142,7 +142,7 @@ class SchemaChangeRules(ConformanceCase):
         ],
     )
     def test_all_else_is_refused(self, storage: Storage, spec: TableSpecification) -> None:
-        """It refuses every other change with `SchemaIncompatibleError`, and changes nothing."""
+        """It rejects every other change with `SchemaIncompatibleError`, and changes nothing."""
         storage.admin.create(NOTED)
         storage.table("noted").upsert({"id": "a", "n": 1})
         with pytest.raises(SchemaIncompatibleError) as refusal:
@@ -176,7 +176,7 @@ class SchemaChangeRules(ConformanceCase):
                 )
 
     def test_every_difference_is_listed(self, storage: Storage) -> None:
-        """The refusal lists every difference, not the first; what would have been allowed is not done either."""
+        """The error lists every difference, not only the first; permitted changes of the call are not made either."""
         storage.admin.create(ITEMS)
         fields = [
             Field.long("id"),
@@ -218,7 +218,7 @@ class SchemaChangeRules(ConformanceCase):
             yield storage
 
     def change(self, action: Callable[[], None]) -> bool:
-        """Run an admin call that may have to wait for open transactions, and tell whether it was done."""
+        """Run an admin call that may have to wait for open transactions, and return whether it succeeded."""
         try:
             action()
         except StorageUnavailableError:
@@ -267,7 +267,7 @@ class SchemaChangeRules(ConformanceCase):
 
     @pytest.mark.parametrize("write", ["upsert", "delete", "increment"])
     def test_writes_do_not_reach_a_table_made_again(self, hasty: Storage, write: str) -> None:
-        """What a transaction wrote to a table that was dropped meanwhile never shows in one created under its name."""
+        """Writes of a transaction to a table dropped meanwhile never appear in a new table of its name."""
         hasty.admin.create(NOTED)
         hasty.table("noted").upsert({"id": "a", "n": 1})
         transaction = hasty.transaction()
@@ -336,7 +336,7 @@ class SchemaChangeRules(ConformanceCase):
         self.assert_index_matches(hasty)
 
     def assert_index_matches(self, storage: Storage) -> None:
-        """Check that an index of NOTED holds exactly what its rows say."""
+        """Check that an index of NOTED agrees exactly with its rows."""
         with storage.transaction(read_only=True) as transaction:
             table = transaction.table("noted")
             rows = plain(table.scan())
@@ -347,7 +347,7 @@ class SchemaChangeRules(ConformanceCase):
             assert len(list(table.scan(order_by="note"))) == len(rows)
 
     def test_index_added_to_a_live_table(self, storage: Storage) -> None:
-        """An index is added while others write: it holds exactly what the rows say, and no write is lost."""
+        """An index added during concurrent writes agrees exactly with the rows, and no write is lost."""
         storage.admin.create(NOTED)
         storage.table("noted").upsert_many(
             [{"id": f"{number:04}", "note": "xyz"[number % 3], "n": 0} for number in range(300)]

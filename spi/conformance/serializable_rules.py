@@ -50,11 +50,11 @@ ABSENT: dict[str, Callable[[StructuredTable], object]] = {
     "delete of nothing": lambda table: table.delete((3,)),
     "compare_and_swap that fails": lambda table: table.compare_and_swap((3,), "n", 1, 2),
 }
-"""Every way to see that there is no row 3, whose n would be 77 and whose tag would be "new"."""
+"""Every way to see that row 3, whose n would be 77 and whose tag would be "new", is absent."""
 
 
 class SerializableRules(ConformanceCase):
-    """SERIALIZABLE also refuses write skew, and keeps real-time order."""
+    """SERIALIZABLE also excludes write skew, and keeps real-time order."""
 
     @pytest.fixture
     def guarded(self, storage: Storage) -> StructuredTable:
@@ -78,14 +78,14 @@ class SerializableRules(ConformanceCase):
 
     @pytest.mark.parametrize("read", list(READS))
     def test_every_read_of_a_row_is_protected(self, session: OpenSession, guarded: StructuredTable, read: str) -> None:
-        """Write skew is refused, in whichever way the row was seen: of two that read each other's row one commits."""
+        """Write skew is excluded, in whichever way the row was seen: of two that read each other's row one commits."""
         assert self.skew(session, READS[read], {"id": 1, "n": 77, "note": "x"}).count(True) == 1
 
     @pytest.mark.parametrize("read", list(ABSENT))
     def test_every_look_at_an_absent_row_is_protected(
         self, session: OpenSession, guarded: StructuredTable, read: str
     ) -> None:
-        """Write skew by an absent row is refused, in whichever way it was seen to be absent."""
+        """Write skew by an absent row is excluded, in whichever way it was seen to be absent."""
         assert self.skew(session, ABSENT[read], {"id": 3, "n": 77, "tag": "new"}).count(True) == 1
 
     # Whether a compare_and_swap that fails counts as a write under SNAPSHOT is not said.
@@ -107,7 +107,7 @@ class SerializableRules(ConformanceCase):
             assert self.skew(session, READS["scan_index"], change).count(True) == 1, change
 
     def test_deleted_row_is_protected(self, session: OpenSession, guarded: StructuredTable) -> None:
-        """A deletion of what another one read is write skew, too."""
+        """A deletion of a row that another transaction read is write skew, too."""
         one, two = session(SERIALIZABLE), session(SERIALIZABLE)
         self.on_items(one, READS["scan_index"])
         self.on_items(two, lambda table: table.read((100,)))
@@ -116,7 +116,7 @@ class SerializableRules(ConformanceCase):
         assert [one.commit(), two.commit()].count(True) == 1
 
     def test_increment_of_what_another_read(self, session: OpenSession, guarded: StructuredTable) -> None:
-        """An increment of what another one read is write skew, too."""
+        """An increment of a row that another transaction read is write skew, too."""
         one, two = session(SERIALIZABLE), session(SERIALIZABLE)
         self.on_items(one, READS["read"])
         self.on_items(two, lambda table: table.read((100,)))
@@ -125,7 +125,7 @@ class SerializableRules(ConformanceCase):
         assert [one.commit(), two.commit()].count(True) == 1
 
     def test_transactions_one_after_another_never_conflict(self, storage: Storage, guarded: StructuredTable) -> None:
-        """Transactions that do not overlap never conflict, and each sees what committed before it began."""
+        """Transactions that do not overlap never conflict, and each sees all commits before its begin."""
         for number in range(10):
             with storage.transaction(SERIALIZABLE) as transaction:
                 table = transaction.table("items")
@@ -138,7 +138,7 @@ class SerializableRules(ConformanceCase):
         assert len(keys(guarded.scan())) == 14
 
     def test_real_time_order(self, session: OpenSession, guarded: StructuredTable) -> None:
-        """SERIALIZABLE keeps real-time order: what began after a commit returned sees it, whatever else is open."""
+        """SERIALIZABLE keeps real-time order: a transaction sees each commit that returned before it began."""
         old = session(SERIALIZABLE)
         old.read("items", (200,))
         one = session(SERIALIZABLE)

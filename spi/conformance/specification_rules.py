@@ -80,7 +80,7 @@ class SpecificationRules(ConformanceCase):
         ids=lambda value: "-" if isinstance(value, dict) else None,
     )
     def test_illegal_specification_is_refused_when_built(self, changes: dict[str, object], named: str) -> None:
-        """Whatever breaks a rule of specifications raises `InvalidSpecificationError` when it is built, naming it."""
+        """Breaking any rule of specifications raises `InvalidSpecificationError` at construction, naming the rule."""
         with pytest.raises(InvalidSpecificationError) as refusal:
             _build(**changes)
         assert named in str(refusal.value)
@@ -94,7 +94,7 @@ class SpecificationRules(ConformanceCase):
             TableSpecification("t", fields, names)
 
     def test_fields_check_nothing_when_built(self) -> None:
-        """`Field` checks nothing when it is built; the specification that takes it does."""
+        """`Field` checks nothing when it is built; its specification does."""
         field = Field.decimal("not a name", 99, -1)
         with pytest.raises(InvalidSpecificationError):
             TableSpecification("t", [field, Field.int("k")], ["k"])

@@ -68,11 +68,11 @@ class TableMachine(RuleBasedStateMachine):
     Parameters
     ----------
     url : str
-        The store; each machine makes a table of its own in it.
+        The store; each machine creates a separate table in it.
     restartable : bool
         Whether to connect anew now and then.
     overlapping : bool
-        Whether open transactions may write a row that another open one has written: not where writes wait.
+        Whether open transactions may write a row that another open one has written: not if writes wait.
     """
 
     def __init__(self, url: str, *, restartable: bool, overlapping: bool) -> None:
@@ -87,7 +87,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @property
     def spec(self) -> TableSpecification:
-        """The table as it is now."""
+        """The current state of the table."""
         return self.model.spec
 
     @initialize(seed=SEEDS)
@@ -124,7 +124,7 @@ class TableMachine(RuleBasedStateMachine):
         note(f"transaction {len(self.open)}: {isolation.value}")
         real = self.storage.transaction(isolation)
         model = self.model.begin(isolation)
-        assert real.table(self.name).count() == len(model.rows)  # nobody has committed since it began
+        assert real.table(self.name).count() == len(model.rows)  # there was no commit since it began
         self.open.append(Pair(real, model))
 
     @rule(seed=SEEDS)
@@ -167,14 +167,14 @@ class TableMachine(RuleBasedStateMachine):
             self.unless_refused(pair, partial(self.check_everything, pair))
 
     def unless_refused(self, pair: Pair, reads: Callable[[], None]) -> None:
-        """Make reads; a conflict may come up at any of them, where it may come up at all."""
+        """Make reads; if a conflict is possible at all, any of them may raise it."""
         try:
             reads()
         except TransactionConflictError:
             self.leave(pair, pair.model)
 
     def leave(self, pair: Pair, model: ModelTransaction) -> None:
-        """Leave a transaction after a conflict, which it may only have got by what the model knows."""
+        """Leave a transaction after a conflict, which only writes known to the model may have caused."""
         assert pair.real is not None, "the auto-commit view retries"
         note(f"{self.named(pair)}: left after a conflict")
         pair.real.rollback()
@@ -182,7 +182,7 @@ class TableMachine(RuleBasedStateMachine):
         assert model.verdict() is not Verdict.NO, "this transaction conflicts with nobody"
 
     def outcome(self, operation: Callable[[], object]) -> object:
-        """Return what an operation returned, or the class of the error that its rule demands."""
+        """Return the result of an operation, or the class of the error that its rule demands."""
         try:
             return operation()
         except (RecordExistsError, RecordNotFoundError) as error:
@@ -195,7 +195,7 @@ class TableMachine(RuleBasedStateMachine):
         self.commit_one(place % len(self.open))
 
     def commit_one(self, place: int) -> None:
-        """Commit a transaction: it conflicts where it must, and never where it must not."""
+        """Commit a transaction: it conflicts if it must, and never if it must not."""
         pair = self.open.pop(place)
         assert pair.real is not None
         verdict = pair.model.verdict()
@@ -221,7 +221,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def read(self, seed: int) -> None:
-        """Make reads and scans with everything that they take."""
+        """Make reads and scans with all their arguments."""
         chance = random.Random(seed)
         for _ in range(SCANS):
             self.unless_refused(pair := self.pick(chance), partial(self.read_and_scan, pair, chance))
@@ -330,7 +330,7 @@ class StateMachineCase(ConformanceCase):
     """Rules of rows, transactions and operations, all at once."""
 
     def test_random_operations_match_the_model(self, storage_url: str) -> None:
-        """Whatever is done in whatever order, results, rows, order and conflicts are those of a naive model."""
+        """For any operations in any order, results, rows, order and conflicts are those of a naive model."""
 
         def machine() -> TableMachine:
             return TableMachine(

@@ -1,4 +1,4 @@
-"""Rules of stores that are not to be made, and of those that are only read."""
+"""Rules of stores that must not be created, and of read-only ones."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class StoreRules(ConformanceCase):
 
     @pytest.mark.parametrize("options", [{"create": False}, {"read_only": True}, {"create": True, "read_only": True}])
     def test_absent_store_is_not_made(self, absent_url: str, options: dict[str, bool]) -> None:
-        """`create=False` and `read_only=True`: a store that is not there is `StoreNotFoundError`; nothing is made."""
-        for _ in range(2):  # the second time tells whether the first has made anything
+        """`create=False` and `read_only=True`: an absent store is `StoreNotFoundError`; nothing is created."""
+        for _ in range(2):  # the second time reveals whether the first has created anything
             with pytest.raises(StoreNotFoundError, match="create=False"):
                 connect(absent_url, **options)
         with connect(absent_url) as made:
@@ -76,14 +76,14 @@ class StoreRules(ConformanceCase):
                 assert storage.admin.list() == ["items"]
 
     def test_existing_store_without_create(self, storage: Storage, storage_url: str) -> None:
-        """`create=False` on a store that is there makes no difference: tables can be made, rows written."""
+        """`create=False` on an existing store makes no difference: tables can be created, rows written."""
         with connect(storage_url, create=False) as other:
             other.admin.create(ITEMS)
             other.table("items").insert({"id": 1})
         assert keys(storage.table("items").scan()) == [(1,)]
 
     def test_storage_only_read_reads(self, storage: Storage, storage_url: str) -> None:
-        """`read_only=True`: every read gives what it gives otherwise, in both views and at both levels of isolation."""
+        """`read_only=True`: every read returns the usual result, in both views and at both levels of isolation."""
         storage.admin.create(ITEMS)
         storage.table("items").upsert_many(item(number, tag="even" if number % 2 == 0 else None) for number in range(9))
         with connect(storage_url, read_only=True) as reader:
@@ -112,7 +112,7 @@ class StoreRules(ConformanceCase):
             assert reader.run(lambda transaction: transaction.table("items").count()) == 9
 
     def test_storage_only_read_sees_commits(self, storage: Storage, storage_url: str) -> None:
-        """`read_only=True`: while another storage of the store is open, what it commits is seen by what begins then."""
+        """`read_only=True`: while another storage of the store is open, later transactions see its commits."""
         storage.admin.create(ITEMS)
         with connect(storage_url, read_only=True) as reader:
             with reader.transaction() as before:
@@ -153,7 +153,7 @@ class StoreRules(ConformanceCase):
                     for name, write in writes.items():
                         with pytest.raises(UnsupportedOperationError, match=f"^{name} .*read_only=True"):
                             write()
-                    assert table.count() == 1  # it goes on
+                    assert table.count() == 1  # it continues
             for name, write in writes_of(reader.table("items")).items():
                 with pytest.raises(UnsupportedOperationError, match=f"^{name} .*read_only=True"):
                     write()
@@ -188,7 +188,7 @@ class StoreRules(ConformanceCase):
         storage.commit_write(job, [storage.stage(job, 0, 0, [])])
 
     def test_storage_only_read_outlives_the_writer(self, storage_url: str) -> None:
-        """`read_only=True`: what was committed is read after every writer has closed, by several readers."""
+        """`read_only=True`: several readers read the committed data after every writer has closed."""
         self.require("restartable")
         with connect(storage_url) as storage:
             storage.admin.create(ITEMS)

@@ -137,7 +137,7 @@ class TransactionRules(ConformanceCase):
 
     @pytest.mark.parametrize("end", ["commit", "rollback"])
     def test_use_after_the_end(self, begin: Begin, items: StructuredTable, end: str) -> None:
-        """Using a transaction or a table after the transaction ended is `TransactionClosedError`, whatever the use."""
+        """Any use of a transaction or its table after the transaction ended is `TransactionClosedError`."""
         transaction = begin()
         table = transaction.table("items")
         getattr(transaction, end)()
@@ -173,7 +173,7 @@ class TransactionRules(ConformanceCase):
     def test_snapshot_is_not_older_than_its_begin(
         self, begin: Begin, items: StructuredTable, isolation: Isolation
     ) -> None:
-        """The snapshot is taken no earlier than `transaction()`: what was committed before is seen."""
+        """The snapshot is taken no earlier than `transaction()`: earlier commits are visible."""
         items.upsert({"id": 1, "n": 10})
         transaction = begin(isolation)
         row = transaction.table("items").read((1,))
@@ -222,7 +222,7 @@ class TransactionRules(ConformanceCase):
     def test_read_only_refuses_every_write(
         self, begin: Begin, items: StructuredTable, write: str, isolation: Isolation
     ) -> None:
-        """A write under `read_only=True` is `UnsupportedOperationError`, when called; the transaction goes on."""
+        """A write under `read_only=True` is `UnsupportedOperationError`, when called; the transaction continues."""
         transaction = begin(isolation, read_only=True)
         table = transaction.table("items")
         for _ in range(2):
@@ -313,7 +313,7 @@ class TransactionRules(ConformanceCase):
         assert raised.value is error
 
     def test_bad_argument_does_not_end_a_transaction(self, storage: Storage, items: StructuredTable) -> None:
-        """A call that raises has no effect, and the transaction goes on."""
+        """A call that raises has no effect, and the transaction continues."""
         with storage.transaction() as transaction:
             table = transaction.table("items")
             for _ in range(3):

@@ -31,7 +31,7 @@ LARGE = TableSpecification("large", [Field.string("k"), Field.bytes("b"), Field.
 
 
 def rows(count: int, first: int = 0) -> list[Record]:
-    """Return rows that give a little more than a tenth of the limit each, all their fields."""
+    """Return rows of a little more than a tenth of the limit each, in all their fields."""
     return [{"k": f"{number:04}", "b": bytes(LIMIT // 10), "n": 1} for number in range(first, first + count)]
 
 
@@ -91,7 +91,7 @@ class TransactionSizeRules(ConformanceCase):
 
     @pytest.mark.parametrize("kind", WRITES)
     def test_too_large_a_transaction_is_refused(self, storage: Storage, begin: Begin, kind: str) -> None:
-        """Keys and values that are given count, by whichever call; the write or the commit refuses them."""
+        """Keys and values of any call count; the write or the commit rejects them."""
         storage.admin.create(LARGE)
         transaction = begin()
         with lowered_limit(LIMIT):
@@ -130,7 +130,7 @@ class TransactionSizeRules(ConformanceCase):
         assert storage.table("large").count() == 0
 
     def test_all_tables_count_together(self, storage: Storage, begin: Begin) -> None:
-        """The limit is one of the transaction, whose tables keep their rows apart when it is refused."""
+        """The limit counts all tables of a transaction together; a failed commit leaves each table's rows apart."""
         names = ("large", "other")
         for name in names:
             storage.admin.create(TableSpecification(name, LARGE.fields, LARGE.primary_key))

@@ -1,4 +1,4 @@
-"""Rules of values: what each type keeps, what it refuses, and what it does to a value."""
+"""Rules of values: the values that each type accepts, rejects and converts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRITES = {
     "update": lambda table, row: table.update(row),
     "update_default": lambda table, row: table.update({"id": 2}, default=row),
 }
-"""Every operation that takes a row."""
+"""Every operation with a row argument."""
 
 
 def read_row(table: StructuredTable, key: tuple[Value, ...]) -> Row:
@@ -117,7 +117,7 @@ class ValueRules(ConformanceCase):
         assert plain(table.scan()) == [item(1, n=1)]
 
     def test_every_operation_checks_field_names_and_values(self, open_table: OpenTable) -> None:
-        """Operations that name a field refuse an unknown one and values that do not fit it."""
+        """Operations that name a field reject unknown fields and values that do not fit."""
         table = open_table(ITEMS)
         table.upsert({"id": 1, "n": 1})
         for refused in (
@@ -169,7 +169,7 @@ class ValueRules(ConformanceCase):
         assert read_row(table, (1,))["float"] == 16777216.0
 
     def test_float_finds_what_it_wrote(self, open_table: OpenTable) -> None:
-        """FLOAT values are rounded likewise in filters and expected values: 0.1 finds what 0.1 wrote."""
+        """FLOAT values are also rounded in filters and expected values: 0.1 finds a written 0.1."""
         table = open_table(TYPES)
         table.upsert({"id": 1, "float": 0.1, "double": 0.1})
         assert table.count(where=col("float") == 0.1) == 1
@@ -182,7 +182,7 @@ class ValueRules(ConformanceCase):
 
     @pytest.mark.parametrize("value", [1e39, -1e39, 3.5e38, 10**39], ids=repr)
     def test_float_beyond_32_bits_is_refused(self, open_table: OpenTable, value: float) -> None:
-        """A finite value beyond 32 bits is refused by FLOAT, in rows, filters and expected values; infinity is kept."""
+        """FLOAT rejects a finite value beyond 32 bits, in rows, filters and expected values; infinity is kept."""
         table = open_table(TYPES)
         table.upsert({"id": 1, "float": math.inf})
         for refused in (
@@ -204,7 +204,7 @@ class ValueRules(ConformanceCase):
         assert table.count(where=(col("float") == 3) & (col("double") < 0)) == 1
 
     def test_decimal_that_fits_exactly(self, open_table: OpenTable) -> None:
-        """DECIMAL(p,s) takes what fits exactly; trailing zeros carry no value. It is kept with scale s."""
+        """DECIMAL(p,s) accepts values that fit exactly; trailing zeros carry no value. It is kept with scale s."""
         table = open_table(TableSpecification("t", [Field.int("k"), Field.decimal("d", 4, 2)], ["k"]))
         for given, kept in [("1.5", "1.50"), ("1.500", "1.50"), ("12", "12.00"), ("9E+1", "90.00"), ("-0.01", "-0.01")]:
             table.upsert({"k": 1, "d": Decimal(given)})
@@ -225,7 +225,7 @@ class ValueRules(ConformanceCase):
             table.upsert({"k": 1, "d": Decimal((0, (1,) + (0,) * precision, -scale))})
 
     def test_timestamp_is_kept_in_utc(self, open_table: OpenTable) -> None:
-        """TIMESTAMP takes an aware datetime of any zone, and gives the same instant in UTC with its microseconds."""
+        """TIMESTAMP accepts an aware datetime of any zone, and returns its instant in UTC with its microseconds."""
         table = open_table(TYPES)
         zone = dt.timezone(dt.timedelta(hours=5, minutes=30))
         table.upsert({"id": 1, "timestamp": dt.datetime(2024, 3, 1, 2, 0, 0, 123456, zone)})
@@ -244,7 +244,7 @@ class ValueRules(ConformanceCase):
         assert plain(table.scan()) == [{"at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "v": 2}]
 
     def test_timestamp_ntz_stays_naive(self, open_table: OpenTable) -> None:
-        """TIMESTAMP_NTZ takes and gives a naive datetime with its microseconds, whatever the machine's zone."""
+        """TIMESTAMP_NTZ accepts and returns a naive datetime with its microseconds, in any time zone of the machine."""
         table = open_table(TYPES)
         local = dt.datetime(2024, 3, 31, 2, 30, 0, 999999)
         table.upsert({"id": 1, "timestamp_ntz": local})

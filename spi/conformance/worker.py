@@ -49,12 +49,12 @@ def encoded(something: object) -> str:
 
 
 def decoded(line: str) -> Any:  # noqa: ANN401 - whatever was sent
-    """Return what a line holds."""
+    """Return the content of a line."""
     return pickle.loads(base64.b64decode(line))
 
 
 def wait_for_a_word() -> Any:  # noqa: ANN401 - whatever was sent
-    """Return what the next line of input holds; end with the parent."""
+    """Return the content of the next line of input; end with the parent."""
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)
@@ -62,7 +62,7 @@ def wait_for_a_word() -> Any:  # noqa: ANN401 - whatever was sent
 
 
 def transfer_money(storage: Storage, isolation: Isolation, first_seed: int, rounds: int) -> Iterator[object]:
-    """Make transfers in the bank, and say so after each commit."""
+    """Make transfers in the bank, and report each commit."""
     for number in range(rounds):
         body = partial(transfer, seed=first_seed + number)
         storage.run(body, isolation=isolation, max_attempts=10_000, deadline=120.0)
@@ -81,7 +81,7 @@ def count(storage: Storage, table: str, rounds: int) -> Iterator[object]:
 
 
 def create(storage: Storage, spec: TableSpecification) -> Iterator[object]:
-    """Create a table as soon as a word comes, and tell whether this process did it."""
+    """Create a table on command, and report whether this process did it."""
     yield "ready"
     wait_for_a_word()
     try:
@@ -93,7 +93,7 @@ def create(storage: Storage, spec: TableSpecification) -> Iterator[object]:
 
 
 def write_pairs(storage: Storage, table: str, worker: int) -> Iterator[object]:
-    """Insert pairs of rows for ever, a pair in one transaction; say so after each commit; sit out outages."""
+    """Insert pairs of rows for ever, one pair per transaction; report each commit; wait out outages."""
     for first in itertools.count(worker * 1_000_000, 2):
         pair: list[dict[str, Value]] = [
             {"id": first + place, "n": first, "tag": f"worker {worker}"} for place in (0, 1)
@@ -115,7 +115,7 @@ def insert_all(table: str, rows: Sequence[Mapping[str, Value]], transaction: Tra
 
 
 def hold_open(storage: Storage, table: str, row: dict[str, Value]) -> Iterator[object]:
-    """Write a row, and keep the transaction open until a word comes; then commit, and tell whether that succeeded."""
+    """Write a row, and keep the transaction open until a command; then commit, and report whether that succeeded."""
     transaction = storage.transaction()
     transaction.table(table).upsert(row)
     yield "written"
@@ -143,9 +143,9 @@ BLIND_WRITES: dict[str, Callable[[StructuredTable, str], object]] = {
 
 
 def write_blindly(storage: Storage, kind: str, isolation: Isolation) -> Iterator[object]:
-    """Write row "a" of NOTED, and with the word "commit" row "b"; tell whether both were committed.
+    """Write row "a" of NOTED, and on the command "commit" row "b"; report whether both were committed.
 
-    With the word "read", tell what is in row "b" first, or None for a conflict.
+    On the command "read", first report the content of row "b", or None for a conflict.
     """
     storage.table("noted").count()  # so that looking the table up is not the first read
     transaction = storage.transaction(isolation)
@@ -172,7 +172,7 @@ def write_blindly(storage: Storage, kind: str, isolation: Isolation) -> Iterator
 
 
 def obey(storage: Storage) -> Iterator[object]:
-    """Call the functions that come, pickled by name, with the storage and arguments; answer with what they return."""
+    """Call the received functions, pickled by name, with the storage and arguments; answer with their results."""
     yield "ready"
     while True:
         function, arguments = wait_for_a_word()
@@ -246,7 +246,7 @@ DEEDS: dict[str, Callable[..., object]] = {
     "commit_write": _commit_write,
     "abort_write": lambda storage, job: storage.abort_write(job),
 }
-"""What `obey` can be asked for."""
+"""The commands of `obey`."""
 
 COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
     "transfer_money": transfer_money,
@@ -259,7 +259,7 @@ COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
     "interrupt_at_points": interrupt_at_points,
     "interrupt_by_signals": interrupt_by_signals,
 }
-"""What a process can be started for."""
+"""The tasks of a process."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the rules of write jobs share: a table with two rows, and jobs that write to it."""
+"""The common base of the rules of write jobs: a table with two rows, and jobs that write to it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class JobCase(ConformanceCase):
 
     @pytest.fixture
     def writer(self, storage_url: str) -> Iterator[Client]:
-        """Start another process that does what it is asked for."""
+        """Start another process that executes requests."""
         self.require("multi_process")
         client = Client(storage_url, "obey")
         assert client.next() == "ready"

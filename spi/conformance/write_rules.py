@@ -61,7 +61,7 @@ class WriteRules(ConformanceCase):
         assert table.read((1,)) == FULL
 
     def test_argument_is_not_kept(self, open_table: OpenTable) -> None:
-        """What was written is the row as it was when the method was called, whatever becomes of the mapping."""
+        """The written row is the mapping's state at the call; later changes of the mapping have no effect."""
         table = open_table(ITEMS)
         row: dict[str, Value] = {"id": 1, "n": 1}
         table.upsert(row)
@@ -70,7 +70,7 @@ class WriteRules(ConformanceCase):
         assert plain(table.scan()) == [item(1, n=1)]
 
     def test_upsert_many(self, open_table: OpenTable) -> None:
-        """`upsert_many` does the same in bulk: each row is inserted, or merged with what is there."""
+        """`upsert_many` does the same in bulk: each row is inserted, or merged with the existing one."""
         table = open_table(ITEMS)
         table.upsert(FULL)
         table.upsert_many([{"id": 3, "n": 3}, {"id": 1, "n": 1}, {"id": 2, "tag": "b"}])
@@ -79,7 +79,7 @@ class WriteRules(ConformanceCase):
         assert table.count() == 3
 
     def test_upsert_many_applies_rows_in_their_order(self, open_table: OpenTable) -> None:
-        """Of two rows of one key in `upsert_many`, the later is applied to what the earlier made."""
+        """Of two rows of one key in `upsert_many`, the later is applied to the result of the earlier."""
         table = open_table(ITEMS)
         table.upsert_many([{"id": 1, "n": 1, "note": "x"}, {"id": 2}, {"id": 1, "n": 2, "tag": "b"}])
         assert plain(table.scan()) == [item(1, n=2, note="x", tag="b"), item(2)]
@@ -134,7 +134,7 @@ class WriteRules(ConformanceCase):
         assert keys(table.scan_index("rank", None)) == [(1,), (2,)]
 
     def test_insert(self, open_table: OpenTable) -> None:
-        """`insert` puts a new row, and is `RecordExistsError` if the key exists; the row that is there stays."""
+        """`insert` puts a new row, and is `RecordExistsError` if the key exists; the existing row stays."""
         table = open_table(ITEMS)
         table.insert({"id": 1, "n": 1})
         with pytest.raises(RecordExistsError) as refusal:
@@ -189,7 +189,7 @@ class WriteRules(ConformanceCase):
         assert table.count() == 2
 
     def test_delete(self, open_table: OpenTable) -> None:
-        """`delete` takes the row and its index entries away; an absent one is no error."""
+        """`delete` removes the row and its index entries; an absent one is no error."""
         table = open_table(ITEMS)
         table.upsert_many([FULL, item(2, tag="a")])
         table.delete((1,))
@@ -200,7 +200,7 @@ class WriteRules(ConformanceCase):
         assert keys(table.scan_index("rank", 7)) == []
 
     def test_write_after_write_in_one_transaction(self, storage: Storage) -> None:
-        """Writes of one row in one transaction build on one another, and the last state is what is committed."""
+        """Writes of one row in one transaction build on one another, and the last state is committed."""
         storage.admin.create(ITEMS)
         with storage.transaction() as transaction:
             table = transaction.table("items")
@@ -224,7 +224,7 @@ class WriteRules(ConformanceCase):
         assert keys(storage.table("items").scan_index("rank", 3)) == [(3,)]
 
     def test_a_call_that_raises_has_no_effect_and_the_transaction_goes_on(self, storage: Storage) -> None:
-        """A call that raises has no effect, and the transaction goes on: what came before and after it is committed."""
+        """A call that raises has no effect, and the transaction continues: all other calls of it are committed."""
         storage.admin.create(ITEMS)
         storage.table("items").upsert({"id": 1, "n": 1})
         with storage.transaction() as transaction:

@@ -1,4 +1,4 @@
-"""Which arguments pass for lists and for switches."""
+"""Checks of list and boolean arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_flag(spec: TableSpecification, argument: str, given: object) -> bool:
     Raises
     ------
     InvalidFieldError
-        If it is not a bool: any generator, for one, would count as true.
+        If it is not a bool: a generator, for example, would count as true.
     """
     if isinstance(given, bool):
         return given

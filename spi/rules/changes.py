@@ -18,7 +18,7 @@ __all__ = ["check_changes", "check_default", "check_increment", "check_swap", "i
 
 
 def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]:
-    """Return checked changes of fields outside the primary key, as `update_all` and `compare_and_swap` take them.
+    """Return checked changes of fields outside the primary key, the argument of `update_all` and `compare_and_swap`.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Which filters a table accepts, and their normal form.
 
 `bind_filter` rewrites a filter so that negations stand only at the leaves. Such a filter needs two-valued logic only:
-each leaf tells by itself whether it is *true*, and no leaf but `is_null` is true of null.
+each leaf decides by itself whether it is *true*, and no leaf but `is_null` is true of null.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
 
 
 _DEEPEST = 100
-"""Levels of nesting; filters are walked by recursion, and compilers of expressions have limits of their own."""
+"""Levels of nesting; filters are walked by recursion, and compilers of expressions have their own limits."""
 
 
 def _bound(spec: TableSpecification, where: Filter, *, negate: bool, depth: int) -> Filter:

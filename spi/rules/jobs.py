@@ -10,7 +10,7 @@ from structable.spi.errors import InvalidFieldError, TableNotFoundError
 __all__ = ["JOB_RETENTION_SECONDS", "check_job", "check_staged_columns", "last_attempts", "table_dropped"]
 
 JOB_RETENTION_SECONDS = 7 * 24 * 3600
-"""Seconds for which the id of a job that has ended is kept, and staging that belongs to no living job."""
+"""Seconds for which the id of an ended job, and staging that belongs to no living job, are kept."""
 _LONGEST_ID = 200
 
 

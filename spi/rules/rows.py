@@ -74,7 +74,7 @@ def check_row(spec: TableSpecification, row: object) -> dict[str, Value]:
     spec : TableSpecification
         The table.
     row : mapping of str to Value
-        What to write.
+        The row to write.
 
     Raises
     ------

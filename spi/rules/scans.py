@@ -39,7 +39,7 @@ class ScanRequest:
     reverse : bool
         Whether the order is reversed.
     limit : int or None
-        The most rows.
+        The maximum number of rows.
     """
 
     ranges: tuple[Range, ...]
@@ -60,7 +60,7 @@ class ScanRequest:
         reverse: bool = False,
         limit: int | None = None,
     ) -> ScanRequest:
-        """Return the request of arguments as users give them.
+        """Return the request for a user's arguments.
 
         Raises
         ------
@@ -114,7 +114,7 @@ def row_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tupl
 
 
 def check_order(spec: TableSpecification, order_by: object) -> str | None:
-    """Return the field that goes before the key in the order of a scan; None where the order is the key's.
+    """Return the field that precedes the key in the order of a scan; None for key order.
 
     Raises
     ------

@@ -23,9 +23,9 @@ class SchemaChange:
     Parameters
     ----------
     before, after : TableSpecification
-        The table as it is and as it will be.
+        The current and the future table.
     added_fields, widened_fields : tuple of Field
-        As they will be.
+        Their future form.
     added_indexes : tuple of str
         Fields to index.
     """
@@ -38,7 +38,7 @@ class SchemaChange:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do; the order of fields does not count."""
+        """Whether the specifications differ in nothing but the order of fields."""
         return not (self.added_fields or self.widened_fields or self.added_indexes)
 
 

@@ -1,4 +1,4 @@
-"""How much one transaction may write: one limit for every store, which each store and protocol can take."""
+"""The size limit of a transaction's writes: one limit for all stores, within the limits of each store and protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["MAX_TRANSACTION_SIZE", "check_transaction_size", "lowered_limit", "m
 
 MAX_TRANSACTION_SIZE = 2 * 1024**3
 """Bytes of the keys and values that a transaction writes, as the store encodes them."""
-# A row takes a little more than it counts, so that this many writes never exceed the limit together.
+# A row takes slightly more than it counts, so that this many writes never exceed the limit together.
 _CERTAINLY_SMALL = MAX_TRANSACTION_SIZE // (2 * MAX_ROW_SIZE)
 
 _limit = MAX_TRANSACTION_SIZE

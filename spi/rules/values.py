@@ -1,6 +1,6 @@
-"""Which values a field accepts: one checker per type.
+"""Checks of values: one checker per type.
 
-Backends may check faster, but the contract is what this module accepts and returns.
+Backends may check faster, but this module's results are the contract.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ _CHECKERS: dict[FieldType, Callable[[object, Field], Value]] = {
 
 
 def check_value(table: str, field: Field, value: object) -> Value:
-    """Return a non-null value in the form in which it is kept, e.g. a FLOAT rounded, a TIMESTAMP in UTC.
+    """Return a non-null value in its stored form, e.g. a FLOAT rounded, a TIMESTAMP in UTC.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def check_value(table: str, field: Field, value: object) -> Value:
     field : Field
         The field.
     value : object
-        Any object; None is refused, for null is checked by the caller.
+        Any object; None is rejected, as the caller handles null.
 
     Raises
     ------

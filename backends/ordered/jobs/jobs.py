@@ -276,7 +276,7 @@ class WriteJobs:
         self._garbage.notify()
 
     def _discard_space(self, table: str, space: bytes) -> None:
-        """Schedule the collection of a space loaded in vain, even if it was discarded while it was being loaded."""
+        """Schedule the collection of a space loaded for nothing, even if discarded meanwhile."""
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema = read_schema(snapshot, table)
