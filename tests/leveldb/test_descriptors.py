@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def _fill(engine: LevelDBEngine) -> None:
 def test_owner_whose_descriptors_clients_use_up_goes_on(folder: Path, run: Run) -> None:
     owner = run(OWNER)
     assert owner.hear() == "ready"
-    engine = open_engine(folder, request_timeout=1.0)
+    engine = open_engine(folder, request_timeout=0.5)
     snapshot = engine.begin(True)
     with ExitStack() as scans:
         refused = _begin_scans(snapshot, scans)
@@ -97,7 +98,12 @@ say(engine.get(key("owner")))
 hear()
 """
         )
-        assert newcomer.hear() == "started"
+        with ThreadPoolExecutor() as waiting:
+            started = waiting.submit(newcomer.hear)
+            while not started.done():  # reads keep the last connection, which would be closed if it were idle
+                assert snapshot.get(key("00001")) == b"x" * 100
+                wait([started], timeout=0.05)
+        assert started.result() == "started"
         assert snapshot.get(key("00001")) == b"x" * 100
     assert newcomer.hear() == "b'1'"
     snapshot.close()
