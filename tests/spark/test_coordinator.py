@@ -394,8 +394,7 @@ def test_the_log_has_the_error_that_closed_a_connection(caplog: pytest.LogCaptur
 def test_it_ends_with_the_application(coordinator: Coordinator, store: StoreClient, application: Application) -> None:
     coordinator.client.plan(options(store), COLUMNS, None)
     application.running = False
-    until(lambda: coordinator.closed)
-    assert coordinator.plans() == 0
+    until(lambda: coordinator.closed and coordinator.plans() == 0)
     with pytest.raises(StorageUnavailableError, match=r"register\(spark\) starts a new one"):
         coordinator.client.describe(store, "runs")
 
