@@ -131,7 +131,7 @@ class Membership:
                 if store.close():
                     self.folder.record_clean()
                 else:
-                    _log.warning("the database in %s was not closed in good order", self.folder.path)
+                    _log.info("the database in %s was not closed in good order", self.folder.path)
             finally:
                 self.folder.disown()
                 _log.info("process %d gave up the database in %s", os.getpid(), self.folder.path)
