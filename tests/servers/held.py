@@ -8,16 +8,21 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import pwd
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
-__all__ = ["HeldServer", "joined_or_created"]
+from .processes import ServerFailedError
+
+__all__ = ["HeldServer", "joined_or_created", "run_in_foreground"]
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -75,13 +80,55 @@ class HeldServer(ABC):
         finally:
             os.close(holders)
 
-    def watch(self) -> None:
+    @classmethod
+    @contextmanager
+    def _made(cls, name: str, files: Mapping[str, str], user: pwd.struct_passwd | None = None) -> Iterator[Self]:
+        """Make a server's folder with these files, owned by the user, for the block to start the server.
+
+        If the block fails, the server is ended and its folder removed.
+        """
+        folder = Path(tempfile.mkdtemp(prefix=f"structable-{name}-")).resolve()
+        try:
+            for file, text in {**files, "holders": ""}.items():
+                (folder / file).write_text(text)
+            if user is not None:
+                for owned in (folder, *folder.iterdir()):
+                    os.chown(owned, user.pw_uid, user.pw_gid)
+            server = cls(folder)
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        try:
+            server._watch()
+            yield server
+        except BaseException:
+            server.close()
+            raise
+
+    def restart(self) -> None:
+        """Stop the server, which ends all connections, and start it again."""
+        self.stop()
+        self.start()
+
+    def _watch(self) -> None:
         """Start the process that ends the server after its last holder."""
         command = [sys.executable, "-m", "tests.servers.held", type(self).__module__, str(self.folder)]
         if command[3] == "__main__":
             command[3] = str(sys.modules["__main__"].__spec__.name)  # type: ignore[union-attr]  # run by -m
         quiet = subprocess.DEVNULL
         subprocess.run(command, cwd=_ROOT, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, check=True)
+
+    @abstractmethod
+    def url(self, name: str) -> str:
+        """Return structable's URL of a store of this name, which need not exist."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the stopped or killed server, and return when it serves."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the server and wait for its end; none is running: nothing happens."""
 
     @abstractmethod
     def _join(self) -> None:
@@ -92,21 +139,21 @@ class HeldServer(ABC):
 
     @abstractmethod
     def _end(self) -> None:
-        """End all processes of the server; nobody else holds it."""
+        """End all processes of the server, which no other process holds."""
 
 
 Held = TypeVar("Held", bound=HeldServer)
 
 
 def joined_or_created(folder: Path, name: str, kind: type[Held], create: Callable[[], Held]) -> Held:
-    """Join the server of this name that somebody else runs, or create it.
+    """Join the server of this name that another process runs, or create it.
 
     Parameters
     ----------
     folder : Path
-        Where those who are to share a server find one another.
+        Common to the processes that share the server.
     name : str
-        What distinguishes the server from others that are found there.
+        Distinguishes the server from others of the same folder.
     """
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the server runs
@@ -116,6 +163,18 @@ def joined_or_created(folder: Path, name: str, kind: type[Held], create: Callabl
         server = create()
         place.write_text(str(server.folder))
         return server
+
+
+def run_in_foreground(create: Callable[[], Held], describe: Callable[[Held], str] = lambda _server: "") -> None:
+    """Run a server until SIGINT or SIGTERM; print its URL, a description and how to end it."""
+    signals = [signal.SIGINT, signal.SIGTERM]
+    try:
+        with create() as server:
+            print(f"{server.url('structable')}\n{describe(server)}Ctrl-C ends and removes it.", flush=True)
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+            signal.sigwait(signals)
+    except ServerFailedError as error:
+        sys.exit(str(error))
 
 
 def _remove(folder: Path) -> None:
@@ -138,10 +197,10 @@ def _watch(module: str, folder: Path) -> None:
             holders = os.open(folder / "holders", os.O_RDWR)
             fcntl.flock(holders, fcntl.LOCK_EX)
             os.close(holders)
-            with suppress(BlockingIOError):  # somebody joined it just now
+            with suppress(BlockingIOError):  # another process joined it just now
                 try:
                     kind(folder).close()
-                except FileNotFoundError:  # who removed it was killed at that
+                except FileNotFoundError:  # the process that removed it was killed meanwhile
                     _remove(folder)
 
 

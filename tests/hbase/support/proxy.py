@@ -1,36 +1,35 @@
 """A TCP proxy before a Thrift gateway that loses, delays and doubles requests at chosen places.
 
-It understands as much of Thrift's binary protocol, unframed, as is needed to see where a message ends.
+It parses Thrift's binary protocol, unframed, to see where a message ends.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from io import BufferedReader
-from typing import Self
-from urllib.parse import urlsplit
 
 from thriftpy2.protocol.binary import TBinaryProtocol
 from thriftpy2.thrift import TType
 
+from tests.servers.proxy import ForwardingProxy, Link
+
 __all__ = ["Fault", "Proxy", "Trap"]
 
 _TIMEOUT = 60
-_QUIET = 0.1  # seconds without a request, after which a client is taken to wait for replies
+_QUIET = 0.1  # seconds without a request, after which the client must be waiting for replies
 
 
 class Fault(Enum):
     """What goes wrong at a request."""
 
-    NEVER_SENT = "the connection is lost; the gateway has got what was sent before, and nothing from here on"
-    NO_REPLY = "the gateway does what it is asked, and the connection is lost in place of its reply"
-    NO_REPLY_TO_ALL = "the same, but the gateway does what was sent behind the request, too"
-    LATE = "the connection is lost, and the gateway does what it is asked when the trap says so"
-    TWICE = "the gateway does it, and does it again when the trap says so; the client sees nothing of that"
+    NEVER_SENT = "the connection is lost; the gateway received the requests before this one, and none from here on"
+    NO_REPLY = "the gateway executes the request, and the connection is lost in place of its reply"
+    NO_REPLY_TO_ALL = "the same, but the gateway also executes the requests sent behind it"
+    LATE = "the connection is lost, and the gateway executes the request when the trap is released"
+    TWICE = "the gateway executes the request, and again when the trap is released; the client cannot see that"
 
 
 @dataclass(slots=True)
@@ -40,9 +39,9 @@ class Trap:
     Parameters
     ----------
     number : int
-        The how manyth request from now on.
+        The request's position from now on, from 1.
     fault : Fault
-        What goes wrong there.
+        The fault at that request.
 
     Attributes
     ----------
@@ -63,14 +62,14 @@ class Trap:
         return self._sprung.is_set()
 
     def release(self) -> None:
-        """Let what is late, or comes twice, reach the gateway, and wait until it has done it."""
+        """Let the late or second request reach the gateway, and wait until the gateway has executed it."""
         self._released.set()
         if self.sprung and self.fault in (Fault.LATE, Fault.TWICE):
             assert self._done.wait(_TIMEOUT), "the gateway did not answer a request that came late"
 
 
-class Proxy:
-    """Forwards connections to a gateway, on a free port of 127.0.0.1, until it is closed.
+class Proxy(ForwardingProxy):
+    """Forwards connections to a gateway, and lets a trap spring at one request.
 
     Parameters
     ----------
@@ -79,97 +78,21 @@ class Proxy:
 
     Attributes
     ----------
-    port : int
-        Where it listens.
     denied : str
         Requests of this name never reach the gateway, and their connections are lost; empty denies none.
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._target = parts.hostname, parts.port or 9090
-        self._lock = threading.Lock()
-        self._links: set[_Link] = set()
         self._trap: Trap | None = None
         self.denied = ""
-        self._changed = threading.Condition(self._lock)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._accepting = self._accept_in_background(self._listener)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.refuse()
-        self.cut_all()
-        self.wait_until_open(0)
-
-    def url(self, url: str) -> str:
-        """Return a URL of the gateway with the proxy in place of it."""
-        return urlsplit(url)._replace(netloc=f"127.0.0.1:{self.port}").geturl()
+        super().__init__(url, 9090)
 
     def trap(self, number: int, fault: Fault) -> Trap:
-        """Let the `number`th request from now on, of whatever connection, go wrong."""
+        """Let the `number`th request from now on, over any connection, go wrong."""
         trap = Trap(number, fault)
         with self._lock:
             self._trap = trap
         return trap
-
-    def wait_until_open(self, count: int) -> None:
-        """Wait until so many connections are open, or fewer; a client's close takes a moment to arrive."""
-        with self._changed:
-            reached = self._changed.wait_for(lambda: len(self._links) <= count, _TIMEOUT)
-            assert reached, f"{len(self._links)} connections are open, not {count}"
-
-    def cut_all(self) -> None:
-        """Cut all connections that are open now."""
-        with self._lock:
-            links = list(self._links)
-        for link in links:
-            link.cut()
-
-    def refuse(self) -> None:
-        """Refuse new connections until `accept`; those that are open stay."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._accepting.join()
-
-    def accept(self) -> None:
-        """Accept connections again after `refuse`."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        self._accepting = self._accept_in_background(self._listener)
-
-    def _accept_in_background(self, listener: socket.socket) -> threading.Thread:
-        thread = threading.Thread(target=self._accept, args=(listener,), name="proxy accept", daemon=True)
-        thread.start()
-        return thread
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _address = listener.accept()
-            except OSError:
-                return  # refusing
-            link = _Link(client, self.connection(), self)
-            with self._changed:
-                self._links.add(link)
-            threading.Thread(target=self._serve, args=(link,), name="proxy link", daemon=True).start()
-
-    def connection(self) -> socket.socket:
-        """Open a connection to the gateway."""
-        server = socket.create_connection(self._target, _TIMEOUT)
-        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return server
-
-    def _serve(self, link: _Link) -> None:
-        try:
-            link.run()
-        finally:
-            with self._changed:
-                self._links.discard(link)
-                self._changed.notify_all()
 
     def spring(self, api: str) -> Trap | None:
         """Return the trap if it waits for this request."""
@@ -185,33 +108,22 @@ class Proxy:
             trap._sprung.set()
             return trap
 
+    def _link(self, client: socket.socket, server: socket.socket) -> Link:
+        return _Link(client, server, self)
 
-class _Link:
+
+class _Link(Link):
     """One connection: a request is forwarded when the reply to the one before has come, so that nothing overtakes."""
 
     def __init__(self, client: socket.socket, server: socket.socket, proxy: Proxy) -> None:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._client = client
-        self._server = server
+        super().__init__(client, server)
         self._proxy = proxy
 
-    def run(self) -> None:
-        try:
-            client, server = self._client, self._server
-            with suppress(OSError, EOFError), client.makefile("rb") as requests, server.makefile("rb") as replies:
-                self._forward(requests, replies)
-        finally:
-            self.cut()
-            self._client.close()
-            self._server.close()
+    def _forward(self) -> None:
+        with self._client.makefile("rb") as requests, self._server.makefile("rb") as replies:
+            self._forward_requests(requests, replies)
 
-    def cut(self) -> None:
-        """End both sides at once."""
-        for end in (self._client, self._server):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def _forward(self, requests: BufferedReader, replies: BufferedReader) -> None:
+    def _forward_requests(self, requests: BufferedReader, replies: BufferedReader) -> None:
         while True:
             api, request = _message(requests)
             trap = self._proxy.spring(api)
@@ -238,7 +150,7 @@ class _Link:
                 return
 
     def _do_the_rest(self, requests: BufferedReader, replies: BufferedReader) -> None:
-        """Do what the client sent already; it sends nothing more before it has the first reply."""
+        """Forward the requests already sent; the client sends no more before it has the first reply."""
         self._client.settimeout(_QUIET)
         while True:
             self._server.sendall(_message(requests)[1])
@@ -256,7 +168,7 @@ class _Link:
 
 
 class _Recorded:
-    """What is read of a stream, kept."""
+    """Keeps the bytes read from a stream."""
 
     def __init__(self, stream: BufferedReader) -> None:
         self._stream = stream

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.servers.held import HeldServer
+from tests.servers.held import HeldServer, run_in_foreground
 from tests.servers.processes import HOST, ServerFailedError, free_port
 
 from . import jars
@@ -158,23 +156,11 @@ class Server(HeldServer):
         if lack is not None:
             raise ServerFailedError(f"HBase needs {lack}")
         jars.resolve()
-        folder = Path(tempfile.mkdtemp(prefix="structable-hbase-")).resolve()
-        try:
-            main = ["org.apache.hadoop.hbase.master.HMaster", "start"]
-            (folder / "main").write_text("\n".join([str(_QUICK), *main] if many_tables else main))
-            (folder / "port").write_text("0")
-            (folder / "holders").touch()
-            server = cls(folder)
-        except BaseException:
-            shutil.rmtree(folder)
-            raise
-        try:
-            server.watch()
+        main = ["org.apache.hadoop.hbase.master.HMaster", "start"]
+        files = {"main": "\n".join([str(_QUICK), *main] if many_tables else main), "port": "0"}
+        with cls._made("hbase", files) as server:
             server._start_on_free_ports(settings or {})
-        except BaseException:
-            server.close()
-            raise
-        return server
+            return server
 
     @property
     def port(self) -> int:
@@ -186,9 +172,8 @@ class Server(HeldServer):
         """The JVM of HBase; None if it is stopped."""
         return self._hbase.pid
 
-    def url(self, prefix: str) -> str:
-        """Return structable's URL of a prefix, under which there need not be any table."""
-        return self.gateway.url(prefix)
+    def url(self, name: str) -> str:
+        return self.gateway.url(name)
 
     def log(self) -> str:
         """Return what HBase and its gateways have written to their logs."""
@@ -223,11 +208,6 @@ class Server(HeldServer):
         self._end()
         self._hbase.put_log_aside()
         self.gateway.put_log_aside()
-        self.start()
-
-    def restart(self) -> None:
-        """Stop the server, which ends all connections, and start it again."""
-        self.stop()
         self.start()
 
     def kill(self) -> None:
@@ -336,16 +316,5 @@ class Server(HeldServer):
             raise ServerFailedError(f"{error}\n{self._hbase.log()}") from error
 
 
-def _main() -> None:
-    signals = [signal.SIGINT, signal.SIGTERM]
-    try:
-        with Server.create() as server:
-            print(f"{server.url('structable')}\nCtrl-C ends and removes it.", flush=True)
-            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-            signal.sigwait(signals)
-    except ServerFailedError as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    _main()
+    run_in_foreground(Server.create)

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from io import BufferedReader
-from typing import Self
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
+
+from tests.servers.proxy import ForwardingProxy, Link
 
 __all__ = ["ANYTHING", "COMMIT", "Cut", "Message", "Proxy", "Trap", "statement"]
 
@@ -100,63 +101,24 @@ class Trap:
         assert self._sprung.wait(_TIMEOUT), "the message that the trap waits for never came"
 
 
-class Proxy:
-    """Forwards connections to a server, on a free port of 127.0.0.1, until it is closed.
+class Proxy(ForwardingProxy):
+    """Forwards connections to a server, and cuts one at each trap.
 
     Parameters
     ----------
     conninfo : str
         The server, as libpq's or structable's URL.
-
-    Attributes
-    ----------
-    port : int
-        Where it listens.
     """
 
     def __init__(self, conninfo: str) -> None:
-        self._target = urlsplit(conninfo)
-        self._lock = threading.Lock()
-        self._links: set[_Link] = set()
         self._traps: list[Trap] = []
-        self._accepted = 0
-        self._changed = threading.Condition(self._lock)
-        self._closed = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._accepting = self._accept_in_background(self._listener)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+        super().__init__(conninfo, 5432)
 
     def url(self, url: str) -> str:
         """Return a URL of the server, libpq's or structable's, with the proxy in place of it."""
-        parts = urlsplit(url)
-        credentials = parts.netloc.rpartition("@")[0]
-        host = f"{credentials}@127.0.0.1:{self.port}" if credentials else f"127.0.0.1:{self.port}"
+        parts = urlsplit(super().url(url))
         query = "&".join(filter(None, [parts.query, "sslmode=disable", "gssencmode=disable"]))
-        return urlunsplit((parts.scheme, host, parts.path, query, ""))
-
-    @property
-    def open(self) -> int:
-        """How many connections are open now."""
-        with self._lock:
-            return len(self._links)
-
-    @property
-    def accepted(self) -> int:
-        """How many connections there have been so far."""
-        with self._lock:
-            return self._accepted
-
-    def wait_until_open(self, count: int) -> None:
-        """Wait until exactly so many connections are open; a client's close takes a moment to arrive."""
-        with self._changed:
-            reached = self._changed.wait_for(lambda: len(self._links) == count, _TIMEOUT)
-            assert reached, f"{len(self._links)} connections are open, not {count}"
+        return parts._replace(query=query).geturl()
 
     def trap(self, condition: Condition, cut: Cut) -> Trap:
         """Cut one connection, at the next message of any that meets the condition."""
@@ -165,64 +127,8 @@ class Proxy:
             self._traps.append(trap)
         return trap
 
-    def cut_all(self) -> None:
-        """Cut all connections that are open now."""
-        with self._lock:
-            links = list(self._links)
-        for link in links:
-            link.cut()
-
-    def refuse(self) -> None:
-        """Refuse new connections until `accept`; those that are open stay."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._accepting.join()
-
-    def accept(self) -> None:
-        """Accept connections again after `refuse`."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        self._accepting = self._accept_in_background(self._listener)
-
-    def close(self) -> None:
-        """Cut all connections, and end."""
-        self.refuse()
-        self.cut_all()
-        self.wait_until_open(0)
-
-    def _accept_in_background(self, listener: socket.socket) -> threading.Thread:
-        thread = threading.Thread(target=self._accept, args=(listener,), name="proxy accept", daemon=True)
-        thread.start()
-        return thread
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _address = listener.accept()
-            except OSError:
-                return  # refusing
-            try:
-                server = socket.create_connection((self._target.hostname, self._target.port or 5432), _TIMEOUT)
-            except OSError:
-                client.close()
-                continue
-            server.settimeout(None)
-            for end in (client, server):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link = _Link(client, server, self._spring)
-            with self._changed:
-                self._links.add(link)
-                self._accepted += 1
-                self._changed.notify_all()
-            threading.Thread(target=self._serve, args=(link,), name="proxy link", daemon=True).start()
-
-    def _serve(self, link: _Link) -> None:
-        try:
-            link.run()
-        finally:
-            with self._changed:
-                self._links.discard(link)
-                self._changed.notify_all()
+    def _link(self, client: socket.socket, server: socket.socket) -> Link:
+        return _Link(client, server, self._spring)
 
     def _spring(self, message: Message) -> Trap | None:
         with self._lock:
@@ -233,35 +139,24 @@ class Proxy:
         return None
 
 
-class _Link:
-    """One connection: two sockets, and a thread for each direction."""
+class _Link(Link):
+    """One connection, with a thread for each direction."""
 
     def __init__(self, client: socket.socket, server: socket.socket, spring: Callable[[Message], Trap | None]) -> None:
-        self._client = client
-        self._server = server
+        super().__init__(client, server)
         self._spring = spring
         self._swallow = threading.Event()
         self._answering = threading.Thread(target=self._answers, name="proxy answers", daemon=True)
         self._statements: dict[bytes, str] = {}
         self._portals: dict[bytes, str] = {}
 
-    def run(self) -> None:
-        """Forward both ways until either side ends."""
+    def _forward(self) -> None:
         self._answering.start()
         try:
-            with suppress(OSError, EOFError):  # the connection's end, by whichever side and in whatever way
-                self._requests()
+            self._requests()
         finally:
             self.cut()
             self._answering.join()
-            self._client.close()
-            self._server.close()
-
-    def cut(self) -> None:
-        """End both sides at once."""
-        for end in (self._client, self._server):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
     def _answers(self) -> None:
         with suppress(OSError):

@@ -9,20 +9,17 @@ import os
 import pwd
 import re
 import secrets
-import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.servers.held import HeldServer
-from tests.servers.processes import HOST, ServerFailedError, children, end_and_wait
+from tests.servers.held import HeldServer, run_in_foreground
+from tests.servers.processes import HOST, ServerFailedError, children, end_and_wait, free_port
 
 __all__ = ["DATABASE", "MINIMUM", "ROLE", "Server", "ServerFailedError", "find_binaries"]
 
@@ -111,30 +108,12 @@ class Server(HeldServer):
         binaries = find_binaries()
         if binaries is None:
             raise ServerFailedError(f"no PostgreSQL server of version {MINIMUM} or later is installed")
-        folder = Path(tempfile.mkdtemp(prefix="structable-postgresql-"))
-        try:
-            (folder / "binaries").write_text(str(binaries))
-            (folder / "password").write_text(secrets.token_hex(16))
-            (folder / "port").write_text("0")
-            (folder / "holders").touch()
-            user = _server_user()
-            if user is not None:
-                for owned in (folder, *folder.iterdir()):
-                    os.chown(owned, user.pw_uid, user.pw_gid)
-            server = cls(folder)
-        except BaseException:
-            shutil.rmtree(folder)
-            raise
-        try:
-            server.watch()
-            chosen = (_SETTINGS if fsync else _SETTINGS | _UNSAFE) | dict(settings or {})
-            server._initialise(chosen)
+        files = {"binaries": str(binaries), "password": secrets.token_hex(16), "port": "0"}
+        with cls._made("postgresql", files, _server_user()) as server:
+            server._initialise((_SETTINGS if fsync else _SETTINGS | _UNSAFE) | dict(settings or {}))
             server._start_on_free_port()
             server._make_role()
-        except BaseException:
-            server.close()
-            raise
-        return server
+            return server
 
     @property
     def conninfo(self) -> str:
@@ -146,9 +125,8 @@ class Server(HeldServer):
         """The same for the superuser."""
         return f"postgresql://postgres:{self.password}@{HOST}:{self.port}/{DATABASE}"
 
-    def url(self, schema: str) -> str:
-        """Return structable's URL of a schema, which need not exist."""
-        return f"{self.conninfo}?schema={schema}"
+    def url(self, name: str) -> str:
+        return f"{self.conninfo}?schema={name}"
 
     def log(self) -> str:
         """Return what the server has written to its log."""
@@ -191,11 +169,6 @@ class Server(HeldServer):
     def revive(self) -> None:
         """Start the server again, with a new log."""
         (self.folder / "log").rename(self.folder / f"log-{time.time_ns()}")
-        self.start()
-
-    def restart(self) -> None:
-        """Stop the server, which ends all connections, and start it again."""
-        self.stop()
         self.start()
 
     def become_standby(self) -> None:
@@ -243,8 +216,7 @@ class Server(HeldServer):
 
     def _start_on_free_port(self) -> None:
         for attempt in range(_ATTEMPTS):
-            with closing(socket.create_server((HOST, 0))) as probe:
-                self.port = probe.getsockname()[1]
+            self.port = free_port()
             with (self._data / "postgresql.conf").open("a") as file:
                 file.write(f"port = {self.port}\n")
             try:
@@ -307,19 +279,5 @@ def _server_user() -> pwd.struct_passwd | None:
     raise ServerFailedError("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
 
 
-def _main() -> None:
-    signals = [signal.SIGINT, signal.SIGTERM]
-    try:
-        with Server.create(fsync=True) as server:
-            print(
-                f"{server.url('structable')}\nsuperuser: {server.superuser_conninfo}\nCtrl-C ends and removes it.",
-                flush=True,
-            )
-            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-            signal.sigwait(signals)
-    except ServerFailedError as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    _main()
+    run_in_foreground(lambda: Server.create(fsync=True), lambda server: f"superuser: {server.superuser_conninfo}\n")
