@@ -84,7 +84,7 @@ class Coordinator:
         self._lock = threading.Lock()
         self.held: dict[str, HeldPlan] = {}
         """By their ids; guarded by the lock."""
-        self._stores = OpenStores(IDLE_STORE_SECONDS)
+        self.stores = OpenStores(IDLE_STORE_SECONDS)
         self._closed = threading.Event()
         self._process = os.getpid()
         secret = secrets.token_bytes(32)
@@ -120,7 +120,7 @@ class Coordinator:
             self.held.clear()
         for held in plans:
             held.plan.close()
-        self._stores.close()
+        self.stores.close()
 
     def plans(self) -> int:
         """Return the number of snapshots that are held."""
@@ -171,7 +171,7 @@ class Coordinator:
                     held.leave(reader)
 
     def _describe(self, store: StoreClient, table: str) -> TableSpecification:
-        with self._stores.using(store) as storage:
+        with self.stores.using(store) as storage:
             return storage.admin.get_specification(table)
 
     def _plan(
@@ -180,24 +180,24 @@ class Coordinator:
         connection = self._connection_with_room(options.store)
         splits = options.splits or max(1, self._parallelism())
         plan_id = uuid.uuid4().hex
-        with self._stores.using(options.store, connection) as storage:
+        with self.stores.using(options.store, connection) as storage:
             plan = storage.plan_scan(options.table, where=where, columns=columns, splits=splits)
-            self._stores.retain(options.store, connection)
+            self.stores.retain(options.store, connection)
             with self._lock:
                 self.held[plan_id] = HeldPlan(plan, options, connection, execution)
         return PlannedScan(plan_id, plan.splits)
 
     def _begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
-        with self._stores.using(options.store) as storage:
+        with self.stores.using(options.store) as storage:
             job = storage.begin_write(options.table, mode=options.mode, job_id=job_id)
         # Kept open until the job ends: executors may be staging through this process's server.
-        self._stores.retain(options.store)
+        self.stores.retain(options.store)
         return job
 
     def _commit_write(self, store: StoreClient, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
-        with self._stores.using(store) as storage:
+        with self.stores.using(store) as storage:
             result, tries = commit_with_retries(storage, job, staged)
-        self._stores.release(store)
+        self.stores.release(store)
         if not result and tries == 1:
             _log.warning(
                 "table %r: the job %r (option jobId) had been committed before; nothing was written",
@@ -208,18 +208,18 @@ class Coordinator:
 
     def _abort_write(self, store: StoreClient, job: WriteJob) -> None:
         try:
-            with self._stores.using(store) as storage:
+            with self.stores.using(store) as storage:
                 _warn_if_committed(storage, job)
                 storage.abort_write(job)
         finally:
-            self._stores.release(store)
+            self.stores.release(store)
 
     def _leave_write(self, store: StoreClient, job: WriteJob) -> None:
         try:
-            with self._stores.using(store) as storage:
+            with self.stores.using(store) as storage:
                 _warn_if_committed(storage, job)
         finally:
-            self._stores.release(store)
+            self.stores.release(store)
 
     def _connection_with_room(self, store: StoreClient) -> int:
         """Return the number of a connection with room for a plan.
@@ -243,7 +243,7 @@ class Coordinator:
         try:
             held.plan.close()
         finally:
-            self._stores.release(held.options.store, held.connection)
+            self.stores.release(held.options.store, held.connection)
 
     def _watch(self) -> None:
         while not self._closed.wait(WATCH_SECONDS):
@@ -252,7 +252,7 @@ class Coordinator:
                 return
             try:
                 self.expire()
-                self._stores.close_idle()
+                self.stores.close_idle()
             except Exception:  # of one store; snapshots of the others must still end
                 _log.exception("a snapshot or a connection could not be closed")
 

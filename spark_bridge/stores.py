@@ -32,7 +32,7 @@ class OpenStores:
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._entries: dict[tuple[StoreClient, int], _Entry] = {}
+        self.entries: dict[tuple[StoreClient, int], _Entry] = {}
 
     @contextmanager
     def using(self, store: StoreClient, connection: int = 0) -> Iterator[Storage]:
@@ -54,7 +54,7 @@ class OpenStores:
     def release(self, store: StoreClient, connection: int = 0) -> None:
         """Undo one `retain`."""
         with self._lock:
-            entry = self._entries[store, connection]
+            entry = self.entries[store, connection]
             entry.users -= 1
             entry.idle_since = time.monotonic()
 
@@ -62,7 +62,7 @@ class OpenStores:
         """Close the connections without users for `idle_seconds`."""
         deadline = time.monotonic() - self._idle_seconds
         with self._lock:
-            idle = [entry for entry in self._entries.values() if entry.users == 0 and entry.idle_since <= deadline]
+            idle = [entry for entry in self.entries.values() if entry.users == 0 and entry.idle_since <= deadline]
         for entry in idle:
             with entry.lock:
                 # The next user waits for this lock and then connects again.
@@ -73,7 +73,7 @@ class OpenStores:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
-            entries = list(self._entries.values())
+            entries = list(self.entries.values())
         for entry in entries:
             with entry.lock:
                 if entry.storage is not None:
@@ -82,6 +82,6 @@ class OpenStores:
 
     def _enter(self, store: StoreClient, connection: int) -> _Entry:
         with self._lock:
-            entry = self._entries.setdefault((store, connection), _Entry())
+            entry = self.entries.setdefault((store, connection), _Entry())
             entry.users += 1
             return entry

@@ -53,8 +53,8 @@ class HBaseEngine(Engine):
     plans_hold_everything = True
 
     def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
-        self._gateway = gateway
-        self._layout = layout
+        self.gateway = gateway
+        self.layout = layout
         self._settings = settings
         self._process = os.getpid()
         self._closed = False
@@ -71,7 +71,7 @@ class HBaseEngine(Engine):
         self._splits = Splits(gateway, layout, self.transactions.reader)
         self._staging = Staging(gateway, layout, self.tables)
         self.janitor = Janitor(context)
-        self._background = Background(self.janitor, settings)
+        self.background = Background(self.janitor, settings)
         self._diagnosis = Diagnosis(context, self.tables)
 
     def start(self, upcalls: Upcalls) -> None:
@@ -93,7 +93,7 @@ class HBaseEngine(Engine):
         self.tables.prepare(create=self._settings.create)
         self.transactions.start()
         if not self._settings.read_only:
-            self._background.start(lambda: self.transactions.current_session)
+            self.background.start(lambda: self.transactions.current_session)
 
     @property
     def epoch(self) -> int:
@@ -106,18 +106,18 @@ class HBaseEngine(Engine):
     def get(self, key: bytes) -> bytes | None:
         self.transactions.session.require_alive()
         space = key[:SPACE_BYTES]
-        row, marker = self._layout.row(key), self._layout.row(space + MARKER)
-        table = self._layout.table(space)
+        row, marker = self.layout.row(key), self.layout.row(space + MARKER)
+        table = self.layout.table(space)
         leases = self._leases
         try:
             if leases.may_outlast_call(space):
-                cells = self._gateway.call(get_row(table, row, [FAMILY]))
+                cells = self.gateway.call(get_row(table, row, [FAMILY]))
                 if leases.holds(space):
                     return self._newest(key, table, row, cells)
             asked = now()
             # One call reads both, though not at one moment. A schema change that is missed came during the read or
             # later, and every change must allow for an older row under a newer schema.
-            found = dict(self._gateway.call(get_rows(table, [marker, row], [FAMILY])))
+            found = dict(self.gateway.call(get_rows(table, [marker, row], [FAMILY])))
         except TableMissingError:
             self.begin(True).close()
             raise SchemaChangedError from None
@@ -206,9 +206,9 @@ class HBaseEngine(Engine):
         if self._closed:
             return
         if os.getpid() == self._process:
-            self._background.stop(_LEAVING)
+            self.background.stop(_LEAVING)
             self.transactions.finaliser.close(min(self._settings.timeout, _LEAVING))
             self._closed = True
             self.transactions.close(_LEAVING)
         self._closed = True
-        self._gateway.close()
+        self.gateway.close()

@@ -28,9 +28,9 @@ class LevelDBEngine(RoutedEngine):
 
     def _start(self) -> None:
         if not self._settings.create:
-            self._folder.require_database()
-        self._folder.prepare()
-        self.membership = Membership.join(self._folder, self._settings, self)
+            self.folder.require_database()
+        self.folder.prepare()
+        self.membership = Membership.join(self.folder, self._settings, self)
 
     def _leave(self) -> None:
         membership, self.membership = self.membership, None
@@ -38,10 +38,10 @@ class LevelDBEngine(RoutedEngine):
             membership.leave(self)
 
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
-        return plan_splits(self._folder, self.route.checkpoint, lambda: self.epoch, begin, end, count)
+        return plan_splits(self.folder, self.route.checkpoint, lambda: self.epoch, begin, end, count)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
-        return read_split(self._folder, state, intervals)
+        return read_split(self.folder, state, intervals)
 
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
-        return read_planned(self._folder, state, keys)
+        return read_planned(self.folder, state, keys)

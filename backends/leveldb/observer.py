@@ -249,8 +249,8 @@ class ObservingEngine(RoutedEngine):
         self._observer: Observer | None = None
 
     def _start(self) -> None:
-        self._folder.require_database()
-        self._observer = Observer(self, self._folder, self._settings)
+        self.folder.require_database()
+        self._observer = Observer(self, self.folder, self._settings)
         self._observer.open()
 
     def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
@@ -265,10 +265,10 @@ class ObservingEngine(RoutedEngine):
         return SplitPlan(elsewhere(plan.states, private), plan.release, plan.epoch)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
-        return read_split(self._folder, state, intervals, aside=private_folder())
+        return read_split(self.folder, state, intervals, aside=private_folder())
 
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
-        return read_planned(self._folder, state, keys, aside=private_folder())
+        return read_planned(self.folder, state, keys, aside=private_folder())
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
         raise UnsupportedOperationError("a read-only storage cannot stage rows; connect without read_only=True")
@@ -291,7 +291,7 @@ class _CopiedEngine(ObservingEngine):
         self._private = private
 
     def _start(self) -> None:
-        self._observer = Observer(self, self._folder, self._settings)
+        self._observer = Observer(self, self.folder, self._settings)
         self._observer.open_store(self._copied, self._private)
 
 

@@ -35,8 +35,8 @@ class RoutedEngine(Engine):
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._shared = no_shared()
         self._settings = settings
-        self._folder = Folder(folder)
-        self._runs = Runs(self._folder.staging)
+        self.folder = Folder(folder)
+        self._runs = Runs(self.folder.staging)
         self._closed = False
         self.bind(NoRoute("the storage was not started"), self._shared)
 

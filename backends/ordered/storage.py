@@ -69,7 +69,7 @@ class OrderedStorage(Storage):
     """
 
     def __init__(self, engine: Engine, url: str, *, ddl_timeout: float = 30.0, read_only: bool = False) -> None:
-        self._engine = engine
+        self.engine = engine
         self._url = url
         self._catalog = Catalog(engine)
         self._garbage = GarbageCollector(engine)
@@ -100,15 +100,15 @@ class OrderedStorage(Storage):
     @property
     def process_local(self) -> bool:
         """Whether the data lives in this process alone."""
-        return self._engine.process_local
+        return self.engine.process_local
 
     @property
     def closed(self) -> bool:
         """Whether the storage can no longer be used."""
-        return self._engine.closed
+        return self.engine.closed
 
     def _require_open(self) -> None:
-        if self._engine.closed:
+        if self.engine.closed:
             raise StorageUnavailableError(
                 f"the storage {self._url} was closed, or connected by the process that forked this one"
             )
@@ -117,13 +117,13 @@ class OrderedStorage(Storage):
         """Begin a transaction; see `Transactional.transaction`."""
         if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
-        if self._engine.closed:
+        if self.engine.closed:
             self._require_open()
-        return OrderedTransaction(self._engine, self._catalog, isolation, read_only)
+        return OrderedTransaction(self.engine, self._catalog, isolation, read_only)
 
     def table(self, name: str) -> StructuredTable:
         """Return the auto-commit view of a table; see `Storage.table`."""
-        return _AutoCommitOrderedTable(self, self._engine, self._catalog, name)
+        return _AutoCommitOrderedTable(self, self.engine, self._catalog, name)
 
     def plan_scan(
         self,
@@ -142,7 +142,7 @@ class OrderedStorage(Storage):
                 with self.transaction(read_only=True) as transaction:
                     binding, snapshot = transaction.table(table).binding, transaction.snapshot
                     epoch = snapshot.epoch
-                    plan, divided_at = plan_table_scan(self._engine, binding, snapshot, range, where, names, splits)
+                    plan, divided_at = plan_table_scan(self.engine, binding, snapshot, range, where, names, splits)
             except TransactionConflictError:
                 continue  # the process that held the snapshot has ended: a new one is held elsewhere, or cannot be had
             if divided_at == epoch:
@@ -154,7 +154,7 @@ class OrderedStorage(Storage):
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         """Yield the batches of a split; see `Storage.read_split`."""
         self._require_open()
-        return read_table_split(self._engine, split)
+        return read_table_split(self.engine, split)
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
         """Begin a write job; see `Storage.begin_write`."""
@@ -179,17 +179,17 @@ class OrderedStorage(Storage):
     def diagnose(self) -> Iterator[Finding]:
         """Yield the engine's findings about its own state; see `Storage.diagnose`."""
         self._require_open()
-        return chain(self._jobs.diagnose(), self._engine.diagnose(self._spaces))
+        return chain(self._jobs.diagnose(), self.engine.diagnose(self.spaces))
 
     def repair(self) -> Iterator[Finding]:
         """Let the engine clean up after ended processes; see `Storage.repair`."""
         self._require_open()
-        return chain(self._jobs.repair(), self._engine.repair(self._spaces))
+        return chain(self._jobs.repair(), self.engine.repair(self.spaces))
 
-    def _spaces(self) -> Spaces:
+    def spaces(self) -> Spaces:
         while True:
             try:
-                with closing(self._engine.begin(True)) as snapshot:
+                with closing(self.engine.begin(True)) as snapshot:
                     return read_spaces(snapshot)
             except TransactionConflictError:
                 continue  # as in `plan_scan`
@@ -199,7 +199,7 @@ class OrderedStorage(Storage):
         for hold in list(self._plans):
             hold.close()
         self._garbage.stop()
-        self._engine.close()
+        self.engine.close()
 
 
 class _AutoCommitOrderedTable(AutoCommitTable):

@@ -68,20 +68,20 @@ class PostgreSQLStorage(Storage):
         create: bool,
     ) -> None:
         self._url = url
-        self._pool = ServerPool(factory.open, pool_size, pool_timeout)
+        self.pool = ServerPool(factory.open, pool_size, pool_timeout)
         self._catalog = Catalog(schema)
-        self._admin = PostgreSQLAdmin(self._pool, self._catalog, ddl_timeout)
-        self._jobs = WriteJobs(self._pool, self._catalog, ddl_timeout)
+        self._admin = PostgreSQLAdmin(self.pool, self._catalog, ddl_timeout)
+        self._jobs = WriteJobs(self.pool, self._catalog, ddl_timeout)
         self._splits = SplitReader(factory)
         self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection] = weakref.WeakKeyDictionary()
         try:
-            with self._pool.connection() as connection:
+            with self.pool.connection() as connection:
                 prepare(connection, schema, create=create)
         except PostgreSQLError as error:
-            self._pool.close()
+            self.pool.close()
             raise translated(error, f"preparing the schema {schema!r} of {url}") from error
         except BaseException:
-            self._pool.close()
+            self.pool.close()
             raise
 
     @property
@@ -97,10 +97,10 @@ class PostgreSQLStorage(Storage):
     @property
     def closed(self) -> bool:
         """Whether the storage can no longer be used."""
-        return self._pool.closed
+        return self.pool.closed
 
     def _require_open(self) -> None:
-        if self._pool.closed:
+        if self.pool.closed:
             raise StorageUnavailableError(
                 f"the storage {self._url} was closed, or connected by the process that forked this one"
             )
@@ -110,12 +110,12 @@ class PostgreSQLStorage(Storage):
         if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         self._require_open()
-        return PostgreSQLTransaction(self._pool, self._catalog, isolation, bool(read_only))
+        return PostgreSQLTransaction(self.pool, self._catalog, isolation, bool(read_only))
 
     def table(self, name: str) -> StructuredTable:
         """Return the auto-commit view of a table; see `Storage.table`."""
         self._require_open()
-        return _AutoCommitPostgreSQLTable(self, self._pool, self._catalog, name)
+        return _AutoCommitPostgreSQLTable(self, self.pool, self._catalog, name)
 
     def plan_scan(
         self,
@@ -128,7 +128,7 @@ class PostgreSQLStorage(Storage):
     ) -> ScanPlan:
         """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
         self._require_open()
-        plan, connection = plan_table_scan(self._pool, self._catalog, table, range, where, columns, splits)
+        plan, connection = plan_table_scan(self.pool, self._catalog, table, range, where, columns, splits)
         self._plans[plan.hold] = connection
         return plan
 
@@ -162,7 +162,7 @@ class PostgreSQLStorage(Storage):
         """End open plans and connections; idempotent."""
         for hold in list(self._plans):
             hold.close()
-        self._pool.close()
+        self.pool.close()
         self._splits.close()
 
 

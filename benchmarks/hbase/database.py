@@ -104,7 +104,7 @@ class Database:
 def settle(storage: Storage) -> None:
     """Wait until all committed rows are finalised, so that this work does not slow down the next floor."""
     assert isinstance(storage, OrderedStorage)
-    engine = storage._engine
+    engine = storage.engine
     assert isinstance(engine, HBaseEngine)
     assert engine.transactions.finaliser.drain(60.0)
 

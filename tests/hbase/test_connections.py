@@ -34,7 +34,7 @@ def test_a_connection_idle_for_long_is_replaced(
     fake: FakeGateway, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.call(counting())
-    monkeypatch.setattr(connection_module, "_IDLE_LIMIT", 0.05)
+    monkeypatch.setattr(connection_module, "IDLE_LIMIT", 0.05)
     time.sleep(0.1)
     gateway.call(counting(), retry=False)
     assert fake.accepted == 2

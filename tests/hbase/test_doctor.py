@@ -117,13 +117,13 @@ def test_tables_that_come_and_go_meanwhile(url: str, monkeypatch: pytest.MonkeyP
     with connect(url) as storage:
         storage.admin.create(RUNS)
         assert isinstance(storage, OrderedStorage)
-        before = storage._spaces()
+        before = storage.spaces()
         storage.admin.create(TableSpecification("new", RUNS.fields, ["id"]))
         storage.table("new").upsert({"id": 1})
-        reads = [before, before, storage._spaces()]
+        reads = [before, before, storage.spaces()]
         found = Tables.spaces
         monkeypatch.setattr(Tables, "spaces", lambda tables: [*found(tables), bytes([0, 0, 3, 231])])
-        levels = {finding.level for finding in storage._engine.diagnose(lambda: reads.pop(0))}
+        levels = {finding.level for finding in storage.engine.diagnose(lambda: reads.pop(0))}
         assert not reads
         assert levels == {FindingLevel.OK}
 

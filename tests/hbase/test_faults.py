@@ -181,7 +181,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
         assert attempt(storage, "first", Isolation.SNAPSHOT)
         drained(storage)
         # The commit has but one connection: another that was open already could ask.
-        pool = engine_of(storage)._gateway._pool
+        pool = engine_of(storage).gateway.pool
         held = pool.acquire()
         older = storage.transaction()
         transfer(older, "older", 0, 1, 1)

@@ -27,7 +27,7 @@ def fake() -> Iterator[FakeGateway]:
 @pytest.fixture
 def storage(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
     """Give a storage without clean-up, in which transactions are not marked as finalised after some time."""
-    monkeypatch.setattr(finaliser, "_UNMARKED", _FAR)
+    monkeypatch.setattr(finaliser, "MARK_DELAY", _FAR)
     with connect(f"hbase://127.0.0.1:{fake.port}/p?housekeeping={_FAR:g}&session_timeout={_FAR:g}") as storage:
         storage.admin.create(_TABLE)
         drained(storage)
@@ -56,7 +56,7 @@ def test_many_transactions_are_marked_by_one_call(storage: Storage, fake: FakeGa
 
 
 def test_what_waits_to_be_marked_is_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finaliser, "_MOST_UNMARKED", 5)
+    monkeypatch.setattr(finaliser, "MOST_UNMARKED", 5)
     write(storage, 50)
     until(lambda: engine_of(storage).transactions.finaliser.backlog < 5)
     assert inspected(storage).unfinalised < 5
@@ -74,7 +74,7 @@ def test_marks_that_fail_are_written_again(
     storage: Storage, fake: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then the session holds the transactions; their rows are in place and are not written again."""
-    monkeypatch.setattr(finaliser, "_UNMARKED", 0.0)
+    monkeypatch.setattr(finaliser, "MARK_DELAY", 0.0)
     refusing = True
     error = "org.apache.hadoop.hbase.DoNotRetryIOException: no"
     fake.fault = lambda api, _number: error if refusing and api == "mutateRows" else None
@@ -105,16 +105,16 @@ def test_marks_are_written_while_rows_cannot_be_placed(storage: Storage, monkeyp
     """A table that is disabled, say, keeps what is in its place elsewhere neither held nor unfinalised."""
     own = engine_of(storage).transactions.finaliser
     write(storage, 1)
-    until(lambda: not own._waiting)
+    until(lambda: not own.waiting)
     with monkeypatch.context() as patch:
 
         def refuse(*_: object) -> None:
             raise StorageUnavailableError("the table is disabled")
 
-        patch.setattr(own, "_resolve", refuse)
-        patch.setattr(finaliser, "_MOST_UNMARKED", 1)
+        patch.setattr(own, "resolve", refuse)
+        patch.setattr(finaliser, "MOST_UNMARKED", 1)
         write(storage, 1)
-        until(lambda: not own._unmarked)
+        until(lambda: not own.unmarked)
         assert inspected(storage).unfinalised == 1
     drained(storage)
     assert inspected(storage).unfinalised == 0

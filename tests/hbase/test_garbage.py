@@ -176,7 +176,7 @@ def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cel
         rows = scanning.table("t").scan()
         assert values(snapshot.table("t").scan()) == [0] * 5
         writing.table("t").upsert({"k": 9, "n": 9})
-        engine_of(other)._background.stop(60)
+        engine_of(other).background.stop(60)
         drained(storage)
         session = engine_of(other).transactions.session.id
         while not cells.is_over(session):
@@ -308,7 +308,7 @@ def test_increments_of_several_processes_in_one_batch(
 
         def pause() -> None:
             thread = threading.current_thread()
-            if thread.name == mine and thread is first._thread:
+            if thread.name == mine and thread is first.thread:
                 inside.set()
                 go_on.wait(60)
 
@@ -347,13 +347,13 @@ def test_long_round_of_the_janitor(storage: Storage, hbase_url: str, armed: dict
         assert values(snapshot.table("t").scan()) == [1] * 5
         write(other, 2)
         # Others look for as long as it would take to find it dead.
-        seen = session._raw
-        while session._raw == seen:
+        seen = session.raw
+        while session.raw == seen:
             assert collect_garbage(other).dead_sessions == 0
-        beats = {session._raw}
+        beats = {session.raw}
         while len(beats) < 12:  # six for each time-out
             assert collect_garbage(other).dead_sessions == 0
-            beats.add(session._raw)
+            beats.add(session.raw)
         assert values(snapshot.table("t").scan()) == [1] * 5
         go_on.set()
     assert not session.over
@@ -393,8 +393,8 @@ def test_paused_process_goes_on(storage: Storage, hbase_url: str) -> None:
     with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
         engine = engine_of(other)
         snapshot = other.transaction(read_only=True)
-        engine._background.stop(60)
-        engine.transactions.session._good_until = 0.0
+        engine.background.stop(60)
+        engine.transactions.session.good_until = 0.0
         assert values(snapshot.table("t").scan()) == [1] * 5
         write(other, 2)
         snapshot.rollback()

@@ -195,7 +195,7 @@ def test_a_transaction_of_very_many_rows(
 
 def test_rows_with_one_hash(storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are told apart that the lists do not: what is only listed is no conflict, what is written is."""
-    monkeypatch.setattr(recent, "_hash", lambda place: place[1][-1] % 2)
+    monkeypatch.setattr(recent, "row_hash", lambda place: place[1][-1] % 2)
     transaction, unlucky = storage.transaction(), storage.transaction()
     upsert(transaction, range(_MANY), 1)
     upsert(unlucky, range(_MANY + 1), 3)
@@ -312,10 +312,10 @@ def test_a_list_that_is_put_while_the_one_before_is_removed_stays(
     transaction = storage.transaction()
     upsert(transaction, range(_MANY), 2)
     write(other, range(_MANY), 3)
-    engine_of(storage).janitor._remove_lists([(column, at)])
+    engine_of(storage).janitor.remove_lists([(column, at)])
     with pytest.raises(TransactionConflictError):
         transaction.commit()
-    engine_of(storage).janitor._remove_lists([(column, at + 1)])
+    engine_of(storage).janitor.remove_lists([(column, at + 1)])
     assert column not in lists(hbase_server, hbase_prefix)
     write(other, range(_MANY), 4)
     assert column in lists(hbase_server, hbase_prefix)
@@ -331,12 +331,12 @@ def test_a_commit_that_is_interrupted_leaves_nothing_open(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine.transactions._committer._decision, "commit", interrupt)
-        patch.setattr(engine.transactions._committer._decision, "abort_or_get_commit", interrupt)
+        patch.setattr(engine.transactions.committer.decision, "commit", interrupt)
+        patch.setattr(engine.transactions.committer.decision, "abort_or_get_commit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write(other, range(_VAST), 1)
     session = engine.transactions.session
-    assert not any(isinstance(holder, bytes) for holder in session._held), "a transaction is still held"
+    assert not any(isinstance(holder, bytes) for holder in session.holders), "a transaction is still held"
     session.heartbeat()
     transaction = storage.transaction()
     upsert(transaction, range(10_000, 10_000 + _MANY), 2)
@@ -347,7 +347,7 @@ def test_a_commit_that_is_interrupted_leaves_nothing_open(
 
 def test_open_transactions_of_many_rows_make_no_long_list(storage: Storage) -> None:
     """What does not fit names the tables."""
-    writes = recent.RecentWrites(engine_of(storage)._layout, b"sessions")
+    writes = recent.RecentWrites(engine_of(storage).layout, b"sessions")
     sizes = []
     for number in range(100):
         digest = recent.Digest(frozenset([b"\0\0\0\1"]), tuple(range(3_900)))

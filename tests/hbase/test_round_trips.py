@@ -33,9 +33,9 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 def round_trips(storage: Storage, work: Callable[[], object]) -> int:
     engine = engine_of(storage)
-    before = engine._gateway.round_trips
+    before = engine.gateway.round_trips
     work()
-    return engine._gateway.round_trips - before
+    return engine.gateway.round_trips - before
 
 
 @pytest.mark.parametrize("count", [1, 50, 500])

@@ -54,7 +54,7 @@ def test_a_scanner_that_its_gateway_forgot_is_opened_anew(fake: FakeGateway, gat
     keys = fill(fake, 3000)
     pages = gateway.pages("t", b"", b"", [COLUMN], before=11)
     first = next(pages)
-    fake._handler._scanners.clear()
+    fake.forget_scanners()
     assert [key for key, _ in first] + keys_of(pages) == keys
 
 

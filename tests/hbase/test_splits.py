@@ -17,7 +17,7 @@ _TABLE = TableSpecification("t", [Field.int("k"), Field.long("n")], ["k"])
 
 def sessions_begun(storage: Storage) -> int:
     engine = engine_of(storage)
-    cells = engine._gateway.call(get_row(engine._layout.transactions, SESSIONS, [b"c:n"]))
+    cells = engine.gateway.call(get_row(engine.layout.transactions, SESSIONS, [b"c:n"]))
     return int.from_bytes(cells[b"c:n"][0])
 
 

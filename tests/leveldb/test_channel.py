@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 import pytest
@@ -55,13 +55,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+class Tapped(socket.socket):
+    """A socket whose `recv` a test can replace."""
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__(fileno=end.detach())
+        self.receive: Callable[[int, int], bytes] = super().recv
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        return self.receive(size, flags)
+
+
 class Waiting:
-    """Stands for a socket on which a frame comes to those alone who wait for it."""
+    """Replaces a socket's `recv`: a frame arrives only for a call that waits for it."""
 
     def __init__(self, channel: Channel) -> None:
         self.looks: list[int] = []
         self.waits = 0
-        channel._receive = self.receive
+        tapped(channel).receive = self.receive
 
     def receive(self, size: int, flags: int = 0) -> bytes:
         if flags & socket.MSG_DONTWAIT:
@@ -74,10 +85,15 @@ class Waiting:
 @pytest.fixture
 def ends() -> Iterator[tuple[Channel, Channel]]:
     sockets = socket.socketpair()
-    here, there = (Channel(end, receive_seconds=0.2, send_seconds=0.2) for end in sockets)
+    here, there = (Channel(Tapped(end), receive_seconds=0.2, send_seconds=0.2) for end in sockets)
     yield here, there
     here.close()
     there.close()
+
+
+def tapped(channel: Channel) -> Tapped:
+    assert isinstance(channel.connection, Tapped)
+    return channel.connection
 
 
 def test_frames_come_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
@@ -103,13 +119,13 @@ def test_silence_times_out_and_a_closed_connection_is_lost(ends: tuple[Channel, 
 def test_frame_that_is_there_is_found_by_polling(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     there.send(messages.DONE)
-    receive, flags = here._receive, []
+    receive, flags = tapped(here).receive, []
 
     def watched(size: int, how: int = 0) -> bytes:
         flags.append(how)
         return receive(size, how)
 
-    here._receive = watched
+    tapped(here).receive = watched
     assert here.receive() == bytes([messages.DONE])
     assert flags == [socket.MSG_DONTWAIT]
 
@@ -129,16 +145,16 @@ def test_polling_in_vain_ends(ends: tuple[Channel, Channel]) -> None:
 def test_one_thread_polls_at_a_time(ends: tuple[Channel, Channel]) -> None:
     """A process with many connections must not burn a core, or pass the interpreter's lock round, for each of them."""
     waiting = Waiting(ends[0])
-    channel._polled_until[0] = float("inf")
+    channel.polled_until[0] = float("inf")
     ends[0].receive()
     assert not waiting.looks
-    channel._polled_until[0] = 0.0
+    channel.polled_until[0] = 0.0
     ends[0].receive()
     assert waiting.looks
 
 
 def test_core_that_others_compute_on_is_not_given_away_again(ends: tuple[Channel, Channel], clock: Clock) -> None:
-    """Who polls gives it away, and comes back milliseconds later; who sleeps is woken at once."""
+    """A thread that polls yields its core, and gets it back milliseconds later; one that sleeps is woken at once."""
     waiting = Waiting(ends[0])
 
     def look(size: int, flags: int = 0) -> bytes:
@@ -146,7 +162,7 @@ def test_core_that_others_compute_on_is_not_given_away_again(ends: tuple[Channel
             clock.now += 0.003
         return waiting.receive(size, flags)
 
-    ends[0]._receive = look
+    tapped(ends[0]).receive = look
     for _ in range(300):
         ends[0].receive()
     assert waiting.looks == [0, 257]

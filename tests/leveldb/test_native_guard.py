@@ -116,7 +116,7 @@ def recover(_):
     tried.append(1)
     if len(tried) == 1:
         waits.set()
-        until(lambda: any(pending.exclusive for pending in store._committer.queue))
+        until(lambda: any(pending.exclusive for pending in store.committer.queue))
         raise StorageUnavailableError("not yet")
     return b"[]"
 

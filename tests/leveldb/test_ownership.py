@@ -266,7 +266,7 @@ def test_socket_that_was_removed_is_made_anew(folder: Path, run: Run, removed: s
     route = engine.route
     assert isinstance(route, Client)
     (folder / removed).unlink()
-    route.pool._close_idle()
+    route.pool.close_idle()
     assert snapshot.get(key("a")) == b"1", "on a new connection"
     snapshot.close()
     assert engine.route is route
@@ -282,21 +282,21 @@ def test_private_folder_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> No
         engine = open_engine(folder)
         route = engine.route
         assert isinstance(route, Client)
-        before = Path(route.pool._path)
+        before = Path(route.pool.path)
         before.unlink()
         before.parent.rmdir()
         snapshot = engine.begin(False)
-        route.pool._close_idle()
+        route.pool.close_idle()
         assert snapshot.get(key("a")) is None
         snapshot.close()
-        assert Path(route.pool._path) != before
+        assert Path(route.pool.path) != before
         newcomer = Process(CONNECTS, folder)
         newcomer.say()
         assert newcomer.hear() == "connected"
         newcomer.close()
         engine.close()
         assert process.end() == 0
-        assert not Path(route.pool._path).parent.exists()
+        assert not Path(route.pool.path).parent.exists()
     finally:
         process.close()
 

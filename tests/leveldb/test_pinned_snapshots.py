@@ -92,7 +92,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
     route = client.route
     assert isinstance(route, Client)
     for read in reads:
-        route._requests.eager_until = 0.0
+        route.requests.eager_until = 0.0
         before = [client.begin(False) for _ in range(3)]
         for snapshot in before[:2]:
             snapshot.pin()
@@ -108,7 +108,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
             client.commit(before[1], WriteSet({key("a"): b"2"}))
         client.commit(before[2], WriteSet({key("a"): b"2"}))
         retried = client.begin(False)
-        assert retried._flags & 1 == 0, "this one's snapshot was taken at once"  # type: ignore[attr-defined]
+        assert retried.flags & 1 == 0, "this one's snapshot was taken at once"  # type: ignore[attr-defined]
         retried.pin()
         put(client, "a", b"3")
         assert read(retried, "a") == b"2"
@@ -220,7 +220,7 @@ hear()
 """
     )
     assert other.hear() == "done"
-    route.pool._close_idle()
+    route.pool.close_idle()
     with pytest.raises(TransactionConflictError, match="an owner that has ended"):
         client.commit(snapshots[0], WriteSet({key("a"): b"3"}))
     snapshots[1].pin()

@@ -134,7 +134,7 @@ say(engine.epoch)
 def test_get_on_its_way_during_a_schema_change_is_told(client: LevelDBEngine) -> None:
     route = client.route
     assert isinstance(route, Client)
-    route._shared = memoryview(bytearray(16)).cast("Q")
+    route.shared = memoryview(bytearray(16)).cast("Q")
     client.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
     with pytest.raises(SchemaChangedError):
         client.get(key("s"))
@@ -214,12 +214,12 @@ def test_commit_that_got_no_answer_is_looked_up(folder: Path, run: Run) -> None:
         process = run(
             f"""
 import structable.backends.leveldb.owner.connection as served
-original = served.ServedConnection._commit
+original = served.ServedConnection.commit
 def commit(self, frame):
     if {arrives}:
         original(self, frame)
     os.kill(os.getpid(), signal.SIGKILL)
-served.ServedConnection._commit = commit
+served.ServedConnection.commit = commit
 engine = open_engine(folder)
 say("ready")
 hear()
@@ -365,13 +365,13 @@ def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
     assert process.hear() == "ready"
     engine = open_engine(folder)
     assert isinstance(engine.route, Client)
-    parent = Path(engine.route.pool._path).parent
+    parent = Path(engine.route.pool.path).parent
     assert len(str(parent)) < 80
     assert parent.stat().st_mode & 0o777 == 0o700
     process.signal(signal.SIGKILL)
     put(engine, "a", b"1")
     assert not parent.exists(), "the next owner removes what a killed one left"
-    second = Path(engine._folder.read_owner()[0]).parent  # type: ignore[index]
+    second = Path(engine.folder.read_owner()[0]).parent  # type: ignore[index]
     engine.close()
     assert not second.exists()
     process.close()

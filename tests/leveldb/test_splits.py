@@ -221,14 +221,14 @@ storage.admin.create(TableSpecification("t", [Field.long("k"), Field.long("n")],
 storage.table("t").upsert_many({"k": number, "n": number % 10} for number in range(1_000))
 say("ready")
 left = int(hear())
-original = ServedConnection._snapshot
+original = ServedConnection.snapshot
 def read(self, frame):
     global left
     left -= 1
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return original(self, frame)
-ServedConnection._snapshot = read
+ServedConnection.snapshot = read
 say("ready")
 hear()
 """

@@ -220,14 +220,14 @@ def test_what_is_too_large_for_one_batch_is_halved(monkeypatch: pytest.MonkeyPat
     schema = table(KEY, [Field.long("v")])
     decoder = ArrowDecoder(schema, ("v",))
     wanted: Rows = [("a", n, n) for n in range(10)]
-    whole: Callable[[list[bytes], list[bytes]], pa.RecordBatch] = decoder._decode
+    whole: Callable[[list[bytes], list[bytes]], pa.RecordBatch] = decoder.decode_batch
 
     def limited(keys: list[bytes], values: list[bytes]) -> pa.RecordBatch:
         if len(keys) > 3:
             raise TooLargeError
         return whole(keys, values)
 
-    monkeypatch.setattr(decoder, "_decode", limited)
+    monkeypatch.setattr(decoder, "decode_batch", limited)
     batches = list(decoder.batches(iter(_pairs(schema, wanted))))
     assert [batch.column("v").to_pylist() for batch in batches] == [[0, 1], [2, 3, 4], [5, 6], [7, 8, 9]]
     with pytest.raises(ValueError, match="2 GiB"):

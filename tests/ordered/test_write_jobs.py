@@ -110,7 +110,7 @@ def test_what_a_failed_overwrite_has_loaded_is_collected() -> None:
 
 
 def _pairs(storage: OrderedStorage, space: bytes) -> int:
-    snapshot = storage._engine.begin(True)
+    snapshot = storage.engine.begin(True)
     return len(list(snapshot.scan(space, space + b"\xff")))
 
 

@@ -114,7 +114,7 @@ def setting(storage: Storage) -> str:
     storage = getattr(storage, "_storage", storage)
 
     assert isinstance(storage, PostgreSQLStorage)
-    with storage._pool.connection() as connection:
+    with storage.pool.connection() as connection:
         return str(connection.rows(connection.pipeline((command("show default_transaction_read_only"),))[0])[0][0])
 
 

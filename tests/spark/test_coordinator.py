@@ -440,7 +440,7 @@ def test_unused_connections_are_closed(store: StoreClient, monkeypatch: pytest.M
     coordinator = Coordinator(lambda: 1, lambda: True, Application())
     try:
         coordinator.client.describe(store, "runs")
-        entry = coordinator._stores._entries[store, 0]
+        entry = coordinator.stores.entries[store, 0]
         assert entry.storage is not None
         until(lambda: entry.storage is None)
         assert coordinator.client.describe(store, "runs") == RUNS

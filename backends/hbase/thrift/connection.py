@@ -20,7 +20,7 @@ __all__ = ["Connection", "Wiring"]
 
 _OUTSTANDING = 100
 _SENT_TOGETHER = 1 << 16  # bytes
-_IDLE_LIMIT = 25.0
+IDLE_LIMIT = 25.0
 """Seconds: a gateway drops a connection after 60 s without a request (hbase.thrift.server.socket.read.timeout)."""
 
 _numbers = count(1)
@@ -110,7 +110,7 @@ class Connection(PooledConnection):
     @property
     def stale(self) -> bool:
         """Whether the gateway may no longer answer: the connection was idle for too long, or has ended."""
-        return time.monotonic() - self._used > _IDLE_LIMIT or self._wire.readable
+        return time.monotonic() - self._used > IDLE_LIMIT or self._wire.readable
 
     def post(self, calls: Iterable[Call[object]]) -> None:
         """Send requests without waiting for replies."""

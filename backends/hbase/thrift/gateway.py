@@ -54,7 +54,7 @@ class Gateway:
     ) -> None:
         self.timeout = timeout
         wiring = Wiring(transport, protocol, timeout, frame_limit)
-        self._pool = GatewayPool(
+        self.pool = GatewayPool(
             addresses,
             lambda address, seconds: Connection(address, wiring, seconds),
             size=pool_size,
@@ -65,16 +65,16 @@ class Gateway:
     @property
     def closed(self) -> bool:
         """Whether `close` was called, or this process was forked from the one that connected."""
-        return self._pool.closed
+        return self.pool.closed
 
     @property
     def round_trips(self) -> int:
         """How often a thread waited for replies."""
-        return self._pool.round_trips
+        return self.pool.round_trips
 
     def close(self) -> None:
         """Close all connections; calls in other threads fail. Idempotent."""
-        self._pool.close()
+        self.pool.close()
 
     def call(self, call: Call[Result], *, retry: bool = True) -> Result:
         """Make one call.
@@ -163,13 +163,13 @@ class Gateway:
         ServerError, ConnectionLostError, StorageUnavailableError
             As `call` does.
         """
-        return pages(self._pool, Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter))
+        return pages(self.pool, Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter))
 
     def _attempts(self, calls: Sequence[Call[object]], *, retry: bool) -> list[object]:
-        policy = RetryPolicy(self._pool)
+        policy = RetryPolicy(self.pool)
         while True:
             try:
-                with self._pool.connection() as connection:
+                with self.pool.connection() as connection:
                     results = connection.exchange(calls)
             except ConnectionLostError as error:
                 policy.wait_or_raise(error, retry=retry)

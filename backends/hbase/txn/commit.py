@@ -38,7 +38,7 @@ class Committer:
         self._timeout = context.settings.timeout
         self._prewrite = Prewrite(context)
         self._conflicts = Conflicts(context)
-        self._decision = Decision(context, self._conflicts)
+        self.decision = Decision(context, self._conflicts)
         self._finaliser = finaliser
 
     def commit(self, session: Session, start: int, writes: WriteSet) -> None:
@@ -72,11 +72,11 @@ class Committer:
             if reads is not None:
                 self._conflicts.validate(txid, start, pending.timestamp, intents, reads, markers=False)
             session.require_alive()
-            self._decision.commit(session, pending, reads)
+            self.decision.commit(session, pending, reads)
         except CommitOutcomeUnknownError:
             raise
         except BaseException as error:
-            committed = self._decision.abort_or_get_commit(pending)
+            committed = self.decision.abort_or_get_commit(pending)
             if pending.status.state != PENDING:
                 self._finaliser.add(EndedTransaction(session, txid, pending.status, intents))
                 handed_over = True

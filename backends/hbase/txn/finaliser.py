@@ -26,8 +26,8 @@ __all__ = ["EndedTransaction", "Finaliser"]
 
 _BATCH = 32
 _MOST_WAITING = 512
-_MOST_UNMARKED = 200
-_UNMARKED = 0.2
+MOST_UNMARKED = 200
+MARK_DELAY = 0.2
 """Limits, in transactions and in seconds, after which finalised transactions are marked."""
 _PAUSE = 0.5
 _LOOK = 0.002
@@ -67,41 +67,41 @@ class Finaliser:
         self._gateway = context.gateway
         self._status_table = context.status_table
         self._resolution = IntentResolution(context)
-        self._waiting: deque[EndedTransaction] = deque()
-        self._unmarked: dict[bytes, tuple[Session, Status]] = {}
+        self.waiting: deque[EndedTransaction] = deque()
+        self.unmarked: dict[bytes, tuple[Session, Status]] = {}
         self._mark_at = 0.0
         self._hurrying_until = 0.0
         # No condition: the main thread calls `add`, where an interruption might leave the lock taken.
         self._wakes: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self._is_working = threading.Lock()
 
     def add(self, ended: EndedTransaction) -> None:
         """Take over a transaction."""
-        self._waiting.append(ended)
-        if self._thread is None:
+        self.waiting.append(ended)
+        if self.thread is None:
             thread = threading.Thread(target=self._work, name="structable-finaliser", daemon=True)
             thread.start()
-            self._thread = thread
+            self.thread = thread
         self._wakes.put(None)
 
     def has(self, txid: bytes) -> bool:
         """Whether a transaction was taken over and is not finalised yet."""
-        return txid in self._unmarked or any(one.txid == txid for one in list(self._waiting))
+        return txid in self.unmarked or any(one.txid == txid for one in list(self.waiting))
 
     def keep_up(self) -> None:
         """Wait while the backlog is long: commits that outpace their finalisation slow down all reads."""
-        if len(self._waiting) < _MOST_WAITING:
+        if len(self.waiting) < _MOST_WAITING:
             return
         deadline = time.monotonic() + 5.0
-        while not self._stopping and len(self._waiting) >= _MOST_WAITING and time.monotonic() < deadline:
+        while not self._stopping and len(self.waiting) >= _MOST_WAITING and time.monotonic() < deadline:
             time.sleep(_LOOK)
 
     @property
     def backlog(self) -> int:
         """The number of transactions that wait for finalisation or marking."""
-        return len(self._waiting) + len(self._unmarked)
+        return len(self.waiting) + len(self.unmarked)
 
     def drain(self, timeout: float) -> bool:
         """Wait until the backlog is empty; False if that takes too long."""
@@ -122,7 +122,7 @@ class Finaliser:
         self.drain(timeout)
         self._stopping = True
         self._wakes.put(None)
-        thread = self._thread
+        thread = self.thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
@@ -132,7 +132,7 @@ class Finaliser:
         alone = 0
         failing = False
         while self._wait():
-            batch = list(islice(self._waiting, 1 if alone else _BATCH))
+            batch = list(islice(self.waiting, 1 if alone else _BATCH))
             try:
                 self._finalise(batch)
             except (StorageUnavailableError, TransactionConflictError) as error:
@@ -153,8 +153,8 @@ class Finaliser:
                 failing = False
             alone = max(0, alone - len(batch))
             for _ in batch:
-                self._waiting.popleft()
-            if self._unmarked and self._is_time_to_mark():
+                self.waiting.popleft()
+            if self.unmarked and self._is_time_to_mark():
                 self._mark()
 
     def _pause(self, seconds: float = _PAUSE) -> None:
@@ -173,8 +173,8 @@ class Finaliser:
 
     def _wait(self) -> bool:
         """Wait for work; False if the finaliser was closed."""
-        while not (self._waiting or self._stopping or (self._unmarked and self._hurrying)):
-            left = self._mark_at - time.monotonic() if self._unmarked else _LONGEST_SILENCE
+        while not (self.waiting or self._stopping or (self.unmarked and self._hurrying)):
+            left = self._mark_at - time.monotonic() if self.unmarked else _LONGEST_SILENCE
             if left <= 0:
                 break
             self._listen(left)
@@ -184,18 +184,18 @@ class Finaliser:
         # If the session was declared dead, others finalise: versions that replaced these may already be removed.
         mine = [one for one in batch if not one.session.over]
         if mine:
-            self._resolve(mine)
-        if not self._unmarked:
-            self._mark_at = time.monotonic() + _UNMARKED
+            self.resolve(mine)
+        if not self.unmarked:
+            self._mark_at = time.monotonic() + MARK_DELAY
         for one in mine:
             one.free_lane()
             if one.status.state == COMMITTED:
-                self._unmarked[one.txid] = one.session, one.status
+                self.unmarked[one.txid] = one.session, one.status
         for one in batch:
-            if one.txid not in self._unmarked:
+            if one.txid not in self.unmarked:
                 one.session.release(one.txid)
 
-    def _resolve(self, batch: Sequence[EndedTransaction]) -> None:
+    def resolve(self, batch: Sequence[EndedTransaction]) -> None:
         for one in batch:
             one.session.require_alive()
         reach("before_finalise")
@@ -211,17 +211,17 @@ class Finaliser:
         reach("after_finalise")
 
     def _is_time_to_mark(self) -> bool:
-        if self._hurrying and not self._waiting:
+        if self._hurrying and not self.waiting:
             return True
-        return len(self._unmarked) >= _MOST_UNMARKED or time.monotonic() >= self._mark_at
+        return len(self.unmarked) >= MOST_UNMARKED or time.monotonic() >= self._mark_at
 
     def _mark(self) -> None:
         """Mark transactions as finalised, except those of dead sessions, whose records may already be removed."""
         try:
-            for session in {session for session, _ in self._unmarked.values()}:
+            for session in {session for session, _ in self.unmarked.values()}:
                 with suppress(TransactionConflictError):
                     session.require_alive()
-            done = {txid: status for txid, (session, status) in self._unmarked.items() if not session.over}
+            done = {txid: status for txid, (session, status) in self.unmarked.items() if not session.over}
             self._gateway.flight(self._status_table.mark_finalised(done), retry=True)
             reach("after_finalised")
         except StorageUnavailableError:
@@ -229,6 +229,6 @@ class Finaliser:
             return
         except Exception:
             _log.exception("marking transactions as finalised failed; the janitor does it")
-        for txid, (session, _) in self._unmarked.items():
+        for txid, (session, _) in self.unmarked.items():
             session.release(txid)
-        self._unmarked.clear()
+        self.unmarked.clear()

@@ -56,10 +56,12 @@ class Digest(NamedTuple):
         spaces = frozenset(intents.spaces)
         if intents.rows > _MOST_ROWS:
             return cls(spaces)
-        return cls(spaces, tuple(_hash((space, row)) for space, one in intents.spaces.items() for row in one.checked))
+        return cls(
+            spaces, tuple(row_hash((space, row)) for space, one in intents.spaces.items() for row in one.checked)
+        )
 
 
-def _hash(row_id: RowId) -> int:
+def row_hash(row_id: RowId) -> int:
     space, row = row_id
     return zlib.crc32(row, zlib.crc32(space))
 
@@ -227,7 +229,7 @@ class RecentWrites:
             return set(rows)
         hashes: dict[int, list[RowId]] = {}
         for row_id in rows:
-            hashes.setdefault(_hash(row_id), []).append(row_id)
+            hashes.setdefault(row_hash(row_id), []).append(row_id)
         spaces: set[bytes] = set()
         found: set[RowId] = set()
         for commit, whole, listed_rows in listed:

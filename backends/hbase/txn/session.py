@@ -64,7 +64,7 @@ class Session:
         self._gateway = gateway
         self._layout = layout
         self._good_for = timeout / 2
-        self._held: dict[object, int] = {}
+        self.holders: dict[object, int] = {}
         self._heartbeats = itertools.count(1)
         self._sequence = itertools.count(1)
         self._free_lanes: dict[int, int] = {}
@@ -77,13 +77,13 @@ class Session:
         self.id = number.to_bytes(SESSION_BYTES)
         self.recent = RecentWrites(layout, self.id)
         self.clock = read_clock(gateway, layout)
-        self._raw = self._content()
-        self._over = not self._written(None, self._raw)
-        self._good_until = started + self._good_for
+        self.raw = self._content()
+        self._over = not self._written(None, self.raw)
+        self.good_until = started + self._good_for
         _log.info("session %d of %s began", number, layout.prefix)
 
     def _content(self) -> bytes:
-        held = list(self._held.values())
+        held = list(self.holders.values())
         return b"%d|%d" % (min(held, default=self.clock), next(self._heartbeats))
 
     def _written(self, expected: bytes | None, new: bytes) -> bool:
@@ -118,9 +118,9 @@ class Session:
             sent = now()
             self.clock = max(self.clock, read_clock(self._gateway, self._layout))
             new = self._content()
-            if self._written(self._raw, new):
-                self._raw = new
-                self._good_until = sent + self._good_for
+            if self._written(self.raw, new):
+                self.raw = new
+                self.good_until = sent + self._good_for
             else:
                 self._over = True
                 _log.warning(
@@ -158,7 +158,7 @@ class Session:
         StorageUnavailableError
             If the session may have been declared dead: HBase could not be reached for too long.
         """
-        if now() > self._good_until and not self._over:
+        if now() > self.good_until and not self._over:
             # This process was stopped, or HBase was: a heartbeat reveals whether the session is dead.
             self.heartbeat()
         if self._closed:
@@ -168,7 +168,7 @@ class Session:
                 "the snapshot is too old: this process sent no heartbeat for session_timeout, and another process "
                 "ended its session; retry the transaction"
             )
-        if now() > self._good_until:
+        if now() > self.good_until:
             raise StorageUnavailableError(
                 f"this process has not reached HBase for {self._good_for:g} s; the snapshot may be gone"
             )
@@ -213,16 +213,16 @@ class Session:
 
     def hold(self, holder: object, timestamp: int) -> None:
         """Keep the versions that a snapshot at a timestamp reads, until `release` is called for this holder."""
-        self._held[holder] = timestamp
+        self.holders[holder] = timestamp
 
     def release(self, holder: object) -> None:
         """End the effect of `hold`; idempotent, never waits."""
-        self._held.pop(holder, None)
+        self.holders.pop(holder, None)
 
     @property
     def held(self) -> int:
         """The number of held snapshots and transactions."""
-        return len(self._held)
+        return len(self.holders)
 
     def close(self) -> None:
         """End the session; other processes finish its unfinalised transactions."""
@@ -230,5 +230,5 @@ class Session:
             if not self._over:
                 self._over = self._closed = True
                 self._put(self.recent.last())
-                self._written(self._raw, CLOSED)
+                self._written(self.raw, CLOSED)
                 _log.info("session %d of %s ended", int.from_bytes(self.id), self._layout.prefix)

@@ -56,7 +56,7 @@ class Transactions:
         self._gateway = gateway
         self._layout = layout
         self._settings = settings
-        self._committer = Committer(context, self.finaliser)
+        self.committer = Committer(context, self.finaliser)
         self._bulk = BulkCommitter(context)
         self._process = os.getpid()
         self._session: Session | None = None
@@ -114,7 +114,7 @@ class Transactions:
 
     def commit(self, snapshot: HBaseSnapshot, writes: WriteSet) -> None:
         """Commit writes that are based on a snapshot; see `Engine.commit`."""
-        self._committer.commit(snapshot.session, snapshot.timestamp, writes)
+        self.committer.commit(snapshot.session, snapshot.timestamp, writes)
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         """Commit a write job; see `Engine.commit_bulk`."""

@@ -121,7 +121,7 @@ class Janitor:
         left = {session_of_list(column): (column, at) for column, (_, at) in lists.items()}
         watermarks = self._low_watermarks(report, left)
         work = self._look(min([report.clock, *watermarks]), report, left)
-        self._remove_lists(left.values())
+        self.remove_lists(left.values())
         self._repair(work, report)
         previous = self._published()
         safe = max(previous, work.least)
@@ -141,7 +141,7 @@ class Janitor:
             )
         return report
 
-    def _remove_lists(self, left: Iterable[tuple[bytes, int]]) -> None:
+    def remove_lists(self, left: Iterable[tuple[bytes, int]]) -> None:
         """Remove the lists of ended processes without records: no snapshot is as old as they are.
 
         If such a process is alive after all, it puts a later list, which remains.

@@ -49,11 +49,11 @@ class Client(Route):
     ) -> None:
         self.id = os.urandom(16)
         self._failover = failover
-        self._shared = shared
+        self.shared = shared
         self.process = process
         self._snapshots = itertools.count(1)
-        self._requests = OwnerRequests(self.id, folder, path, process, seconds, lambda: failover(self))
-        self.pool = self._requests.pool
+        self.requests = OwnerRequests(self.id, folder, path, process, seconds, lambda: failover(self))
+        self.pool = self.requests.pool
         self.get = self._get
         self.drop = self.pool.drop
         self.abandon = self.pool.abandon
@@ -61,12 +61,12 @@ class Client(Route):
     def close(self) -> None:
         """Tell the owner that this client ends, and close the connections."""
         with contextlib.suppress(PeerLostError, TimedOutError, StructableError):  # the owner forgets this client anyway
-            self._requests.ask(messages.GOODBYE, b"")
+            self.requests.ask(messages.GOODBYE, b"")
         self.drop()
 
     def _get(self, key: bytes) -> bytes | None:
         try:
-            frame = self._requests.ask(messages.GET, self._shared[0].to_bytes(8, "little") + key)
+            frame = self.requests.ask(messages.GET, self.shared[0].to_bytes(8, "little") + key)
         except PeerLostError:
             return self._failover(self).get(key)
         message = frame[0]
@@ -76,10 +76,10 @@ class Client(Route):
             return None
         if message == messages.EPOCH:
             raise SchemaChangedError
-        return self._requests.refuse(frame)
+        return self.requests.refuse(frame)
 
     def begin(self, read_only: bool) -> EngineSnapshot:
-        shared, requests = self._shared, self._requests
+        shared, requests = self.shared, self.requests
         base = shared[1]  # before the epoch, so that a schema change between the two conflicts
         flags = messages.READ_ONLY if read_only else 0
         snapshot = RemoteSnapshot(requests, next(self._snapshots), base, shared[0], flags)
@@ -95,7 +95,7 @@ class Client(Route):
         number = epoch = base = 0
         if snapshot is None:
             flags |= messages.UNCHECKED
-        elif isinstance(snapshot, RemoteSnapshot) and snapshot.requests is self._requests:
+        elif isinstance(snapshot, RemoteSnapshot) and snapshot.requests is self.requests:
             number, epoch, base = snapshot.number, snapshot.epoch, snapshot.base
             flags |= snapshot.commit_flags()
         else:
@@ -112,8 +112,8 @@ class Client(Route):
         except TimedOutError:
             pool.discard(connection)
             if connection is None:
-                raise self._requests.silent() from None
-            raise CommitOutcomeUnknownError(f"{self._requests.silent()}, and may have committed") from None
+                raise self.requests.silent() from None
+            raise CommitOutcomeUnknownError(f"{self.requests.silent()}, and may have committed") from None
         except PeerLostError as error:
             pool.discard(connection)
             if connection is not None and error.was_sent:
@@ -132,7 +132,7 @@ class Client(Route):
             snapshot.end()
         pool.give_back(connection)
         if frame[0] != messages.DONE:
-            self._requests.refuse(frame)
+            self.requests.refuse(frame)
 
     def _resolve(self, connection: Connection, *, checked: bool) -> None:
         """Look up the commit on a lost connection; `checked` says that it had a snapshot."""
@@ -162,9 +162,9 @@ class Client(Route):
         except TimedOutError:
             pool.discard(connection)
             if connection is None:
-                raise self._requests.silent() from None
+                raise self.requests.silent() from None
             raise CommitOutcomeUnknownError(
-                f"{self._requests.silent()}, and {procedure!r} may have taken effect"
+                f"{self.requests.silent()}, and {procedure!r} may have taken effect"
             ) from None
         except PeerLostError as error:
             pool.discard(connection)
@@ -180,23 +180,23 @@ class Client(Route):
             raise
         pool.give_back(connection)
         if frame[0] != messages.VALUE:
-            self._requests.refuse(frame)
+            self.requests.refuse(frame)
         return frame[1:]
 
     def checkpoint(self, plan: str) -> None:
         try:
-            frame = self._requests.ask(messages.CHECKPOINT, plan.encode())
+            frame = self.requests.ask(messages.CHECKPOINT, plan.encode())
         except PeerLostError:
             self._failover(self).checkpoint(plan)
             return
         if frame[0] != messages.DONE:
-            self._requests.refuse(frame)
+            self.requests.refuse(frame)
 
     def committed(self, client: bytes, connection: int, sequence: int) -> bool:
         try:
-            frame = self._requests.ask(messages.LOOK_UP, messages.LOOK_UP_BODY.pack(client, connection, sequence))
+            frame = self.requests.ask(messages.LOOK_UP, messages.LOOK_UP_BODY.pack(client, connection, sequence))
         except PeerLostError:
             return self._failover(self).committed(client, connection, sequence)
         if frame[0] not in (messages.VALUE, messages.ABSENT):
-            self._requests.refuse(frame)
+            self.requests.refuse(frame)
         return frame[0] == messages.VALUE

@@ -85,7 +85,7 @@ class ConnectionPool:
 
     def __init__(self, client: bytes, path: str, folder: Folder, seconds: float) -> None:
         self._client = client
-        self._path = path
+        self.path = path
         self._folder = folder
         self._seconds = seconds
         self._numbers = itertools.count(1)
@@ -119,7 +119,7 @@ class ConnectionPool:
             self._release_on(connection)
         self.idle.append(connection)
         if self._is_dropped:
-            self._close_idle()
+            self.close_idle()
 
     def discard(self, connection: Connection | None) -> None:
         """Close a connection, if there is one."""
@@ -156,12 +156,12 @@ class ConnectionPool:
         """Close all connections: the owner has ended. Those in use are closed by their threads."""
         self._is_dropped = True
         self._dropped.set()
-        self._close_idle()
+        self.close_idle()
         for connection in self._all():
             connection.channel.shut()
         self.discard(self._anchor)
 
-    def _close_idle(self) -> None:
+    def close_idle(self) -> None:
         while self.idle:
             try:
                 self.discard(self.idle.pop())
@@ -189,7 +189,7 @@ class ConnectionPool:
             if self._is_dropped:
                 raise PeerLostError("the owner has ended", was_sent=False)
             try:
-                return self._added(self._open_at(self._path, deadline))
+                return self._added(self._open_at(self.path, deadline))
             except (FileNotFoundError, ConnectionRefusedError) as error:
                 # A living owner that does not listen there is closing, or about to listen elsewhere.
                 anchor = self._anchor
@@ -215,7 +215,7 @@ class ConnectionPool:
                 return connection
             owner = self._folder.read_owner()
             if owner is not None:
-                self._path = owner[0]
+                self.path = owner[0]
 
     def _added(self, connection: Connection) -> Connection:
         self.open[ref(connection, self.open.pop)] = None

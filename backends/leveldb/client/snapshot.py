@@ -46,21 +46,21 @@ class RemoteSnapshot(EngineSnapshot):
         `messages.READ_ONLY` or 0.
     """
 
-    __slots__ = ("_ended", "_flags", "_held", "base", "epoch", "number", "requests")
+    __slots__ = ("_ended", "_held", "base", "epoch", "flags", "number", "requests")
 
     def __init__(self, requests: OwnerRequests, number: int, base: int, epoch: int, flags: int) -> None:
         self.requests = requests
         self.number = number
         self.base = base
         self.epoch = epoch
-        self._flags = flags | messages.BEGIN
+        self.flags = flags | messages.BEGIN
         self._held: HeldSnapshot | None = None
         self._ended = False
 
     def commit_flags(self) -> int:
         """Return the flags of a commit, which frees the snapshot; `end` follows its answer."""
         self._require_open()
-        return self._flags
+        return self.flags
 
     def end(self) -> None:
         """Record that the owner has freed the snapshot."""
@@ -68,8 +68,8 @@ class RemoteSnapshot(EngineSnapshot):
         self._held = None
 
     def pin(self) -> None:
-        if self._flags & messages.BEGIN:
-            self._flags |= messages.PINNED
+        if self.flags & messages.BEGIN:
+            self.flags |= messages.PINNED
 
     def _require_open(self) -> None:
         if self._ended:
@@ -80,10 +80,10 @@ class RemoteSnapshot(EngineSnapshot):
         if self._held is None:
             self._held = HeldSnapshot(self, self.requests.pool.lost.append)
             self._held.number = self.number
-        return messages.REFERENCE.pack(self.number, self._flags | flags, self.epoch, self.base)
+        return messages.REFERENCE.pack(self.number, self.flags | flags, self.epoch, self.base)
 
     def _begun(self) -> None:
-        self._flags &= ~messages.BEGIN
+        self.flags &= ~messages.BEGIN
 
     def _lost(self) -> TransactionConflictError:
         """Find the next owner, for the retry, and return the error."""

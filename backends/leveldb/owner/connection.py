@@ -140,7 +140,7 @@ class ServedConnection:
                 else:
                     send(messages.VALUE, value)
             elif message == messages.READ:
-                value = self._snapshot(frame).get(frame[_BODY:])
+                value = self.snapshot(frame).get(frame[_BODY:])
                 if value is None:
                     send(messages.ABSENT)
                 else:
@@ -148,7 +148,7 @@ class ServedConnection:
             elif message == messages.COMMIT:
                 self._working = True
                 try:
-                    self._commit(frame)
+                    self.commit(frame)
                 finally:
                     self._working = False
                 send(messages.DONE)
@@ -156,7 +156,7 @@ class ServedConnection:
                 self._release(int.from_bytes(frame[1:5], "little"))
             elif message == messages.READ_MANY:
                 keys, _ = messages.unpack_present(frame, _BODY)
-                send(messages.VALUES, messages.pack_texts(self._snapshot(frame).get_many(keys)))
+                send(messages.VALUES, messages.pack_texts(self.snapshot(frame).get_many(keys)))
             elif message == messages.SCAN:
                 self._begin_scan(frame)
             elif message == messages.SCAN_MORE:
@@ -223,7 +223,7 @@ class ServedConnection:
         if epoch != self._store.epoch:
             raise _EpochChangedError
 
-    def _snapshot(self, frame: bytes) -> LocalSnapshot:
+    def snapshot(self, frame: bytes) -> LocalSnapshot:
         number, flags, epoch, base = messages.REFERENCE.unpack_from(frame, 1)
         if not flags & messages.BEGIN:
             try:
@@ -247,7 +247,7 @@ class ServedConnection:
             with self._sending:
                 self._working = False
 
-    def _commit(self, frame: bytes) -> None:
+    def commit(self, frame: bytes) -> None:
         number, flags, epoch, base, sequence = messages.COMMIT_HEAD.unpack_from(frame, 1)
         changes = messages.unpack_changes(frame, 1 + messages.COMMIT_HEAD.size)
         store = self._store
@@ -258,7 +258,7 @@ class ServedConnection:
             if snapshot.epoch != epoch:
                 raise _EpochChangedError
         elif not flags & messages.UNCHECKED:
-            snapshot = self._snapshot(frame)
+            snapshot = self.snapshot(frame)
             if self._session.snapshots.pop(number, None) is None:
                 raise TransactionConflictError("the transaction's snapshot was freed")
         try:
@@ -272,7 +272,7 @@ class ServedConnection:
         bounds, _ = messages.unpack_present(frame, _BODY)
         self._end_scan()
         begin, end = bounds
-        self._scan = self._snapshot(frame).scan(begin, end, reverse=bool(flags & messages.REVERSE))
+        self._scan = self.snapshot(frame).scan(begin, end, reverse=bool(flags & messages.REVERSE))
         self._send_pairs(_FIRST_CHUNK)
 
     def _send_pairs(self, most: int) -> None:

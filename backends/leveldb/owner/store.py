@@ -52,8 +52,8 @@ class LocalStore:
         self._merge = merge
         self._recover = recover
         self._history = History(shared)
-        self._committer = Committer(self._write_group)
-        self._keeper = DatabaseKeeper(path, options, self._committer, self._recover_from)
+        self.committer = Committer(self._write_group)
+        self._keeper = DatabaseKeeper(path, options, self.committer, self._recover_from)
         self._reads = self._keeper.reads
         self.get = self._reads.get
         """Returns the newest value of a key. The function stays the same for the life of the store."""
@@ -62,11 +62,11 @@ class LocalStore:
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Block commits and all threads that wait for the database, except for this thread."""
-        return self._committer.exclusive()
+        return self.committer.exclusive()
 
     def open(self, *, create: bool, checked: bool = False) -> None:
         """Open the database as `DatabaseKeeper.open` does."""
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             self._keeper.open(create=create, checked=checked)
 
     def _recover_from(self, epoch: int) -> None:
@@ -76,17 +76,17 @@ class LocalStore:
 
     def close(self) -> bool:
         """Close the database as `DatabaseKeeper.close` does."""
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             return self._keeper.close()
 
     def abandon(self) -> None:
         """Leave everything as it is, in a forked process."""
-        self._committer = Committer(self._write_group)
-        self._keeper.abandon(self._committer)
+        self.committer = Committer(self._write_group)
+        self._keeper.abandon(self.committer)
 
     def copy_to(self, target: Path) -> None:
         """Make a checkpoint of the newest committed state, see `copy_checkpoint`; commits wait for it."""
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             self._keeper.healthy_database()
             copy_checkpoint(self.path, target)
 
@@ -100,7 +100,7 @@ class LocalStore:
         return epoch
 
     def _settled_epoch(self) -> int | None:
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             return self._history.epoch
 
     @property
@@ -134,7 +134,7 @@ class LocalStore:
         return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             if self._keeper.database is None:
                 self._keeper.heal()
             return self.begin(read_only)
@@ -165,7 +165,7 @@ class LocalStore:
         """
         base = self._history.find(number)
         # No commit is being written now: every commit that the snapshot shows is in the history.
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             if not self._keeper.is_ailing():
                 self._history.settle()
             snapshot, last = self.begin(False), self._history.tail
@@ -189,7 +189,7 @@ class LocalStore:
             node = snapshot.node
             if node is None:
                 raise TransactionClosedError("the snapshot was closed, or was taken for reading only")
-        committer = self._committer
+        committer = self.committer
         right, queue = committer.right, committer.queue
         if queue or right.locked() or (sync and committer.crowd > 1) or changes.changed_spaces:
             self._commit_in_turn(Pending(node, changes, sync, marker))
@@ -208,11 +208,11 @@ class LocalStore:
             self._commit_in_turn(Pending(node, changes, sync, marker))
 
     def _note_unsynced(self) -> None:
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             self._keeper.note_unsynced()
 
     def _commit_in_turn(self, pending: Pending) -> None:
-        uninterrupted(partial(self._committer.commit, pending))
+        uninterrupted(partial(self.committer.commit, pending))
 
     def _write_alone(
         self,
@@ -342,5 +342,5 @@ class LocalStore:
         uninterrupted(partial(self._commit_bulk, bulk))
 
     def _commit_bulk(self, bulk: BulkCommit) -> None:
-        with self._committer.exclusive():
+        with self.committer.exclusive():
             apply_bulk(self._keeper, self._history, bulk)

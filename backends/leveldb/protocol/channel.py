@@ -27,7 +27,7 @@ _LONGEST_SECONDS = 1e9
 _POLLED = 50e-6
 _OVERDUE = 1e-3
 _MOST_UNPOLLED = 256
-_polled_until = array("d", [0.0])
+polled_until = array("d", [0.0])
 """The end of the current polling in this process. No lock, which an interruption might leave taken."""
 
 
@@ -148,11 +148,11 @@ class Channel:
             self._unpolled -= 1
             return b""
         end = perf_counter()
-        if end < _polled_until[0]:
+        if end < polled_until[0]:
             return b""
         data = b""
         end += _POLLED
-        _polled_until[0] = end
+        polled_until[0] = end
         try:
             while perf_counter() < end:
                 os.sched_yield()
@@ -162,7 +162,7 @@ class Channel:
                     continue
                 break
         finally:
-            _polled_until[0] = 0.0
+            polled_until[0] = 0.0
         # A late frame is a miss as well. After a millisecond the core was used by a computing thread, and a thread that
         # had slept would have been scheduled before it.
         overdue = perf_counter() - end

@@ -79,19 +79,19 @@ class ArrowDecoder:
                 [pa.array([], field.type) for field in self._arrow_schema], schema=self._arrow_schema
             )
         try:
-            return self._decode(keys, values)
+            return self.decode_batch(keys, values)
         except TooLargeError:
             raise ValueError(f"{len(keys):,} rows of over 2 GiB do not fit one batch") from None
 
     def _decode_parts(self, keys: Sequence[bytes], values: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
         try:
-            yield self._decode(keys, values)
+            yield self.decode_batch(keys, values)
         except TooLargeError:
             half = len(keys) // 2
             yield from self._decode_parts(keys[:half], values[:half])
             yield from self._decode_parts(keys[half:], values[half:])
 
-    def _decode(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
+    def decode_batch(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
         arrays: dict[str, Array] = {}
         if self._values_wanted:
             try:
@@ -131,7 +131,8 @@ class ArrowDecoder:
         """Decode rows of several layouts, one layout after the other, and restore their order."""
         groups = [np.flatnonzero(versions == version) for version in np.unique(versions)]
         parts = [
-            self._decode([keys[i] for i in group.tolist()], [values[i] for i in group.tolist()]) for group in groups
+            self.decode_batch([keys[i] for i in group.tolist()], [values[i] for i in group.tolist()])
+            for group in groups
         ]
         order = np.argsort(np.concatenate(groups))
         columns = [

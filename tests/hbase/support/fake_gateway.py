@@ -256,6 +256,10 @@ class FakeGateway:
         self._listener.close()
         self._accepting.join()
 
+    def forget_scanners(self) -> None:
+        """Close all scanners without telling the clients."""
+        self._handler._scanners.clear()
+
     def cut_all(self) -> None:
         """End all connections."""
         for connection in self._sockets.copy():

@@ -18,7 +18,7 @@ _TIMEOUT = 60.0
 def engine_of(storage: Storage) -> HBaseEngine:
     """Return the engine of a storage."""
     assert isinstance(storage, OrderedStorage)
-    engine = storage._engine
+    engine = storage.engine
     assert isinstance(engine, HBaseEngine)
     return engine
 

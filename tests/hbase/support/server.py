@@ -51,7 +51,8 @@ class Gateway:
         main = ["org.apache.hadoop.hbase.thrift.ThriftServer", "start", "-p", str(port)]
         self._machine = Machine(folder / f"gateway-{port}", main, user=user)
 
-    def _configure(self, settings: Mapping[str, str]) -> None:
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Write its hbase-site.xml."""
         own = {
             "hbase.regionserver.thrift.framed": str(self.framed).lower(),
             "hbase.regionserver.thrift.compact": str(self.compact).lower(),
@@ -241,7 +242,7 @@ class Server(HeldServer):
         if port is None:
             port = free_port() if self.gateway.pid is not None else self.port
         gateway = Gateway(self.folder, port, framed=framed, compact=compact, user=user)
-        gateway._configure(self._settings() | dict(settings or {}))
+        gateway.configure(self._settings() | dict(settings or {}))
         if port == self.port:
             self.gateway = gateway
         self._gateways = [other for other in self._gateways if other.port != port] + [gateway]
@@ -298,7 +299,7 @@ class Server(HeldServer):
             self._gateways = [self.gateway]
             (self.folder / "port").write_text(str(self.gateway.port))
             self._hbase.configure(chosen)
-            self.gateway._configure(chosen | GATEWAY | dict(settings))
+            self.gateway.configure(chosen | GATEWAY | dict(settings))
             try:
                 self.start()
                 return
