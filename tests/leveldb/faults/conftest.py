@@ -1,4 +1,4 @@
-"""Fixtures of the tests of faults."""
+"""Fixtures of the fault tests."""
 
 from __future__ import annotations
 

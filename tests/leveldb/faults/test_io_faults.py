@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from .preload import FaultKind, Worker, build
-from .workload import STEPS, acknowledged, check, states
+from .support.preload import FaultKind, Worker, build
+from .support.workload import STEPS, acknowledged, check, states
 
 _SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30"))
 

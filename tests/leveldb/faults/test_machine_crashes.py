@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from .crashes import ACKNOWLEDGE, CREATE, Event, crash, read_record
-from .mixed import last_durable, turns
-from .preload import Worker, build
-from .workload import STEPS, State, check, states, states_after
+from .support.crashes import ACKNOWLEDGE, CREATE, Event, crash, read_record
+from .support.mixed import last_durable, turns
+from .support.preload import Worker, build
+from .support.workload import STEPS, State, check, states, states_after
 
 _STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) * 10
 _STATES_OF_RECORD = 300

@@ -73,7 +73,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
             env={**os.environ, "LD_PRELOAD": str(library)},
         )
 

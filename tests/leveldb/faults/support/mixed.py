@@ -105,7 +105,7 @@ class _Client:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
         )
 
     def ask(self, words: str) -> None:
