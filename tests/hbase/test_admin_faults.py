@@ -1,4 +1,4 @@
-"""Faults on the way to the gateway while tables are created, changed and dropped: what is reported is so."""
+"""Faults between client and gateway while tables are created, changed and dropped: the reported outcome is true."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Operation:
     before, after : TableSpecification or None
         The table, or that there is none.
     again : type of Exception or None
-        What the same once more raises where it was done before.
+        The error of repeating the operation after it took effect.
     """
 
     work: Callable[[Storage], object]
@@ -80,7 +80,7 @@ def found(storage: Storage, rows: list[Record]) -> TableSpecification | None:
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_fault_at_requests_of_an_admin_call(hbase_url: str, proxy: Proxy, name: str, fault: Fault) -> None:
-    """It is done if it says so, and else not; the same again is done then."""
+    """The operation took effect if and only if it reports so; otherwise repeating it does."""
     operation = OPERATIONS[name]
     rows = ROWS if operation.before is not None else []
     options = {"housekeeping": 1000, "session_timeout": 1000, "timeout": 5}

@@ -28,7 +28,7 @@ from tests.waiting import until
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
 LATE = "lease=0.5&session_timeout=2&late_writes=600&housekeeping=0.3"
-"""What a dead process has left stays there for as long as the test takes."""
+"""The remains of a dead process stay for the whole test."""
 
 FIELDS = [Field.long("id"), Field.long("amount"), Field.string("name")]
 RUNS = TableSpecification("runs", FIELDS, ["id"])
@@ -144,7 +144,7 @@ def test_one_drops_what_the_other_creates(storage: Storage, workers: tuple[Worke
 def test_a_drop_beside_writers_never_lets_old_rows_come_back(
     storage: Storage, workers: tuple[Worker, Worker], url: str
 ) -> None:
-    """Whoever writes while the table is dropped and made anew writes the old one or the new one, and never both."""
+    """A write while the table is dropped and created again goes to the old table or the new one, never to both."""
     write = """
 from structable.spi import StructableError
 for n in range(40):
@@ -207,7 +207,7 @@ def test_a_process_killed_in_create(url: str, point: str) -> None:
 
 @pytest.mark.parametrize("point", CREATE_POINTS[1:])
 def test_a_process_killed_in_drop(url: str, point: str) -> None:
-    """The table is there with its rows, or not at all; one that is created again is empty, also across a crash."""
+    """The table exists with its rows or not at all; created again after the crash, it is empty."""
     with connect(url) as storage:
         storage.admin.create(INDEXED)
         fill(storage)
@@ -275,7 +275,7 @@ def test_a_change_holds_for_every_transaction_that_begins_later(
         assert worker.run("assert view.read((1,)) is None") == "done"
 
 
-def test_a_change_holds_for_who_never_stops_reading(
+def test_a_change_holds_for_a_reader_that_never_pauses(
     storage: Storage, workers: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row is read without looking at its table's schema each time; but never by a schema that was changed before."""
@@ -306,7 +306,7 @@ def test_a_change_holds_for_who_never_stops_reading(
         assert worker.run(f"assert len(seen) > {changes}") == "done"
 
 
-def test_a_new_index_misses_no_row_that_is_written_meanwhile(
+def test_a_new_index_misses_no_row_written_meanwhile(
     storage: Storage, workers: tuple[Worker, Worker], url: str
 ) -> None:
     storage.admin.create(RUNS)

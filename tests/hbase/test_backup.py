@@ -40,7 +40,7 @@ def tables(shell: happybase.Connection, prefix: str) -> set[str]:
 def test_a_restored_backup(
     administration: Administration, shell: happybase.Connection, hbase_prefix: str, hbase_url: str, repaired: bool
 ) -> None:
-    """All is as it was, whatever was written, collected, made and dropped since, and can be written on."""
+    """All tables are as they were, whatever has been written, collected, created and dropped since; writes go on."""
     url = quick(hbase_url, lease=0.5)
     before = {"before", "doomed"}
     with connect(url) as storage:
@@ -55,7 +55,7 @@ def test_a_restored_backup(
         with connect(url) as storage:
             storage.admin.create(_LATER)
             storage.table("later").upsert({"id": 1})
-            write_on(storage, _ACCOUNTS)  # and collects what is replaced
+            write_on(storage, _ACCOUNTS)  # and collects the replaced versions
             storage.admin.drop("ledger")
         restore()
         for table in tables(shell, hbase_prefix) - backup:

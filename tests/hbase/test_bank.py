@@ -1,4 +1,4 @@
-"""A bank whose clients are killed at random, again and again, and which is sound in every snapshot all the while."""
+"""A bank whose clients are killed at random stays sound in every snapshot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Client:
 
 
 def test_clients_killed_at_random(hbase_server: Place, hbase_url: str) -> None:
-    """Every snapshot has the whole total; what was acknowledged happened, once; nothing of the dead stays."""
+    """Every snapshot has the whole total; acknowledged transfers happened once; dead processes leave nothing behind."""
     url = quick(hbase_url)
     chance = random.Random(5)
     with connect(url) as storage:

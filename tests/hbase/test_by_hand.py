@@ -1,4 +1,4 @@
-"""What docs/hbase.md says of edits by hand is what happens."""
+"""The effects of manual edits are those that docs/hbase.md describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `structable doctor` tells of a prefix, and what `--repair` ends."""
+"""The findings of `structable doctor` on a prefix, and the effects of `--repair`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def url(hbase_url: str) -> str:
 
 
 def doctor(url: str, *options: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    """Return the exit code, and by subject what was found of what level."""
+    """Return the exit code, and the level and text of each finding by its subject."""
     result = CliRunner().invoke(app, ["doctor", url, *options])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     found = {}
@@ -113,7 +113,7 @@ def test_what_a_killed_process_left_is_shown_and_ended(url: str, point: str, sho
 
 
 def test_tables_that_come_and_go_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was made and filled since the catalog was read is no stray, and one that was dropped is no error."""
+    """A table created since the catalog was read is not reported as a stray, nor a dropped one as an error."""
     with connect(url) as storage:
         storage.admin.create(RUNS)
         assert isinstance(storage, OrderedStorage)
@@ -128,7 +128,7 @@ def test_tables_that_come_and_go_meanwhile(url: str, monkeypatch: pytest.MonkeyP
         assert levels == {FindingLevel.OK}
 
 
-def test_a_repair_ends_nothing_of_the_living(url: str) -> None:
+def test_a_repair_ends_nothing_of_a_live_process(url: str) -> None:
     """Neither a transaction that has just begun to commit, nor the snapshot of a process with a heartbeat."""
     with connect(url) as storage, connect(url) as other:
         storage.admin.create(RUNS)

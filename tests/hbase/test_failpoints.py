@@ -1,4 +1,4 @@
-"""A process is killed at every arrow of the protocol; the others read a sound bank at once, and write on soon after."""
+"""A process is killed at each step of the protocol; others read a sound bank at once, and write on soon after."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bank(url: str, accounts: int = _ACCOUNTS) -> Iterator[Storage]:
     ],
 )
 def test_killed_in_a_commit(hbase_url: str, point: str, number: int, committed: bool) -> None:
-    """A transfer is there entirely, or not at all, from the moment its process dies; its rows can be written soon."""
+    """A transfer is visible whole or not at all from its process's death on; its rows can be written soon after."""
     url = quick(hbase_url)
     with bank(url) as storage:
         killed("transfer", url, point, number)
@@ -56,7 +56,7 @@ def test_killed_in_a_commit(hbase_url: str, point: str, number: int, committed: 
 
 @pytest.mark.parametrize(("point", "number"), [("after_abort", 1), ("before_finalise", 1), ("mid_finalise", 2)])
 def test_killed_in_an_abort(hbase_url: str, point: str, number: int) -> None:
-    """What was aborted is never seen, however much of it was taken away."""
+    """An aborted transfer is never visible, however many of its intents are already removed."""
     url = quick(hbase_url)
     with bank(url) as storage:
         killed("conflict", url, point, number)
@@ -132,7 +132,7 @@ def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
     ],
 )
 def test_killed_in_a_write_job(hbase_url: str, point: str, number: int, committed: bool) -> None:
-    """A job is there entirely or not at all, also when a part of its rows is in its place."""
+    """A job is visible whole or not at all, even while only a part of its rows is in place."""
     accounts = 1_200
     url = quick(hbase_url, lease=3)  # a job has to show life meanwhile, on a busy machine as well
     with bank(url, accounts) as storage:

@@ -1,4 +1,4 @@
-"""Faults on the way to the gateway: the outcome that a commit reports is the truth, then and later."""
+"""Faults between client and gateway: the outcome that a commit reports is true, then and later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .support.proxy import Fault, Proxy
 _ACCOUNTS = 4
 _MANY = 60
 _BY_ITSELF = {"housekeeping": 1000, "session_timeout": 1000}
-"""A client that sends nothing but what it is told to: its requests can be counted."""
+"""Options of a client without background work: its requests can be counted."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def attempt(storage: Storage, name: str, isolation: Isolation) -> bool | None:
 def test_fault_at_each_request(
     storage: Storage, direct: Storage, proxy: Proxy, fault: Fault, isolation: Isolation, late: str
 ) -> None:
-    """Whatever goes wrong at whichever request of a transfer: what it reports is so, at once and for good."""
+    """The outcome that a transfer reports is true, at once and for good, for every fault at every request."""
     done: set[str] = set()
     seen: list[str] = []
     for number in itertools.count(1):
@@ -77,7 +77,7 @@ def test_fault_at_each_request(
         if late == "meanwhile":
             release.start()
         outcome = attempt(storage, name, isolation)
-        assert outcome is not None, f"nothing hindered it to learn how {name} ended, after {trap.api}"
+        assert outcome is not None, f"its outcome could have been learned: {name} ended, after {trap.api}"
         if outcome:
             done.add(name)
         assert require_sound(direct, _ACCOUNTS) == done, (number, trap.api)
@@ -115,7 +115,7 @@ def test_fault_at_each_request_of_a_large_commit(
 ) -> None:
     """The same for a commit that looks for others in the lists of recent writes: all its rows are there, or none."""
     direct.admin.create(TableSpecification("many", [Field.int("id"), Field.int("written")], ["id"]))
-    engine_of(direct).transactions.session.heartbeat()  # so that it lists nothing as open
+    engine_of(direct).transactions.session.heartbeat()  # so that its list has no open transaction
 
     def write(number: int) -> bool | None:
         try:
@@ -142,7 +142,7 @@ def test_fault_at_each_request_of_a_large_commit(
         if late == "meanwhile":
             release.start()
         outcome = write(2 * number)
-        assert outcome is not None, f"nothing hindered it to learn how {number} ended, after {trap.api}"
+        assert outcome is not None, f"its outcome could have been learned: {number} ended, after {trap.api}"
         if outcome:
             last = 2 * number
         assert written() == last, (number, trap.api)
@@ -174,13 +174,13 @@ def test_fault_at_each_request_of_a_large_commit(
 
 @pytest.mark.parametrize("fault", [Fault.NEVER_SENT, Fault.NO_REPLY, Fault.LATE])
 def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: Proxy, fault: Fault) -> None:
-    """Where no gateway can be asked how a commit ended, it says so; the store is sound, and goes on."""
+    """A commit whose outcome no gateway can tell raises an error of its own; the store is sound, and goes on."""
     options = {**_BY_ITSELF, "timeout": 1, "pool_size": 2, "read_back_rows": 0}
     with connect(proxy.url(quick(hbase_url, **options))) as storage:
         require_sound(storage, _ACCOUNTS)
         assert attempt(storage, "first", Isolation.SNAPSHOT)
         drained(storage)
-        # The commit has but one connection: another that was open already could ask.
+        # The commit has one connection only: a second open one could still ask for the outcome.
         pool = engine_of(storage).gateway.pool
         held = pool.acquire()
         older = storage.transaction()
@@ -188,7 +188,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
         transaction = storage.transaction()
         transfer(transaction, "lost", 0, 1, 1)
         proxy.refuse()
-        engine_of(direct).transactions.session.heartbeat()  # so that it lists nothing as open
+        engine_of(direct).transactions.session.heartbeat()  # so that its list has no open transaction
         trap = proxy.trap(6, fault)
         with pytest.raises(CommitOutcomeUnknownError):
             transaction.commit()
@@ -210,7 +210,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
 
 
 def test_no_connection_leaks(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
-    """After many losses at random places all is sound, and what is open is in the pool, and works."""
+    """After many losses at random points the bank is sound, and every open connection is in the pool and works."""
     with connect(proxy.url(quick(hbase_url, pool_size=6, session_timeout=60))) as storage:
         stop = threading.Event()
 
@@ -269,7 +269,7 @@ def test_closing_without_a_gateway(
 def test_fault_at_each_request_of_a_job(
     storage: Storage, direct: Storage, proxy: Proxy, fault: Fault, step: int
 ) -> None:
-    """A write job is committed as a whole or not at all, as it reports; it is committed by another call if not."""
+    """A write job is committed whole or not at all, as it reports; if not, a second call commits it."""
     types = pa.schema([("id", pa.int32()), ("balance", pa.int64()), ("band", pa.int64())])
     before = OPENING
     for number in itertools.count(1, step):
@@ -282,7 +282,7 @@ def test_fault_at_each_request_of_a_job(
             storage.commit_write(job, staged)
             found = OPENING + number
         except CommitOutcomeUnknownError as error:
-            raise AssertionError(f"nothing hindered it to learn how {number}, {trap.api}, ended") from error
+            raise AssertionError(f"its outcome could have been learned: {number}, {trap.api}, ended") from error
         except (TransactionConflictError, StorageUnavailableError):
             found = before
         with direct.transaction(read_only=True) as transaction:
@@ -304,7 +304,7 @@ def test_fault_at_each_request_of_a_job(
 
 
 def test_nothing_can_be_changed(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
-    """Where HBase is read but not written, commits and those who meet them give up in the end."""
+    """While HBase refuses writes, commits and the transactions that meet their intents fail in the end."""
     with connect(proxy.url(quick(hbase_url, **_BY_ITSELF, timeout=1, lease=60))) as storage:
         require_sound(storage, _ACCOUNTS)
         transaction = storage.transaction()

@@ -1,4 +1,4 @@
-"""When it is written that transactions are finalised, and what becomes of it where HBase refuses."""
+"""Transactions are marked as finalised in batches, and again when HBase refuses the marks."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_many_transactions_are_marked_by_one_call(storage: Storage, fake: FakeGa
     assert engine_of(storage).transactions.session.held == 0
 
 
-def test_what_waits_to_be_marked_is_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_unmarked_transactions_is_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finaliser, "MOST_UNMARKED", 5)
     write(storage, 50)
     until(lambda: engine_of(storage).transactions.finaliser.backlog < 5)
     assert inspected(storage).unfinalised < 5
 
 
-def test_close_marks_what_is_finalised(storage: Storage, fake: FakeGateway) -> None:
+def test_close_marks_finalised_transactions(storage: Storage, fake: FakeGateway) -> None:
     write(storage, 3)
     storage.close()
     assert fake.calls.count("mutateRows") == 1
@@ -101,8 +101,8 @@ def test_marks_fit_the_smallest_frame() -> None:
         assert inspected(storage).unfinalised == 0
 
 
-def test_marks_are_written_while_rows_cannot_be_placed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that is disabled, say, keeps what is in its place elsewhere neither held nor unfinalised."""
+def test_marks_are_written_while_rows_cannot_be(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disabled table, for example, does not keep transactions on other tables held or unfinalised."""
     own = engine_of(storage).transactions.finaliser
     write(storage, 1)
     until(lambda: not own.waiting)

@@ -1,4 +1,4 @@
-"""What is removed, and what is not: versions, records and rows, as HBase itself holds them."""
+"""Garbage collection: which versions, records and rows stay in HBase's own tables."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sweep(storage: Storage) -> None:
 
 
 class Cells:
-    """What HBase itself holds of a prefix."""
+    """The cells of a prefix in HBase's own tables."""
 
     def __init__(self, place: Place, prefix: str) -> None:
         self._place = place
@@ -113,7 +113,7 @@ class Cells:
             }
 
     def records(self) -> list[bytes]:
-        """Return the rows of transactions' records, whatever is left in them."""
+        """Return the rows of all transaction records, empty ones too."""
         with closing(self._place.connection()) as connection:
             table = connection.table(f"{self._prefix}_tx")
             return [row for row, _ in table.scan(row_start=b"s", row_stop=b"t") if row != b"sessions"]
@@ -131,7 +131,7 @@ def cells(hbase_server: Place, hbase_prefix: str) -> Cells:
 
 
 def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
-    """An open snapshot reads what it began with, whichever process cleans up."""
+    """An open snapshot reads the same rows to its end, whichever process collects garbage."""
     write(storage, 0)
     with connect(quick(hbase_url)) as other:
         mine, others = storage.transaction(read_only=True), other.transaction(read_only=True)
@@ -151,7 +151,7 @@ def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -
 
 
 def test_plan_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
-    """So does a plan, in whatever process its splits are read; once it is closed, they say so."""
+    """So does a plan, whichever process reads its splits; once it is closed, reading them is an error."""
     write(storage, 0)
     with storage.plan_scan("t", splits=2) as plan, connect(quick(hbase_url)) as other:
         for value in range(1, 4):
@@ -169,7 +169,7 @@ def test_plan_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
 
 
 def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cells) -> None:
-    """A process that others took for dead is told so where it reads, scans or commits, and works on with new ones."""
+    """A process that others declared dead gets an error where it reads, scans or commits; new transactions work."""
     write(storage, 0)
     with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
         snapshot, scanning, writing = other.transaction(), other.transaction(), other.transaction()
@@ -198,7 +198,7 @@ def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cel
 
 
 def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
-    """What was deleted is read at no timestamp that anybody may ask for, and nothing of it stays in HBase."""
+    """A deleted row is visible at no timestamp that a reader may use, and no cell of it stays in HBase."""
     write(storage, 1)
     write(storage, 2)
     storage.run(lambda transaction: [transaction.table("t").delete((number,)) for number in range(4)])
@@ -331,7 +331,7 @@ def test_increments_of_several_processes_in_one_batch(
 
 
 def test_long_round_of_the_janitor(storage: Storage, hbase_url: str, armed: dict[str, object]) -> None:
-    """However long a round takes, the session of its process stays alive."""
+    """The session of a process stays alive however long a round of its janitor takes."""
     write(storage, 1)
     inside, go_on = threading.Event(), threading.Event()
 
@@ -380,7 +380,7 @@ def test_background_threads_survive(
     caplog.clear()
     write(storage, 2)
     drained(storage)
-    # What could not be finalised by its owner is by the janitor; both go on by themselves.
+    # The janitor finalises the transactions that their owner could not; both threads go on by themselves.
     while cells.records():
         pass
     assert values(storage.table("t").scan()) == [2] * 5

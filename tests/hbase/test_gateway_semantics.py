@@ -1,4 +1,4 @@
-"""What the transactions rely on in HBase and its Thrift gateway, asked of the gateway directly."""
+"""The properties of HBase and its Thrift gateway that transactions rely on, checked on the gateway directly."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ FAMILIES = {family: {"max_versions": 2**31 - 1} for family in ("x", "d")}
 
 
 class Table:
-    """One HBase table through the gateway's own calls, with strings for what is bytes."""
+    """One HBase table through the gateway's own calls, with strings in place of bytes."""
 
     def __init__(self, connection: "happybase.Connection", name: str) -> None:
         self.client = connection.client

@@ -1,4 +1,4 @@
-"""Commits that look for others in the lists of recent writes: all of each is there, or nothing, and none is lost."""
+"""Commits that find conflicts by the lists of recent writes are atomic, and lose no update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the logger `structable.hbase` reports."""
+"""The messages of the logger `structable.hbase`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage with `read_only=True` leaves every cell as it is, and notices when what it reads was removed."""
+"""A storage with `read_only=True` leaves every cell as it is, and notices when versions it reads were removed."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def written(hbase_url: str) -> str:
 
 
 def replace_and_collect(url: str) -> None:
-    """Write every row again, and remove what that replaced."""
+    """Write every row again, and remove the replaced versions."""
     with connect(url) as storage:
         storage.table("t").update_all(Range.all(), {"s": "new"})
         drained(storage)
         collect_garbage(storage)
-        collect_garbage(storage)  # what was just noted as finalised is old enough now
+        collect_garbage(storage)  # transactions just marked as finalised are old enough now
 
 
 def test_versions_that_were_removed_are_missed(written: str) -> None:
@@ -129,8 +129,8 @@ def test_versions_that_were_removed_are_missed(written: str) -> None:
         assert [row["s"] for row in storage.table("t").scan()] == ["new"] * 10
 
 
-def test_snapshot_outlives_what_does_not_concern_it(written: str) -> None:
-    """What was removed before a snapshot began is none of its business."""
+def test_snapshot_outlives_the_removal_of_older_versions(written: str) -> None:
+    """Versions removed before a snapshot began do not end it."""
     replace_and_collect(written)
     with connect(written, read_only=True) as storage, storage.transaction() as transaction:
         assert [row["s"] for row in transaction.table("t").scan()] == ["new"] * 10

@@ -1,4 +1,4 @@
-"""What processes list of their recent writes: no conflict is missed by it, and none is made up."""
+"""The lists of recent writes: commits that use them miss no conflict, and report no false one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def storage(url: str) -> Iterator[Storage]:
 
 @pytest.fixture
 def other(storage: Storage, url: str) -> Iterator[Storage]:
-    """What another process has: a session of its own."""
+    """A second storage with a session of its own, as another process has."""
     with connect(url) as other:
         assert other.table("notes").count() == _MANY + 10
         yield other
@@ -62,7 +62,7 @@ def kinds(storage: Storage) -> dict[Any, Any]:
 
 @pytest.fixture
 def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each call asked for that reads rows by their keys."""
+    """For each call that reads rows by their keys, the number of rows."""
     counts: list[int] = []
     post = Connection.post
 
@@ -103,8 +103,8 @@ def test_nothing_is_read_back_without_other_writers(storage: Storage, other: Sto
     assert read_rows == [3]
 
 
-def test_the_order_of_what_is_sent(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list and the record, the intents, the timestamp, and then the lists: that is what finds all others."""
+def test_the_order_of_calls(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """List and record, intents, timestamp, then the others' lists: only this order finds every other writer."""
     sent: list[tuple[str, str]] = []
     post = Connection.post
 
@@ -150,8 +150,8 @@ def test_the_first_committer_wins(storage: Storage, other: Storage, rows: int, s
 
 
 @pytest.mark.parametrize("same_process", [True, False])
-def test_a_rival_that_is_not_listed_any_more(storage: Storage, other: Storage, same_process: bool) -> None:
-    """A transaction that is older than what the lists have looks at all of its rows."""
+def test_a_rival_that_is_no_longer_listed(storage: Storage, other: Storage, same_process: bool) -> None:
+    """A transaction older than the lists' oldest entries reads back all of its rows."""
     rival = storage if same_process else other
     transaction, harmless = storage.transaction(), storage.transaction()
     upsert(transaction, range(_MANY), 1)
@@ -194,7 +194,7 @@ def test_a_transaction_of_very_many_rows(
 
 
 def test_rows_with_one_hash(storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are told apart that the lists do not: what is only listed is no conflict, what is written is."""
+    """Rows that share a hash are still distinguished: only a row that was really written is a conflict."""
     monkeypatch.setattr(recent, "row_hash", lambda place: place[1][-1] % 2)
     transaction, unlucky = storage.transaction(), storage.transaction()
     upsert(transaction, range(_MANY), 1)
@@ -218,10 +218,8 @@ def test_a_job_goes_before_a_large_transaction(storage: Storage, other: Storage)
     assert sorted(kinds(storage).values()) == [0] * (_MANY + 9) + [7]
 
 
-def test_jobs_and_changes_of_schemas_say_at_once_that_they_ended(
-    storage: Storage, other: Storage, read_rows: list[int]
-) -> None:
-    """Whatever their process does next: as long as they are open, all who write the table look at them."""
+def test_jobs_and_schema_changes_list_their_end_at_once(storage: Storage, other: Storage, read_rows: list[int]) -> None:
+    """While a job or change is open, every writer of its table checks it; so its end is listed at once."""
     fields = [*_SPECIFICATION.fields, Field.long("size")]
     types = pa.schema([("id", pa.int32()), ("kind", pa.int64())])
     job = other.begin_write("notes", mode="upsert", job_id="job")
@@ -281,7 +279,7 @@ def test_lists_of_ended_processes_go(storage: Storage, hbase_server: Place, hbas
 def test_a_list_stays_as_long_as_a_record(
     storage: Storage, hbase_server: Place, hbase_prefix: str, hbase_url: str
 ) -> None:
-    """A process may still have a snapshot older than what the list contains."""
+    """A process may still have a snapshot older than the list's entries."""
     transaction = storage.transaction()
     upsert(transaction, range(_MANY), 2)
     with connect(f"{hbase_url}?session_timeout=1&late_writes=600&housekeeping=1000") as cleaning:
@@ -301,10 +299,10 @@ def test_a_list_stays_as_long_as_a_record(
             transaction.commit()
 
 
-def test_a_list_that_is_put_while_the_one_before_is_removed_stays(
+def test_a_list_put_while_its_predecessor_is_removed_stays(
     storage: Storage, other: Storage, hbase_server: Place, hbase_prefix: str
 ) -> None:
-    """Its process is not as dead as it seemed."""
+    """Its process was declared dead and is alive."""
     column = b"c:r" + engine_of(other).transactions.session.id
     write(other, range(_MANY), 1)
     with closing(hbase_server.connection()) as connection:
@@ -324,7 +322,7 @@ def test_a_list_that_is_put_while_the_one_before_is_removed_stays(
 def test_a_commit_that_is_interrupted_leaves_nothing_open(
     storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch, read_rows: list[int]
 ) -> None:
-    """Not even where the wait for its abort is interrupted, too: its list says how far it can have come."""
+    """Not even when the wait for its abort is interrupted, too: its list bounds its possible commit timestamps."""
     engine = engine_of(other)
 
     def interrupt(*_: object) -> None:
@@ -346,7 +344,7 @@ def test_a_commit_that_is_interrupted_leaves_nothing_open(
 
 
 def test_open_transactions_of_many_rows_make_no_long_list(storage: Storage) -> None:
-    """What does not fit names the tables."""
+    """Entries that do not fit are replaced by the names of their tables."""
     writes = recent.RecentWrites(engine_of(storage).layout, b"sessions")
     sizes = []
     for number in range(100):
@@ -361,7 +359,7 @@ def test_open_transactions_of_many_rows_make_no_long_list(storage: Storage) -> N
 def test_lists_that_were_deleted_by_hand(
     storage: Storage, other: Storage, hbase_server: Place, hbase_prefix: str
 ) -> None:
-    """HBase hides what is put after a deletion of the whole row: then all rows are read back."""
+    """HBase hides puts after a deletion of the whole row: then all rows are read back."""
     write(other, range(_MANY), 1)
     transaction = storage.transaction()
     upsert(transaction, range(_MANY), 2)
@@ -379,7 +377,7 @@ def test_lists_that_were_deleted_by_hand(
     assert sorted(kinds(storage).values()) == [0] * 10 + [6] * _MANY
 
 
-def test_a_list_that_is_none(storage: Storage, hbase_server: Place, hbase_prefix: str) -> None:
+def test_a_list_that_is_not_readable(storage: Storage, hbase_server: Place, hbase_prefix: str) -> None:
     with closing(hbase_server.connection()) as connection:
         connection.table(f"{hbase_prefix}_tx").put(b"recent", {b"c:rsomebody": b"?"})
         with pytest.raises(DataCorruptionError, match="a list of recent writes is not structable's"):
@@ -388,7 +386,9 @@ def test_a_list_that_is_none(storage: Storage, hbase_server: Place, hbase_prefix
     write(storage, range(_MANY), 1)
 
 
-def test_idle_processes_say_how_they_ended(storage: Storage, other: Storage, read_rows: list[int]) -> None:
+def test_idle_processes_list_the_end_of_their_transactions(
+    storage: Storage, other: Storage, read_rows: list[int]
+) -> None:
     """A heartbeat lists ended transactions as ended: then no commit reads those rows back any more."""
     for has_beaten, expected in ((False, [_MANY]), (True, [])):
         write(other, range(_MANY), 1)

@@ -1,4 +1,4 @@
-"""What docs/hbase.md says of the rights of the gateway's user, with HBase's own access control."""
+"""The gateway user's rights that docs/hbase.md names suffice, under HBase's own access control."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(act: Callable[[], object]) -> None:
 
 
 def granted(act: Callable[[], Result]) -> Result:
-    """Return what an act gives for which a right was granted; region servers learn of that a moment later."""
+    """Return the result of an act whose right was just granted; region servers learn of it a moment later."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -49,7 +49,7 @@ def granted(act: Callable[[], Result]) -> Result:
 
 
 def cells(server: Server) -> dict[str, object]:
-    """Return what is in all tables."""
+    """Return the rows of all tables."""
     with closing(server.gateway.connection()) as connection:
         return {
             name.decode(): list(connection.table(name).scan(include_timestamp=True)) for name in connection.tables()

@@ -1,4 +1,4 @@
-"""Scans in pages, which go on where they were whatever happens to connection and gateway."""
+"""Scans in pages, which resume where they were after any loss of connection or gateway."""
 
 from __future__ import annotations
 

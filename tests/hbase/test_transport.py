@@ -1,4 +1,4 @@
-"""The way to the gateway: no answer is taken for another's, and what is said of a call is true."""
+"""Calls to the gateway: no reply is taken for another call's, and the reported outcome of a call is true."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_reply_that_is_not_the_calls_own_is_never_taken(fake: FakeGateway, gat
     assert fake.accepted == 2
 
 
-def test_a_late_reply_is_never_anothers(fake: FakeGateway) -> None:
+def test_a_late_reply_is_never_taken_for_another(fake: FakeGateway) -> None:
     with closing(connect(fake, timeout=0.3)) as gateway:
         assert gateway.call(compare_and_put("t", ROW, COLUMN, None, b"1"))
         fake.fault = once("late:0.6", "checkAndPut")

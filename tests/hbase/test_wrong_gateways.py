@@ -1,4 +1,4 @@
-"""What is no gateway of HBase, or not as it should be, is told in one line within the time-out."""
+"""A server that is not HBase's gateway, or is set up wrongly, is reported in one line within the time-out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Listener:
 
 
 def message(act: Callable[[], object]) -> str:
-    """Return what structable says of a failure, in one line."""
+    """Return structable's one-line message for a failure."""
     started = time.monotonic()
     with pytest.raises((ConnectionLostError, ServerError, RequestTooLargeError)) as caught:
         act()
@@ -89,7 +89,9 @@ def message(act: Callable[[], object]) -> str:
         (b"\xff" * 100_000, False, "not a Thrift gateway"),
     ],
 )
-def test_what_is_no_gateway_is_told(transport: str, protocol: str, answer: bytes, ends: bool, said: str) -> None:
+def test_a_server_that_is_no_gateway_is_reported(
+    transport: str, protocol: str, answer: bytes, ends: bool, said: str
+) -> None:
     with (
         closing(Listener(answer, ends=ends)) as listener,
         closing(connect_at(listener.address, transport=transport, protocol=protocol)) as gateway,
@@ -108,7 +110,9 @@ def connect_at(address: tuple[str, int], **settings: object) -> Gateway:
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("transport", ["buffered", "framed"])
 @pytest.mark.parametrize("protocol", ["binary", "compact"])
-def test_the_wrong_transport_or_protocol_is_told(framed: bool, compact: bool, transport: str, protocol: str) -> None:
+def test_the_wrong_transport_or_protocol_is_reported(
+    framed: bool, compact: bool, transport: str, protocol: str
+) -> None:
     if (framed, compact) == (transport == "framed", protocol == "compact"):
         return
     with (
@@ -129,7 +133,7 @@ def test_a_closed_port_is_reported_at_once() -> None:
         assert "cannot be reached: " in message(lambda: gateway.call(list_tables()))
 
 
-def test_a_gateway_of_another_api_is_told(fake: FakeGateway, gateway: Gateway) -> None:
+def test_a_gateway_of_another_api_is_reported(fake: FakeGateway, gateway: Gateway) -> None:
     fake.knows = frozenset()
     with pytest.raises(WrongServiceError):
         gateway.call(list_tables())
@@ -148,7 +152,7 @@ def test_a_gateway_of_another_api_is_told(fake: FakeGateway, gateway: Gateway) -
         ("java.io.IOException: SomethingElseException\n\tat a.b.C(D.java)", ServerError, "HBase answered: java"),
     ],
 )
-def test_what_hbase_refuses_is_told(fake: FakeGateway, answer: str, kind: type[ServerError], said: str) -> None:
+def test_an_error_of_hbase_is_reported(fake: FakeGateway, answer: str, kind: type[ServerError], said: str) -> None:
     fake.fault = lambda _api, _number: answer
     with closing(connect(fake, timeout=0.3)) as gateway:
         with pytest.raises(kind):

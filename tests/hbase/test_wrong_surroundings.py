@@ -31,7 +31,7 @@ LARGEST = (8 << 20) - 8  # bytes that the key leaves of a row
 
 
 def refusal(url: str, kind: type[StructableError] = StorageUnavailableError, timeout: float = TIMEOUT) -> str:
-    """Return what connecting says, in one line, within the time-out."""
+    """Return the one-line error that connecting raises within the time-out."""
     started = time.monotonic()
     with pytest.raises(StructableError) as caught:
         connect(url, timeout=timeout)

@@ -12,7 +12,7 @@ LIMIT = 6
 
 
 class Kind(Enum):
-    """What an intent does to its row, and what a version of a row is."""
+    """The kinds of intents and of row versions."""
 
     PUT = "put"
     TOMBSTONE = "tombstone"
@@ -22,7 +22,7 @@ class Kind(Enum):
 
 
 class Row(NamedTuple):
-    """A row's value: who put it, an indexed column, a counter, and a sum that tells which increments are in it."""
+    """A row's value: its writer, an indexed column, a counter, and a sum that identifies the increments in it."""
 
     writer: int
     colour: int
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 CREATED = Row(0, 0, 0, 0)
-"""What an increment adds to where there is no row."""
+"""The row that an increment adds to if there is none."""
 
 
 class Version(NamedTuple):
@@ -43,7 +43,7 @@ class Version(NamedTuple):
 
 
 class Intent(NamedTuple):
-    """A cell ``x:i...``: what a transaction does to the row if it commits."""
+    """A cell ``x:i...``: the change to the row if the transaction commits."""
 
     kind: Kind
     row: Row | None = None
@@ -59,7 +59,7 @@ class Placed(NamedTuple):
 
 
 class View(NamedTuple):
-    """What one get of a row returns: its newest version, with its timestamp, and the intents on it."""
+    """The result of one get of a row: its newest version, its timestamp, and its intents."""
 
     at: int
     version: Version | None
@@ -143,7 +143,7 @@ class Cells:
         return View(at, version, intents)
 
     def compact(self, row: str) -> None:
-        """Major compaction: what is masked goes, and the tombstones with it. A late put is masked by none of them."""
+        """Major compaction: masked cells and their tombstones go, so a later put is masked by none of them."""
         columns = self.rows.get(row, {})
         for column, cell in list(columns.items()):
             cell.versions = {at: value for at, value in cell.versions.items() if at > cell.mask}

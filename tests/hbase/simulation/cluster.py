@@ -1,4 +1,4 @@
-"""What all clients share: the table, the counter, the transaction records, and calls that fail or come late."""
+"""The state that all clients share: table, counter and transaction records, by calls that fail or arrive late."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ Status: TypeAlias = Pending | Committed | Aborted
 
 
 def is_finished(status: Status) -> bool:
-    """Whether an intent with this status is a stray: what came of it is in its row for who reads that now."""
+    """Whether an intent with this status is a stray: a read of its row now already sees its effect."""
     return status.is_finalised if isinstance(status, Committed) else isinstance(status, Aborted) and status.is_buried
 
 
 class Listed(NamedTuple):
-    """What a transaction writes, None for anything, and what it was committed at, 0 while that is open."""
+    """The rows that a transaction writes, None for any, and its commit timestamp, 0 while it is open."""
 
     rows: frozenset[str] | None
     cts: int
@@ -178,7 +178,7 @@ STORAGE = World(
 """The second simulator: tombstones, compaction, sessions with floors, and garbage collection."""
 
 PATIENT = replace(STORAGE, patience=6)
-"""The same with readers that stall for so long that what they read could be collected."""
+"""The same with readers that stall for so long that their versions could be collected."""
 
 HOT = World(
     cells=Cells,
@@ -212,7 +212,7 @@ class Cluster:
         self.now = 0
         self.counter = 1  # a timestamp of 0 is below every tombstone
         self.statuses: dict[int, Status] = {}
-        self.decided: dict[int, int] = {}  # by transaction, what it was committed at, whatever became of its record
+        self.decided: dict[int, int] = {}  # by transaction, its commit timestamp, also after its record was removed
         self.floors: dict[int, int] = {}  # by session
         self.lanes: dict[int, int] = {}  # by transaction
         self.safe = 0
@@ -237,7 +237,7 @@ class Cluster:
             self.later(effect)
 
     def tick(self) -> None:
-        """Let time pass: what is due takes effect."""
+        """Let time pass: calls that are due take effect."""
         self.now += 1
         while self._late and self._late[0][0] <= self.now:
             heapq.heappop(self._late)[2]()
@@ -280,7 +280,7 @@ class Cluster:
         return self.counter
 
     def put_list(self, process: int, written: WriteList) -> Steps[None]:
-        """Put a process's list of recent writes. What it replaces is the older one, whichever comes first."""
+        """Put a process's list of recent writes; the newer list wins in either order of arrival."""
         yield from self._repeatable(lambda: self._put_list(process, written))
 
     def _put_list(self, process: int, written: WriteList) -> None:
@@ -349,7 +349,7 @@ class Cluster:
         yield from self._repeatable(lambda: self.statuses.update({tx: status._replace(is_finalised=True)}))
 
     def cas(self, tx: int, expected: Status | None, new: Status) -> Steps[bool | None]:
-        """Compare and set; what is not plainly done is read again, as the gateway may have sent it twice."""
+        """Compare and set; after a failure read the cell, as the gateway may have sent the call twice."""
         done = yield from self.send_cas(tx, expected, new)
         if done:
             return True

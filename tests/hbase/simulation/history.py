@@ -1,4 +1,4 @@
-"""What clients did and were told, and the oracle that judges it when all is over."""
+"""The operations of all clients with their reported outcomes, and the oracle that judges them at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def index_changes(key: int, old: Row | None, new: Row | None) -> dict[str, Inten
 
 
 class Outcome(Enum):
-    """What a client was told, RUNNING if it was told nothing."""
+    """The outcome reported to a client, RUNNING if there was no report."""
 
     RUNNING = auto()
     COMMITTED = auto()
@@ -68,7 +68,7 @@ class Transaction:
     locked: dict[str, Row | None] = field(default_factory=dict)  # by a bulk transaction: the values it went by
     outcome: Outcome = Outcome.RUNNING
     told: int | None = None  # when
-    cts: int | None = None  # what its client believes
+    cts: int | None = None  # as its client knows it
 
     def intents(self) -> dict[str, Intent]:
         return self.writes | self.derived
@@ -133,7 +133,7 @@ class Oracle:
             _check(tx.id not in self.decided, "tx", tx.id, "was told that it aborted")
 
     def _check_overlaps(self, tx: Transaction, cts: int, reads_too: bool) -> None:
-        """No other change of what it wrote between its snapshot and its commit, nor of what it read if that counts."""
+        """No other transaction changed its written rows, or its reads if serializable, between snapshot and commit."""
         for row, value in tx.locked.items():
             _check(value == self.value(row, cts - 1), "bulk", tx.id, "at", cts, "went by", row, value)
         for row, mine in tx.writes.items():
@@ -149,7 +149,7 @@ class Oracle:
                     _check(intent.kind is Kind.LOCK, "tx", tx.id, "at", cts, "read", row, "before", other)
 
     def _check_every_moment(self) -> None:
-        """After every commit the numbers are within their bounds, and the index is what the rows say."""
+        """After every commit the numbers are within their bounds, and the index agrees with the rows."""
         values: dict[str, Folded] = dict.fromkeys(EVERYTHING, Folded(0, None, 0))
         for tx, cts in sorted(self.decided.items(), key=lambda item: item[1]):
             for changed, intent in self.transactions[tx].intents().items():

@@ -27,7 +27,7 @@ class LaterError(Exception):
 
 
 class Protocol:
-    """What all clients and janitors run."""
+    """The steps that all clients and janitors share."""
 
     def __init__(self, cluster: Cluster, mode: Mode) -> None:
         self.cluster = cluster
@@ -76,7 +76,7 @@ class Protocol:
         return {at: fold(bases[at], (change for change in changes if change[0] <= at)) for at in steps}
 
     def _look(self, row: str, at: int, own: Mapping[int, int]) -> Steps[tuple[Folded, list[tuple[int, Intent]]]]:
-        """What there is of a row as of `at`: its newest version, and what is committed beside it."""
+        """The row as of `at`: its newest version and the committed intents beside it."""
         finished: set[int] = set()
         while (found := (yield from self._try_look(row, at, own, finished))) is None:
             pass
@@ -85,7 +85,7 @@ class Protocol:
     def _try_look(
         self, row: str, at: int, own: Mapping[int, int], finished: set[int]
     ) -> Steps[tuple[Folded, list[tuple[int, Intent]]] | None]:
-        """One attempt; None if what was read is overtaken."""
+        """One attempt; None if the row has changed since it was read."""
         view = yield from self.cluster.get(row, at)
         changes = []
         for tx, (placed, intent) in view.intents.items():
@@ -158,7 +158,7 @@ class Protocol:
         return (yield from self._decide(tx, cts, draw, markers))
 
     def _is_whole(self, tx: Transaction) -> bool:
-        """Whether a transaction reads all its rows back, whatever others have listed."""
+        """Whether a transaction reads back all its rows, whatever the lists of others contain."""
         return any(row in MARKERS or intent.kind is Kind.INCREMENT for row, intent in tx.writes.items())
 
     def _flight(
@@ -188,7 +188,7 @@ class Protocol:
         return cts, suspects, views
 
     def _looked_for(self, tx: Transaction) -> list[str]:
-        """What others must not have changed meanwhile: rows that it writes, and markers that it relies on."""
+        """The rows that others must not have changed meanwhile: those it writes, and the markers it relies on."""
         return [*tx.writes, *self._relied_on(tx)]
 
     def _relied_on(self, tx: Transaction) -> list[str]:
@@ -205,7 +205,7 @@ class Protocol:
     def _decide(
         self, tx: Transaction, cts: int, draw: Callable[[], Steps[int]], markers: Mapping[str, View | None]
     ) -> Steps[int]:
-        """The last part of every commit: what depends on the commit timestamp, and the decision.
+        """The last part of every commit: the checks that need the commit timestamp, and the decision.
 
         `markers` are those that may have changed, some as they were read after the timestamp was drawn.
         """
@@ -241,7 +241,7 @@ class Protocol:
             view = None
 
     def _try_validate_row(self, tx: Transaction, row: str, cts: int, view: View, finished: set[int]) -> Steps[bool]:
-        """One attempt; false if what was read is overtaken."""
+        """One attempt; false if the row has changed since it was read."""
         mine = tx.writes[row]
         if tx.id not in view.intents:
             raise AbortError("my intent is gone")
@@ -276,9 +276,9 @@ class Protocol:
         return True
 
     def _check_bounds(self, delta: int, cts: int, now: Folded, pending: Sequence[int]) -> None:
-        """Whether the number stays within its bounds, in whatever order the pending increments commit."""
+        """Whether the number stays within its bounds, in any order of the pending increments."""
         if now.at > cts and self.bug is not Bug.BOUND_IGNORES_ORDER:
-            raise LaterError  # what is committed above my timestamp would not hold me up where I stand
+            raise LaterError  # an intent committed above my timestamp would not delay me here
         number = (now.row.number if now.row else 0) + delta
         if abs(number) > LIMIT:
             raise AbortError("out of bounds")
@@ -341,7 +341,7 @@ class Protocol:
         change: Callable[[str, Row | None], Mapping[str, Intent]],
         draw: Callable[[], Steps[int]],
     ) -> Steps[int]:
-        """Lock chunk by chunk and change what is there then: the commit timestamp. Raises AbortError."""
+        """Lock chunk by chunk, change the locked rows, and return the commit timestamp. Raises AbortError."""
         if self.bug is not Bug.JOB_IS_NOT_LISTED:
             yield from self.cluster.put_list(recent.process, recent.enter(tx.id, None))
         yield from self.cluster.send_cas(tx.id, None, Pending(tx.start, 0, True))
@@ -420,7 +420,7 @@ class Protocol:
         return True
 
     def _version(self, tx: int, cts: int, row: str, intent: Intent) -> Steps[Version | None]:
-        """What a committed intent makes of its row."""
+        """The row's version after a committed intent."""
         if intent.kind is Kind.INCREMENT:
             return self._merged((yield from self.read(row, cts, {tx: cts})))
         if intent.kind is Kind.LOCK:
@@ -434,15 +434,15 @@ class Protocol:
         return Version(Kind.MERGED, merged.row, 0 if self.bug is Bug.MERGE_FORGETS_LAST_WRITE else merged.last_write)
 
     def _intent_of(self, tx: int, view: View) -> Intent | None:
-        """What a transaction has placed on a row; what is in its column may be another's."""
+        """The intents of a transaction on a row; its column may hold another transaction's."""
         if self.bug is Bug.FINALISER_TAKES_ANY_INTENT_OF_A_LANE:
             tx = next((one for one in view.intents if self.cluster.column_of(one) == self.cluster.column_of(tx)), tx)
         return view.intents[tx][1] if tx in view.intents else None
 
     def finalise_own(self, transactions: Mapping[int, tuple[int, Mapping[str, Intent]]]) -> Steps[None]:
-        """What their owner does with several at once: by transaction, its commit timestamp and its intents.
+        """Finalise several transactions of one owner at once, given by their commit timestamps and intents.
 
-        Nothing of them is collected meanwhile, for his session holds them.
+        None of their cells is collected meanwhile, because the owner's session holds them.
         """
         merged: dict[tuple[str, int], Version] = {}
         increments: dict[str, dict[int, int]] = {}

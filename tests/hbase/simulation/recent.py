@@ -10,7 +10,7 @@ _MOST_ENDED = 1
 
 
 class RecentWrites:
-    """What all threads of a process share."""
+    """The state that all threads of a process share."""
 
     def __init__(self, process: int, bug: Bug | None) -> None:
         self.process = process
@@ -20,7 +20,7 @@ class RecentWrites:
         self._listed: dict[int, Listed] = {}  # by transaction
 
     def enter(self, tx: int, rows: frozenset[str] | None) -> WriteList:
-        """The list with one more transaction; what has ended leaves it, but for the last."""
+        """The list with one more transaction; ended ones leave it, except the last."""
         self._listed[tx] = Listed(rows, 0)
         ended = [one for one, listed in self._listed.items() if listed.cts]
         if self._bug is Bug.LIST_LEAVES_OUT_UNDECIDED:
@@ -33,7 +33,7 @@ class RecentWrites:
         return WriteList(self._number, self._floor, tuple(self._listed.values()))
 
     def end(self, tx: int, cts: int | None) -> None:
-        """Note that a transaction has ended; what was aborted is no news."""
+        """Note that a transaction has ended; an aborted one adds nothing to the list."""
         if cts is None:
             self._listed.pop(tx, None)
         elif tx in self._listed:

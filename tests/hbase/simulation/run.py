@@ -1,4 +1,4 @@
-"""One run: clients with a random workload, interleaved at random, and judged when all is over."""
+"""One run: clients with a random workload, interleaved at random, and judged at the end."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class Simulation:
         self.weights = self.random.choice(WORKLOADS if not world.hot else WORKLOADS[1:2])
         self.heat = self.random.choice([1, 6] if not world.hot else [20])  # of the first row
         self.ranges: dict[int, range] = {}
-        self.waiting: dict[int, list[Transaction]] = {}  # by session, what it has committed and not yet finalised
-        self.unmarked: dict[int, list[Transaction]] = {}  # by session, what is in its place and not yet marked so
-        self.free: dict[int, dict[int, int]] = {}  # by session, lanes that are free, and what they hide
+        self.waiting: dict[int, list[Transaction]] = {}  # by session, committed and not yet finalised
+        self.unmarked: dict[int, list[Transaction]] = {}  # by session, finalised and not yet marked so
+        self.free: dict[int, dict[int, int]] = {}  # by session, free lanes and the timestamps they hide
         self.lanes = count(FIRST_LANE)
         self.recent: dict[int, RecentWrites] = {}  # by process
 
@@ -122,7 +122,7 @@ class Simulation:
         oracle = Oracle(self.transactions, self.cluster.decided)
         oracle.check(self.mode is Mode.SERIALIZABLE, self.blind, last)
 
-    # What a client does
+    # The operations of a client
 
     def _client(self, session: int) -> Steps[None]:
         for _ in range(self.world.transactions):
@@ -236,7 +236,7 @@ class Simulation:
         return self.recent.setdefault(process, RecentWrites(process, self.cluster.bug))
 
     def _bulk(self, tx: Transaction, session: int) -> Steps[int]:
-        """Change rows by what they are: recolour some, make some, delete some, leave some."""
+        """Change rows by their state: recolour some, create some, delete some, leave some."""
         tx.is_bulk = True
         keys = self.random.sample(range(KEYS), self.random.randint(1, 3))
         tx.tables |= {table_of(key) for key in keys}
@@ -292,7 +292,7 @@ class Simulation:
             yield from self._finalise(session)
 
     def _finalise(self, session: int) -> Steps[None]:
-        """Put what a session has committed in its place, and mark it, often later; what is large is looked for."""
+        """Finalise a session's commits and mark them, often later; the rows of a large one are searched for."""
         cluster = self.cluster
         batch = {tx.id: tx for tx in self.waiting.get(session, ()) if tx.cts is not None}
         if cluster.bug is Bug.MARKED_BEFORE_PLACED:

@@ -1,4 +1,4 @@
-"""The janitor: it ends what others left, finalises it, and collects what no reader can ask for any more."""
+"""The janitor: it ends and finalises abandoned transactions, and collects versions that no reader can need."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Janitor:
         return EVERYTHING if transaction.is_bulk else list(transaction.intents())
 
     def _expire_leases(self) -> Steps[None]:
-        """Wrong guesses as well: a lease decides who may try, never what is true."""
+        """Wrong guesses as well: a lease decides who may try, never the outcome."""
         for tx, status in (yield from self.cluster.scan()):
             if isinstance(status, Pending) and self.random.random() < 0.15:
                 yield from self.cluster.cas(tx, status, Aborted())
@@ -81,7 +81,7 @@ class Janitor:
                     if self.random.random() < 0.8:
                         yield from self.cluster.remove(tx)
                 elif self.bug is not Bug.COLLECTS_OUT_OF_ORDER:
-                    safe = 0  # what is committed later must wait for it
+                    safe = 0  # later commits must wait for it
             elif isinstance(status, Aborted):
                 yield from self._forget(tx, is_old)
 

@@ -1,4 +1,4 @@
-"""What HBase's Thrift gateway cannot do, by a Java program on HBase's own class path."""
+"""Administration that HBase's Thrift gateway does not offer, by a Java program on HBase's own class path."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Administration:
         self._ask("split", table, *([] if key is None else [base64.b64encode(key).decode()]))
 
     def flush(self, table: str) -> None:
-        """Write what the table holds in memory to files."""
+        """Flush the table's memory to files."""
         self._ask("flush", table)
 
     def compact(self, table: str) -> None:
-        """Flush, then rewrite all files of the table without what was deleted, and wait for the end."""
+        """Flush, then rewrite all files of the table without deleted cells, and wait for the end."""
         self._ask("compact", table)
 
     @contextmanager
     def snapshots(self, tables: Iterable[str]) -> Iterator[Callable[[], None]]:
-        """Take a snapshot of each table, and give what restores all of them, dropped ones too."""
+        """Take a snapshot of each table, and give a function that restores all of them, dropped ones too."""
         with ExitStack() as stack:
             taken = {table: f"{table}-snapshot" for table in tables}
             for table, name in taken.items():

@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of what they do for the bank, and what the others can do then."""
+"""Kill processes in the middle of a bank operation, and check that the others can go on."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _load(storage: Storage, name: str) -> None:
 
 
 def main(what: str, url: str, *rest: str) -> None:
-    """Do what the arguments say."""
+    """Run the operation that the arguments name."""
     with connect(url) as storage:
         if what == "load":
             _load(storage, *rest)

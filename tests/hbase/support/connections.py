@@ -49,7 +49,7 @@ def wait_until_served(
     Raises
     ------
     ServerFailedError
-        If none does within the time-out, in seconds, or what should serve runs no more.
+        If none does within the time-out, in seconds, or the server has ended.
     """
     deadline = time.monotonic() + timeout
     ended = 0  # how often in a row nothing was seen to run: once may be a process that is just being made

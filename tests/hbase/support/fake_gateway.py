@@ -1,4 +1,4 @@
-"""A gateway in this process, with HBase's semantics as far as the store needs them, that fails where it is told to.
+"""A gateway in this process, with the part of HBase's semantics that the store needs, and faults on demand.
 
 Tables are kept apart from the gateways that serve them, so that one can be lost while another goes on.
 """
@@ -25,12 +25,12 @@ from thriftpy2.transport import TBufferedTransport, TFramedTransport, TSocket, T
 __all__ = ["FakeGateway", "FakeTables"]
 
 Struct = Any
-"""What the IDL defines."""
+"""The definitions of the IDL."""
 
 
 @dataclass
 class FakeTables:
-    """What HBase holds: every version of every cell; a delete removes at once, and masks nothing that comes later."""
+    """Every version of every cell; unlike HBase's, a delete removes at once and masks no later put."""
 
     tables: dict[bytes, dict[bytes, dict[bytes, dict[int, bytes]]]] = field(default_factory=dict)
     disabled: set[bytes] = field(default_factory=set)
@@ -183,7 +183,7 @@ class FakeGateway:
     Parameters
     ----------
     tables : FakeTables
-        What it serves.
+        The tables that it serves.
     framed, compact : bool
         How it speaks.
     port : int
@@ -196,7 +196,7 @@ class FakeGateway:
     knows : frozenset of str or None
         The calls that it knows, if not all.
     calls : list of str
-        Those that it was asked for.
+        The names of the calls that it received.
     accepted : int
         How many connections there have been.
     """
@@ -288,7 +288,7 @@ class FakeGateway:
                 processor.process(protocol, protocol)
         except (TTransportException, OSError):
             pass
-        except Exception:  # it got what is no Thrift: a gateway ends the connection
+        except Exception:  # the bytes were not Thrift: a gateway ends the connection
             pass
         finally:
             with suppress(OSError):

@@ -44,7 +44,7 @@ def hbase_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(scope="session")
 def hbase_sweeper(hbase_server: Place) -> Iterator[Sweeper]:
-    """Give what drops the tables of finished tests while the next ones run."""
+    """Give the sweeper, which drops the tables of finished tests while the next ones run."""
     with Sweeper(hbase_server) as sweeper:
         yield sweeper
 

@@ -1,4 +1,4 @@
-"""What tests of the way to a gateway share."""
+"""Calls and connections that tests of the gateway share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests look at, or do, inside a storage over HBase: for what lasts, and for what is removed, there is no API."""
+"""Access to the inside of a storage over HBase: the public API shows neither finalisation nor garbage collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def engine_of(storage: Storage) -> HBaseEngine:
 
 
 def drained(storage: Storage) -> None:
-    """Wait until everything that the storage committed is in its place."""
+    """Wait until all transactions that the storage committed are finalised."""
     assert engine_of(storage).transactions.finaliser.drain(_TIMEOUT), "what was committed was not finalised"
 
 

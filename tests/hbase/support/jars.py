@@ -21,7 +21,7 @@ _TIMEOUT = 900  # seconds for 110 MB and a slow registry
 
 
 def missing() -> str | None:
-    """Say what this machine lacks to run HBase, None if nothing."""
+    """Return what this machine lacks to run HBase; None if nothing."""
     if shutil.which("java") is None:
         return "Java 17 or later (Debian: openjdk-17-jre-headless)"
     if not _folder().exists() and shutil.which("mvn") is None:
@@ -35,7 +35,7 @@ def resolve() -> Path:
     Raises
     ------
     ServerFailedError
-        If Maven fails; the message ends with what it said.
+        If Maven fails; the message ends with Maven's output.
     """
     folder = _folder()
     if folder.exists():

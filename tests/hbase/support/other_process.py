@@ -1,4 +1,4 @@
-"""Processes of their own on a store: some do what they are told, some are killed at a point of the protocol."""
+"""Separate processes on a store: some run the programs sent to them, some are killed at a point of the protocol."""
 
 from __future__ import annotations
 

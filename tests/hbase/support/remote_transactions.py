@@ -36,7 +36,7 @@ class OtherProcess:
         other.close()
         self.ask("ready")
 
-    def ask(self, *order: object) -> Any:  # noqa: ANN401 - whatever the other process gives
+    def ask(self, *order: object) -> Any:  # noqa: ANN401 - any result of the other process
         """Have an order done, and return its result or raise its error."""
         with self._lock:
             self._pipe.send(order)

@@ -80,7 +80,7 @@ class Gateway:
 
     def stop(self) -> None:
         """Stop the gateway and wait for its end; none is running: nothing happens."""
-        # It answers SIGTERM by waiting for its clients, who are not asked.
+        # On SIGTERM it would wait for its clients to disconnect.
         self._machine.end(signal.SIGKILL)
 
     def kill(self) -> None:
@@ -88,7 +88,7 @@ class Gateway:
         self._machine.end(signal.SIGKILL)
 
     def log(self) -> str:
-        """Return what the gateway has written to its log."""
+        """Return the gateway's log."""
         return self._machine.log()
 
     def put_log_aside(self) -> None:
@@ -105,7 +105,7 @@ class Gateway:
         Raises
         ------
         ServerFailedError
-            If none does within two minutes, or the gateway or what else must run ends.
+            If none does within two minutes, or the gateway or another process that it needs ends.
         """
         try:
             wait_until_served(lambda: self.connection(START_TIMEOUT), lambda: self.pid is not None and running())
@@ -116,8 +116,7 @@ class Gateway:
 class Server(HeldServer):
     """One server: made and started by `create`, stopped and removed by `close` or on leaving its `with` block.
 
-    A process of its own watches the folder: when every process that holds the server has ended, in whatever way, it
-    stops the server and removes the folder. A server that was created elsewhere is joined by `Server(folder)`.
+    A server that was created elsewhere is joined by `Server(folder)`.
 
     Parameters
     ----------
@@ -177,7 +176,7 @@ class Server(HeldServer):
         return self.gateway.url(name)
 
     def log(self) -> str:
-        """Return what HBase and its gateways have written to their logs."""
+        """Return the logs of HBase and its gateways."""
         return self._hbase.log() + "".join(gateway.log() for gateway in self._gateways)
 
     def start(self) -> None:
@@ -205,7 +204,7 @@ class Server(HeldServer):
         return "\n".join([*self._hbase.log().splitlines()[-40:], *self.gateway.log().splitlines()[-10:]])
 
     def revive(self) -> None:
-        """Start HBase and its gateway again, after ending what is left of them, with new logs."""
+        """Start HBase and its gateway again, after ending their remaining processes, with new logs."""
         self._end()
         self._hbase.put_log_aside()
         self.gateway.put_log_aside()
@@ -237,7 +236,7 @@ class Server(HeldServer):
         settings : mapping, optional
             Further settings of hbase-site.xml, for this gateway alone.
         user : str, optional
-            Whom HBase takes the gateway for, who may put to `READY`; by default who runs HBase and may do anything.
+            The gateway's user in HBase, with the right to put to `READY`; by default HBase's own, with all rights.
         """
         if port is None:
             port = free_port() if self.gateway.pid is not None else self.port
@@ -251,7 +250,7 @@ class Server(HeldServer):
 
     @property
     def administration(self) -> Administration:
-        """What the gateway cannot do: split, flush, compact, index."""
+        """Operations that the gateway does not offer: split, flush, compact, index."""
         if self._administration is None:
             self._administration = Administration(f"{self.folder / 'hbase'}:{jars.resolve()}/*")
         return self._administration
@@ -261,11 +260,11 @@ class Server(HeldServer):
         self.administration.split(table, key)
 
     def flush(self, table: str) -> None:
-        """Write what the table holds in memory to files."""
+        """Flush the table's memory to files."""
         self.administration.flush(table)
 
     def compact(self, table: str) -> None:
-        """Rewrite all files of the table without what was deleted, and return when that is done."""
+        """Rewrite all files of the table without deleted cells, and return when that is done."""
         self.administration.compact(table)
 
     def _leave(self) -> None:

@@ -22,7 +22,7 @@ JAVA = (
     "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
 )
-"""Flags of every JVM: what HBase needs on Java 17, a collector without threads of its own, the quick compiler alone."""
+"""Flags of every JVM: those that HBase needs on Java 17, a collector without threads, and only the quick compiler."""
 
 HBASE = {
     "hbase.cluster.distributed": "false",

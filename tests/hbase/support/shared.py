@@ -85,7 +85,7 @@ def shared_server(folder: Path) -> Iterator[Place]:
     Parameters
     ----------
     folder : Path
-        Where those who are to share a server find one another.
+        Common to the processes that share the server.
 
     Raises
     ------
@@ -132,7 +132,7 @@ class Sweeper:
     def __exit__(self, *_error: object) -> None:
         self._waiting.put(None)
         self._thread.join()
-        # What the background work of a test made after its drop goes now.
+        # Background work of a test may have created tables after its drop.
         with closing(self._place.connection()) as connection:
             _drop(connection, self._prefixes)
 
