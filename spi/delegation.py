@@ -94,11 +94,18 @@ class DelegatingTable(StructuredTable):
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> RowIterator:
         given, names = consumed(ranges), consumed(columns)
         return self._scan(
             lambda table: table.multi_scan(
-                given, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit
+                given,
+                where=where,
+                columns=names,
+                order_by=order_by,
+                reverse=reverse,
+                limit=limit,
+                limit_per_range=limit_per_range,
             )
         )
 
@@ -148,8 +155,16 @@ class DelegatingTable(StructuredTable):
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
         self._write("increment", lambda table: table.increment(key, field, amount))
 
+    def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
+        given = consumed(increments)
+        self._write("increment_many", lambda table: table.increment_many(given))
+
     def delete(self, key: Key) -> None:
         self._write("delete", lambda table: table.delete(key))
+
+    def delete_many(self, keys: Iterable[Key]) -> None:
+        given = consumed(keys)
+        self._write("delete_many", lambda table: table.delete_many(given))
 
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
         return self._write("delete_all", lambda table: table.delete_all(range, where))

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
+from .rules.arguments import check_many
+from .rules.changes import check_increments, incremented
+from .rules.rows import check_key
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .values import Key, Value
@@ -138,8 +141,16 @@ class StructuredTable(ABC):
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> RowIterator:
-        """Return the union of the ranges as `scan` does one: each row once, one order, one limit."""
+        """Return the union of the ranges as `scan` does one: each row once, one order, one limit.
+
+        Parameters
+        ----------
+        limit_per_range : int, optional
+            Keep only so many rows of each range, the first in the requested order for which `where` is true. A row of
+            two ranges counts in each, and is returned once. `limit` applies to the result.
+        """
 
     @abstractmethod
     def scan_index(
@@ -211,9 +222,34 @@ class StructuredTable(ABC):
             If the field is not an integer field or is part of the key; on overflow, now or at the commit.
         """
 
+    def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
+        """`increment` of all keys, fields and amounts, in their order; none of them if one is rejected.
+
+        A store overrides this if it has a shorter way than one call after the other, which must leave increments blind:
+        this one reads the rows first, to find an overflow before anything is written.
+        """
+        spec = self.specification
+        checked = check_increments(spec, increments)
+        rows = {row.key: row for row in self.multi_read([key for key, _, _ in checked])}
+        totals: dict[tuple[tuple[Value, ...], str], Value] = {}
+        for key, field, amount in checked:
+            before = totals.get((key, field.name), rows[key][field.name] if key in rows else None)
+            totals[key, field.name] = incremented(spec.name, field, before, amount)
+        for key, field, amount in checked:
+            self.increment(key, field.name, amount)
+
     @abstractmethod
     def delete(self, key: Key) -> None:
         """Delete the row of this key; nothing is written if there is none."""
+
+    def delete_many(self, keys: Iterable[Key]) -> None:
+        """`delete` of all keys, in their order; none of them if one is rejected.
+
+        A store overrides this if it has a shorter way than one call after the other.
+        """
+        spec = self.specification
+        for key in [check_key(spec, key) for key in check_many(spec, "keys", keys)]:
+            self.delete(key)
 
     @abstractmethod
     def delete_all(self, range: Range, where: Filter | None = None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
@@ -96,6 +98,14 @@ class TableOverlay:
         self.writes[raw_key] = raw
         if self.increments:
             self.increments.pop(raw_key, None)
+
+    def write_all(self, written: Mapping[bytes, bytes | None]) -> None:
+        """Write rows, at least one."""
+        if not self.writes:
+            self.snapshot.pin()
+        self.writes.update(written)
+        for raw_key in self.increments.keys() & written.keys() if self.increments else ():
+            del self.increments[raw_key]
 
     def collect(self, changes: WriteSet) -> None:
         """Add this table's writes, and the index entries that follow from them, to a write set."""

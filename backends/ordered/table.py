@@ -19,10 +19,11 @@ from structable.spi import (
 )
 from structable.spi.evaluation import equal
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_changes, check_default, check_swap
+from structable.spi.rules.changes import check_changes, check_default, check_increments, check_swap
 from structable.spi.rules.rows import check_row
 from structable.spi.rules.scans import ScanRequest
 
+from .engine import Increment
 from .overlay import TableOverlay
 from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.planning import explain, plan
@@ -81,13 +82,12 @@ class OrderedTable(TableOverlay, StructuredTable):
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> ScanRequest:
         if not self.transaction.usable:
             self.transaction.refuse()
-        return ScanRequest.checked(self.binding.spec, ranges, where, columns, order_by, reverse, limit)
-
-    def _rows(self, request: ScanRequest) -> RowIterator:
-        return ScanRows(self, plan(self.binding, request))
+        spec = self.binding.spec
+        return ScanRequest.checked(spec, ranges, where, columns, order_by, reverse, limit, limit_per_range)
 
     def scan(
         self,
@@ -100,7 +100,7 @@ class OrderedTable(TableOverlay, StructuredTable):
         limit: int | None = None,
     ) -> RowIterator:
         """See `StructuredTable.scan`."""
-        return self._rows(self._request((range,), where, columns, order_by, reverse, limit))
+        return ScanRows(self, self._request((range,), where, columns, order_by, reverse, limit))
 
     def multi_scan(
         self,
@@ -111,9 +111,11 @@ class OrderedTable(TableOverlay, StructuredTable):
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> RowIterator:
         """See `StructuredTable.multi_scan`."""
-        return self._rows(self._request(ranges, where, columns, order_by, reverse, limit))
+        request = self._request(ranges, where, columns, order_by, reverse, limit, limit_per_range)
+        return ScanRows(self, request)
 
     def scan_index(
         self,
@@ -129,7 +131,7 @@ class OrderedTable(TableOverlay, StructuredTable):
     ) -> RowIterator:
         """See `StructuredTable.scan_index`."""
         request = self._request((range,), where, columns, order_by, reverse, limit)
-        return self._rows(request.with_index_value(self.binding.spec, field, value))
+        return ScanRows(self, request.with_index_value(self.binding.spec, field, value))
 
     def explain(
         self,
@@ -187,11 +189,7 @@ class OrderedTable(TableOverlay, StructuredTable):
             written: Mapping[bytes, bytes | None] = self._merged_rows(given)
         else:
             written = dict(encoded)  # type: ignore[arg-type]
-        if not self.writes:
-            self.snapshot.pin()
-        self.writes.update(written)
-        for raw_key in self.increments.keys() & written.keys() if self.increments else ():
-            del self.increments[raw_key]
+        self.write_all(written)
 
     def _merged_rows(self, rows: list[Mapping[str, Value]]) -> dict[bytes, bytes | None]:
         """Merge rows, each naming some or all fields, with existing rows and with one another."""
@@ -272,6 +270,34 @@ class OrderedTable(TableOverlay, StructuredTable):
             self.snapshot.pin()
         self.increments[raw_key] = (*self.increments.get(raw_key, ()), step)
 
+    def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
+        """See `StructuredTable.increment_many`."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        binding, indexed = self.binding, self.binding.schema.maintained
+        steps: dict[bytes, tuple[Increment, ...]] = {}
+        for key, field, amount in check_increments(binding.spec, increments):
+            raw_key = binding.keys.encode_checked(key)
+            steps[raw_key] = (*steps.get(raw_key, ()), Increment(binding.raw_schema, field.name, amount))
+        known = {raw_key: self.writes[raw_key] for raw_key in steps.keys() & self.writes.keys()}
+        unknown = sorted(steps.keys() - known.keys()) if binding.maintained else []
+        rows = {**known, **dict(zip(unknown, self.raw_values(unknown), strict=True))}
+        # As in `increment`: blind, unless index entries depend on the result.
+        written = {
+            raw_key: binding.incremented(raw, steps[raw_key])
+            for raw_key, raw in rows.items()
+            if raw_key in known or raw is None or any(step.field in indexed for step in steps[raw_key])
+        }
+        blind = {
+            raw_key: (*self.increments.get(raw_key, ()), *steps[raw_key]) for raw_key in steps.keys() - written.keys()
+        }
+        if written:
+            self.write_all(written)
+        if blind:
+            if not self.increments:
+                self.snapshot.pin()
+            self.increments.update(blind)
+
     def delete(self, key: Key) -> None:
         """See `StructuredTable.delete`."""
         if not self.transaction.writable:
@@ -280,14 +306,25 @@ class OrderedTable(TableOverlay, StructuredTable):
         if self.raw_value(raw_key) is not None:
             self.write_raw(raw_key, None)
 
+    def delete_many(self, keys: Iterable[Key]) -> None:
+        """See `StructuredTable.delete_many`."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        binding = self.binding
+        raw_keys = sorted({binding.raw_key(key) for key in check_many(binding.spec, "keys", keys)})
+        found = zip(raw_keys, self.raw_values(raw_keys), strict=True)
+        doomed: dict[bytes, bytes | None] = {raw_key: None for raw_key, raw in found if raw is not None}
+        if doomed:
+            self.write_all(doomed)
+
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
         """See `StructuredTable.delete_all`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         request = self._request((range,), where, self.binding.spec.primary_key)
         doomed = [raw_key for raw_key, _ in matching_rows(self, plan(self.binding, request))]
-        for raw_key in doomed:
-            self.write_raw(raw_key, None)
+        if doomed:
+            self.write_all(dict.fromkeys(doomed))
         return len(doomed)
 
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
@@ -300,6 +337,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         updated: dict[bytes, bytes | None] = {}
         for raw_key, raw in matching_rows(self, plan(binding, request)):
             updated[raw_key] = binding.merged(raw_key, raw, checked)
-        for raw_key, new in updated.items():
-            self.write_raw(raw_key, new)
+        if updated:
+            self.write_all(updated)
         return len(updated)

@@ -107,9 +107,11 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> ScanRequest:
         self._tx.require_usable()
-        return ScanRequest.checked(self.binding.spec, ranges, where, columns, order_by, reverse, limit)
+        spec = self.binding.spec
+        return ScanRequest.checked(spec, ranges, where, columns, order_by, reverse, limit, limit_per_range)
 
     @on_current_schema
     def scan(
@@ -135,9 +137,11 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> RowIterator:
         """See `StructuredTable.multi_scan`."""
-        return ScanRows(self._tx, self, self._request(ranges, where, columns, order_by, reverse, limit))
+        request = self._request(ranges, where, columns, order_by, reverse, limit, limit_per_range)
+        return ScanRows(self._tx, self, request)
 
     @on_current_schema
     def scan_index(

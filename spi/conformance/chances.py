@@ -194,16 +194,52 @@ def _compare_and_swap(chance: random.Random, model: ModelTransaction) -> Write:
     )
 
 
-def _increment(chance: random.Random, model: ModelTransaction) -> Write:
+def _increment_of(chance: random.Random, model: ModelTransaction) -> tuple[tuple[Value, ...], str, int] | None:
+    """Return a key, a field and an amount; None where an overflow is near, which may show up at the commit only."""
     key, amount = random_key(chance, model.spec), chance.choice([1, -1, 3])
     for rows in (model.rows, model.model.rows):
         if abs(rows.get(model.kept_key(key), {}).get("n") or 0) > 2**62:
-            return _delete(chance, model)  # an overflow may show up at the commit only
+            return None
+    return key, "n", amount
+
+
+def _increment(chance: random.Random, model: ModelTransaction) -> Write:
+    found = _increment_of(chance, model)
+    if found is None:
+        return _delete(chance, model)
+    key, _, amount = found
     return Write(
         f"increment({key}, 'n', {amount})",
         lambda one: one.increment(one.kept_key(key), "n", amount),
         lambda table: table.increment(key, "n", amount),
         [model.kept_key(key)],
+    )
+
+
+def _delete_many(chance: random.Random, model: ModelTransaction) -> Write:
+    keys = [random_key(chance, model.spec) for _ in range(chance.randint(0, 4))]
+
+    def on_model(one: ModelTransaction) -> None:
+        for key in keys:
+            one.delete(one.kept_key(key))
+
+    kept_keys = [model.kept_key(key) for key in keys]
+    return Write(f"delete_many({keys})", on_model, lambda table: table.delete_many(iter(keys)), kept_keys)
+
+
+def _increment_many(chance: random.Random, model: ModelTransaction) -> Write:
+    singles = [_increment_of(chance, model) for _ in range(chance.randint(0, 4))]
+    given = [one for one in singles if one is not None]
+
+    def on_model(one: ModelTransaction) -> None:
+        for key, name, amount in given:
+            one.increment(one.kept_key(key), name, amount)
+
+    return Write(
+        f"increment_many({given})",
+        on_model,
+        lambda table: table.increment_many(iter(given)),
+        [model.kept_key(key) for key, _, _ in given],
     )
 
 
@@ -241,6 +277,8 @@ _WRITES: list[Callable[[random.Random, ModelTransaction], Write]] = [
     _compare_and_swap,
     _increment,
     _increment,
+    _increment_many,
+    _delete_many,
     _delete_all,
     _update_all,
 ]

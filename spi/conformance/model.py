@@ -281,9 +281,13 @@ class ModelTransaction:
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> list[Record]:
         """Return the result of a scan."""
         found = self.matching(ranges, where)
+        if limit_per_range is not None:
+            firsts = [self.scan([range_], where, order_by, reverse, limit_per_range) for range_ in ranges]
+            found = [row for row in found if any(row is one for rows in firsts for one in rows)]
         if order_by is not None:
             found.sort(key=nulls_first(order_by))  # stable: ties stay in key order
         if reverse:

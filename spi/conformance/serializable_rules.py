@@ -30,6 +30,7 @@ READS: dict[str, Callable[[StructuredTable], object]] = {
     "filtered by the key": lambda table: list(table.scan(where=col("id") == 1)),
     "scan_index": lambda table: list(table.scan_index("tag", "a")),
     "multi_scan": lambda table: list(table.multi_scan([Range.prefix((1,))])),
+    "multi_scan per range": lambda table: list(table.multi_scan([Range.prefix((1,))], limit_per_range=1)),
     "count": lambda table: table.count(),
     "count where": lambda table: table.count(where=col("tag") == "a"),
     "compare_and_swap that fails": lambda table: table.compare_and_swap((1,), "n", 77, 78),
@@ -48,6 +49,8 @@ ABSENT: dict[str, Callable[[StructuredTable], object]] = {
     "count": lambda table: table.count([Range.prefix((3,))]),
     "delete_all of nothing": lambda table: table.delete_all(Range.all(), where=col("tag") == "new"),
     "delete of nothing": lambda table: table.delete((3,)),
+    "delete_many of nothing": lambda table: table.delete_many([(3,)]),
+    "multi_scan per range": lambda table: list(table.multi_scan([Range.prefix((3,))], limit_per_range=1)),
     "compare_and_swap that fails": lambda table: table.compare_and_swap((3,), "n", 1, 2),
 }
 """Every way to see that row 3, whose n would be 77 and whose tag would be "new", is absent."""

@@ -248,6 +248,7 @@ class TableMachine(RuleBasedStateMachine):
         order_by = chance.choice([None, *spec.primary_key, *spec.indexes])
         reverse = chance.random() < 0.5
         limit = chance.choice([None, None, None, 0, 1, 3])
+        per_range = chance.choice([0, 1, 1, 2, 3])
         columns = chance.choice([None, chance.sample(spec.field_names, chance.randint(1, len(spec.fields)))])
         given = where.filter() if where else None
         options: dict[str, Any] = {
@@ -259,6 +260,12 @@ class TableMachine(RuleBasedStateMachine):
         }
         calls: list[tuple[str, tuple[Any, ...], dict[str, Any], list[Record]]] = [
             ("multi_scan", (ranges,), options, pair.model.scan(ranges, where, order_by, reverse, limit)),
+            (
+                "multi_scan",
+                (ranges,),
+                {**options, "limit_per_range": per_range},
+                pair.model.scan(ranges, where, order_by, reverse, limit, per_range),
+            ),
             ("scan", (ranges[0],), options, pair.model.scan(ranges[:1], where, order_by, reverse, limit)),
         ]
         if spec.indexes:

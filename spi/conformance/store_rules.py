@@ -43,7 +43,9 @@ def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
         "update": lambda: table.update(row),
         "compare_and_swap": lambda: table.compare_and_swap((1,), "n", None, 1),
         "increment": lambda: table.increment((1,), "n"),
+        "increment_many": lambda: table.increment_many([((1,), "n", 1)]),
         "delete": lambda: table.delete((1,)),
+        "delete_many": lambda: table.delete_many([(1,)]),
         "delete_all": lambda: table.delete_all(Range.all()),
         "update_all": lambda: table.update_all(Range.all(), {"n": 1}),
     }

@@ -20,6 +20,7 @@ from .job_rules import JobRules
 from .key_order import KeyOrder
 from .lifecycle import LifecycleRules
 from .limit_rules import LimitRules
+from .many_rules import ManyRules
 from .processes import ForkCases, ProcessCases
 from .range_rules import RangeRules
 from .read_rules import ReadRules
@@ -49,6 +50,7 @@ class BackendConformance(
     WriteRules,
     ReadRules,
     AtomicRules,
+    ManyRules,
     RangeRules,
     ScanRules,
     IndexRules,

@@ -36,7 +36,9 @@ WRITES: dict[str, Callable[[StructuredTable], object]] = {
     "update with default": lambda table: table.update({"id": 2, "n": 2}, default={}),
     "compare_and_swap": lambda table: table.compare_and_swap((1,), "n", 1, 2),
     "increment": lambda table: table.increment((1,), "n"),
+    "increment_many": lambda table: table.increment_many([((1,), "n", 1)]),
     "delete": lambda table: table.delete((1,)),
+    "delete_many": lambda table: table.delete_many([(1,)]),
     "delete_all": lambda table: table.delete_all(Range.all()),
     "update_all": lambda table: table.update_all(Range.all(), {"n": 2}),
 }

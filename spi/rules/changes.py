@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field
@@ -10,11 +10,12 @@ from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.values import Value
 
+from .arguments import check_many
 from .fields import check_changed_field
-from .rows import check_row, check_row_size
+from .rows import check_key, check_row, check_row_size
 from .values import check_value
 
-__all__ = ["check_changes", "check_default", "check_increment", "check_swap", "incremented"]
+__all__ = ["check_changes", "check_default", "check_increment", "check_increments", "check_swap", "incremented"]
 
 
 def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]:
@@ -87,6 +88,23 @@ def check_increment(spec: TableSpecification, name: object, amount: object) -> t
     checked = check_value(spec.name, field, amount)
     assert isinstance(checked, int)
     return field, checked
+
+
+def check_increments(spec: TableSpecification, increments: object) -> list[tuple[tuple[Value, ...], Field, int]]:
+    """Return the checked keys, fields and amounts of `increment_many`.
+
+    Raises
+    ------
+    InvalidFieldError, FieldSizeLimitError
+        If the argument is not a list of triples, or one of them does not fit the table.
+    """
+    checked: list[tuple[tuple[Value, ...], Field, int]] = []
+    for one in check_many(spec, "increments", increments):
+        if not isinstance(one, Sequence) or isinstance(one, str | bytes) or len(one) != 3:
+            raise InvalidFieldError(spec.name, "increments", f"{shown(one)} is not a (key, field, amount)")
+        key, name, amount = one
+        checked.append((check_key(spec, key), *check_increment(spec, name, amount)))
+    return checked
 
 
 def incremented(table: str, field: Field, before: Value, amount: int) -> int:

@@ -40,6 +40,8 @@ class ScanRequest:
         Whether the order is reversed.
     limit : int or None
         The maximum number of rows.
+    limit_per_range : int or None
+        The maximum number of rows of each range, before `limit`.
     """
 
     ranges: tuple[Range, ...]
@@ -48,6 +50,7 @@ class ScanRequest:
     order_by: str | None
     reverse: bool
     limit: int | None
+    limit_per_range: int | None = None
 
     @classmethod
     def checked(
@@ -59,6 +62,7 @@ class ScanRequest:
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        limit_per_range: int | None = None,
     ) -> ScanRequest:
         """Return the request for a user's arguments.
 
@@ -74,7 +78,28 @@ class ScanRequest:
             check_order(spec, order_by),
             check_flag(spec, "reverse", reverse),
             check_limit(spec, limit),
+            check_limit(spec, limit_per_range, "limit_per_range"),
         )
+
+    @property
+    def per_range(self) -> tuple[ScanRequest, ...]:
+        """The scans of the single ranges, each up to `limit_per_range`, whose union up to `limit` is the result."""
+        limits = [one for one in (self.limit, self.limit_per_range) if one is not None]
+        limit = min(limits, default=None)
+        return tuple([replace(self, ranges=(range_,), limit=limit, limit_per_range=None) for range_ in self.ranges])
+
+    def whole_keys(self, spec: TableSpecification) -> tuple[tuple[Value, ...], ...] | None:
+        """Return the distinct keys of the ranges, if each range is one whole primary key; None otherwise."""
+        width = len(spec.primary_key)
+        keys: dict[tuple[Value, ...], None] = {}
+        for range_ in self.ranges:
+            begin = range_.begin
+            if begin is None or len(begin) != width or begin != range_.end:
+                return None
+            if not (range_.begin_inclusive and range_.end_inclusive):
+                return None
+            keys[tuple(begin)] = None
+        return tuple(keys)
 
     @property
     def conjuncts(self) -> tuple[Filter, ...]:
@@ -128,8 +153,8 @@ def check_order(spec: TableSpecification, order_by: object) -> str | None:
     return check_indexed_field(spec, order_by).name
 
 
-def check_limit(spec: TableSpecification, limit: object) -> int | None:
-    """Return a scan's limit, a number of rows; None is without limit.
+def check_limit(spec: TableSpecification, limit: object, argument: str = "limit") -> int | None:
+    """Return a scan's limit, a number of rows; None is without limit. `argument` is its name, for the message.
 
     Raises
     ------
@@ -139,7 +164,7 @@ def check_limit(spec: TableSpecification, limit: object) -> int | None:
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise InvalidFieldError(spec.name, "limit", f"{shown(limit)} is not a number of rows, 0 or more")
+        raise InvalidFieldError(spec.name, argument, f"{shown(limit)} is not a number of rows, 0 or more")
     return min(int(limit), sys.maxsize)
 
 

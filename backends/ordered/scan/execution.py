@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 
 from structable.backends.base.transaction import TransactionLifecycle
@@ -20,15 +20,17 @@ from structable.spi import (
     TransactionClosedError,
 )
 from structable.spi.evaluation import compile_filter
+from structable.spi.rules.scans import ScanRequest
 
 from .intervals import Interval, contains
-from .planning import ScanPath
+from .planning import ScanPath, plan
 from .sorting import sort_records
 
 __all__ = ["ScanRows", "count_pairs", "entry_without_row", "matching_rows", "pair_filter"]
 
 _FIRST_FETCH = 16
 _LARGEST_FETCH = 512
+_raw_key: Callable[[Pair], bytes] = itemgetter(0)
 
 
 class ScanRows(RowIterator):
@@ -36,9 +38,9 @@ class ScanRows(RowIterator):
 
     __slots__ = ("_closed", "_progress", "_rows", "_transaction")
 
-    def __init__(self, table: TableOverlay, path: ScanPath) -> None:
+    def __init__(self, table: TableOverlay, request: ScanRequest) -> None:
         self._progress = _Progress()
-        self._rows = _rows(table, path, self._progress)
+        self._rows = _rows(table, request, self._progress)
         self._transaction = table.transaction
         self._closed = False
 
@@ -86,12 +88,15 @@ class _Progress:
         self.owned: TransactionLifecycle | None = None
 
 
-def _rows(table: TableOverlay, path: ScanPath, progress: _Progress) -> Generator[Row, None, None]:
+def _rows(table: TableOverlay, request: ScanRequest, progress: _Progress) -> Generator[Row, None, None]:
     # Not itself a generator: the call, not the first row, fixes the state that the scan sees.
     binding = table.binding
-    decode = binding.row_decoder(path.request.columns or binding.shape.columns)
+    decode = binding.row_decoder(request.columns or binding.shape.columns)
     try:
-        pairs = _PathReader(table, path).matching()
+        if request.limit_per_range is None:
+            pairs = _PathReader(table, plan(binding, request)).matching()
+        else:
+            pairs = _union(table, request)
     except ENGINE_FAILURES as error:
         table.transaction.fail(error)
     return _decoded(table.transaction, decode, pairs, progress)
@@ -114,6 +119,24 @@ def _decoded(
         progress.ended = True
         if progress.owned is not None:
             progress.owned.rollback()
+
+
+def _union(table: TableOverlay, request: ScanRequest) -> Iterator[Pair]:
+    """Merge the scans of the single ranges, each up to its limit."""
+    binding = table.binding
+    found = [_PathReader(table, plan(binding, one)).matching() for one in request.per_range]
+    order = _raw_key if request.order_by is None else _sort_key(binding, request.order_by)
+    merged = heapq.merge(*found, key=order, reverse=request.reverse)
+    distinct = (next(same) for _, same in groupby(merged, _raw_key))
+    return islice(distinct, request.limit)
+
+
+def _sort_key(binding: TableBinding, name: str) -> Callable[[Pair], bytes]:
+    """Return the key by which pairs are in the order of a field, ties by primary key."""
+    field = binding.spec.field(name)
+    value_of = binding.rows.projection((name,))
+    encode = binding.keys.encode_index_value
+    return lambda pair: encode(field, value_of(*pair)[0]) + pair[0]
 
 
 def matching_rows(table: TableOverlay, path: ScanPath) -> Iterator[Pair]:
@@ -244,10 +267,7 @@ class _PathReader:
                 yield raw_key, raw
 
     def _sorted(self, pairs: Iterator[Pair], name: str) -> Iterator[Pair]:
-        binding = self._binding
-        field = binding.spec.field(name)
-        value_of = binding.rows.projection((name,))
-        encode = binding.keys.encode_index_value
-        records = ((encode(field, value_of(raw_key, raw)[0]) + raw_key, raw_key, raw) for raw_key, raw in pairs)
+        key = _sort_key(self._binding, name)
+        records = ((key(pair), *pair) for pair in pairs)
         for _, raw_key, raw in sort_records(records, reverse=self._reverse, limit=self._path.request.limit):
             yield raw_key, raw

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from structable.backends.postgresql.driver.statement import Call
 from structable.spi import Field, FieldType, Filter, Range, Value
 from structable.spi.filters import And, Comparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
+from structable.spi.rules.scans import ScanRequest
 
 from .binding import TableBinding, compiled
 from .types import array, encode_value, stored_type
@@ -54,6 +55,12 @@ class Conditions:
         """Return the call of a statement with these conditions, which is not prepared: the next one has others."""
         built, names = compiled(statement, self.types, prepare=False, prefix=prefix)
         return Call(built, [self.values[name] for name in names])
+
+    def tests(self, request: ScanRequest) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions of a scan's rows."""
+        inside = self.ranges(request.ranges)
+        found = [] if inside is None else [inside]
+        return found if request.where is None else [*found, self.filter(request.where)]
 
     # Ranges
 
