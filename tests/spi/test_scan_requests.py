@@ -184,3 +184,24 @@ def test_limits_and_splits_are_whole_numbers() -> None:
     for splits in (0, True, 1.0, "1", None):
         with pytest.raises(ValueError, match="splits is "):
             check_splits(splits)
+
+
+def test_whole_keys_are_the_distinct_keys_of_point_ranges() -> None:
+    def keys(*ranges: Range) -> object:
+        return ScanRequest.checked(ITEMS, ranges).whole_keys(ITEMS)
+
+    assert keys(Range.prefix(("a", 1)), Range.prefix({"kind": "b", "number": 2}), Range.prefix(("a", 1))) == (
+        ("a", 1),
+        ("b", 2),
+    )
+    assert keys() == ()
+    for other in (Range.prefix(("a",)), Range.all(), Range(("a", 1), ("a", 1)), Range(("a", 1), ("a", 2), True, True)):
+        assert keys(Range.prefix(("a", 1)), other) is None
+
+
+def test_scans_of_single_ranges_have_the_smaller_limit() -> None:
+    ranges = (Range.prefix(("a",)), Range.prefix(("b",)))
+    for limit, per_range, expected in ((None, 3, 3), (2, 3, 2), (5, 3, 3)):
+        request = ScanRequest.checked(ITEMS, ranges, limit=limit, limit_per_range=per_range)
+        singles = [(one.ranges, one.limit, one.limit_per_range) for one in request.per_range]
+        assert singles == [((range_,), expected, None) for range_ in request.ranges]
