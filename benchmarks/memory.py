@@ -1,24 +1,26 @@
-"""Memory: a scan and a write job hold batches, never the table.
+"""Memory: a scan and a write job hold batches, never the table; and a new row in memory sorts no others.
 
-Each runs in a separate process over a table of two million rows. The figure is the growth of the process's resident
-memory over its size with the storage open and all modules loaded, including LevelDB's cache and mapped files.
+Each scan and job runs in a separate process over a table of two million rows. The figure is the growth of the process's
+resident memory over its size with the storage open and all modules loaded, including LevelDB's cache and mapped files.
 """
 
 from __future__ import annotations
 
 import math
 import multiprocessing
+import random
 import uuid
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import perf_counter
 
 from structable.spi import Storage, WriteMode, connect
 from structable.spi.arrow import rows_to_batches
 
 from .leveldb.stores import url_of
-from .measuring import Measurement, Scale
-from .rows import TABLE, make_rows, specification
+from .measuring import Contender, Measurement, Scale, compare
+from .rows import TABLE, batches, make_rows, specification
 
 __all__ = ["measure", "status"]
 
@@ -52,6 +54,40 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
             process.join()
         title = f"{name}, {scale.many_rows:,} rows"
         yield Measurement(AREA, title, math.nan, growth, growth, _GOAL, 0.0, "growth of resident memory", "MB")
+    yield from _scans_after_inserts(scale)
+
+
+def _scans_after_inserts(scale: Scale) -> list[Measurement]:
+    """Measure the first row of a scan after an insert at a random place, in a store in memory."""
+    rows = list(make_rows(scale.rows // 2))
+    random.shuffle(rows)
+    samples = max(1, scale.samples // 20)
+    with connect("memory://") as storage:
+        storage.admin.create(specification())
+        table = storage.table(TABLE)
+        for batch in batches(rows[samples * (scale.rounds + 1) :]):
+            table.upsert_many(batch)
+        new = iter(rows)
+
+        def first_row() -> float:
+            begin = perf_counter()
+            assert len(list(table.scan(limit=1))) == 1
+            return perf_counter() - begin
+
+        def after_inserts() -> float:
+            seconds = 0.0
+            for _ in range(samples):
+                table.upsert(next(new))
+                seconds += first_row()
+            return seconds / samples
+
+        return compare(
+            AREA,
+            "the same scan, no row inserted",
+            lambda: sum(first_row() for _ in range(samples)) / samples,
+            [Contender(f"memory://: first row of {len(rows):,} after an insert", after_inserts, 2.0)],
+            scale.rounds,
+        )
 
 
 def _peak(pipe: Connection, url: str, work: Work, rows: int) -> None:

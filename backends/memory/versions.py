@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import ref
 
-__all__ = ["Version", "VersionedMap"]
+from .sorted_keys import SortedKeys
 
-_PAGE = 256
+__all__ = ["Version", "VersionedMap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +48,11 @@ class VersionedMap:
         self.runs: dict[int, tuple[str, float, list[tuple[bytes, bytes]]]] = {}
         """Staged runs of write jobs by token: job id, time, pairs."""
         self._versions: dict[bytes, list[Version]] = {}
-        self._sorted: list[bytes] = []
+        self._sorted = SortedKeys()
         self._unsorted: set[bytes] = set()
-        # Deletions in commit order, and keys still in `_sorted` that have no version.
+        """Keys that were added to `_versions` or removed from it since the last scan."""
         self._deletions: deque[tuple[int, bytes]] = deque()
-        self._forgotten: set[bytes] = set()
+        """In commit order."""
         self._open: dict[ref[Held], int] = {}
         """Numbers by open snapshot. Weak references remove themselves, without a call that could be interrupted."""
         self._unfinished: tuple[Iterable[bytes], ...] = ()
@@ -125,11 +124,8 @@ class VersionedMap:
                 self._deletions.append((number, key))
             versions = self._versions.get(key)
             if versions is None:
+                self._unsorted.add(key)
                 self._versions[key] = [version]
-                if key in self._forgotten:
-                    self._forgotten.remove(key)
-                else:
-                    self._unsorted.add(key)
                 continue
             seen = [old for old, newer in zip(versions, [*versions[1:], version], strict=True) if newer.number > oldest]
             # A new list: readers without the lock see the old one or the new one.
@@ -157,28 +153,25 @@ class VersionedMap:
         self._unfinished = ()
 
     def _remove(self, key: bytes) -> None:
+        self._unsorted.add(key)
         del self._versions[key]
-        if key in self._unsorted:
-            self._unsorted.remove(key)
-        else:
-            self._forgotten.add(key)
 
     def _forget(self, oldest: int) -> None:
         """Drop the keys that were deleted before every open snapshot and not put again."""
         while self._deletions and self._deletions[0][0] <= oldest:
-            number, key = self._deletions.popleft()
+            number, key = self._deletions[0]
             versions = self._versions.get(key)
             if versions is not None and versions[-1].number == number:
                 self._remove(key)
+            self._deletions.popleft()
 
     def keys(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[bytes]:
         """Yield the keys of begin <= key < end that have any version, page by page."""
         while begin < end:
             with self.lock:
-                self._sort()
-                low, high = bisect_left(self._sorted, begin), bisect_left(self._sorted, end)
-                page = self._sorted[max(low, high - _PAGE) : high] if reverse else self._sorted[low : low + _PAGE]
-                page = page if reverse else page[: high - low]
+                if self._unsorted:
+                    self._sort()
+                page = self._sorted.last(begin, end) if reverse else self._sorted.first(begin, end)
             if not page:
                 return
             yield from reversed(page) if reverse else page
@@ -188,10 +181,18 @@ class VersionedMap:
                 begin = page[-1] + b"\0"
 
     def _sort(self) -> None:
-        if 2 * len(self._forgotten) > len(self._sorted):
-            kept = [key for key in self._sorted if key not in self._forgotten]
-            self._sorted, self._forgotten = kept, set()
-        if self._unsorted:
-            merged = [*self._sorted, *self._unsorted]
-            merged.sort()
-            self._sorted, self._unsorted = merged, set()
+        """Bring `_sorted` up to date; after an interruption the same changes are made again."""
+        changed = tuple(self._unsorted)
+        if _FEW * len(changed) > len(self._versions):
+            self._sorted = SortedKeys(self._versions)
+        else:
+            for key in changed:
+                if key in self._versions:
+                    self._sorted.put(key)
+                else:
+                    self._sorted.remove(key)
+        self._unsorted.difference_update(changed)
+
+
+_FEW = 4
+"""Sorting all keys is faster than placing more than a fourth of them."""
