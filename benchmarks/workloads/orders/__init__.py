@@ -1,0 +1,1 @@
+"""An order-entry program of nine tables: its model and invariants, and a program for each kind of store."""
