@@ -198,7 +198,11 @@ class OrderProgram(Program):
             "delivery": self._delivery,
             "stock_level": self._stock_level,
         }
-        return [(name, (make[name](chosen, next(now)),)) for name in chosen.choices(names, parts, k=amount)]
+        steps: list[Step] = []
+        for _ in range(amount):
+            (name,) = chosen.choices(names, parts)
+            steps.append((name, (make[name](chosen, next(now)),)))
+        return steps
 
     def performed(self, steps: list[Step]) -> None:
         """Requests do not depend on earlier ones."""
