@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Contender", "Measurement", "Scale", "compare"]
+__all__ = ["Contender", "Measurement", "Scale", "compare", "measured"]
 
 Round = Callable[[], float]
 """Does one round of work and returns the seconds per operation."""
@@ -26,15 +27,21 @@ class Scale:
         Single operations in one round.
     rounds : int
         Rounds of floor and contenders that count, after one that does not.
+    records : int
+        Rows of the tables of whole programs.
+    seconds : float
+        The time of a round of such a program.
     """
 
     rows: int = 200_000
     many_rows: int = 2_000_000
     samples: int = 20_000
     rounds: int = 7
+    records: int = 100_000
+    seconds: float = 0.4
 
 
-QUICK = Scale(rows=2_000, many_rows=10_000, samples=200, rounds=2)
+QUICK = Scale(rows=2_000, many_rows=10_000, samples=200, rounds=2, records=1_000, seconds=0.05)
 """Proves that the benchmarks run; its figures mean nothing."""
 
 
@@ -77,6 +84,8 @@ class Measurement:
         A description of the floor.
     unit : str
         The unit of floor and ours.
+    note : str
+        What else was seen.
     """
 
     area: str
@@ -88,6 +97,7 @@ class Measurement:
     spread: float
     against: str
     unit: str = "us"
+    note: str = ""
 
     @property
     def verdict(self) -> str:
@@ -127,22 +137,21 @@ def compare(
             floors.append(base)
             for name, seconds in found.items():
                 times[name].append(seconds)
-    middle = median(floors)
-    measurements = []
-    for contender in contenders:
-        ours = times[contender.name]
-        ratios = [mine / base for mine, base in zip(ours, floors, strict=True)]
-        spread = (max(ratios) - min(ratios)) / median(ratios)
-        measurements.append(
-            Measurement(
-                area,
-                contender.name,
-                middle,
-                median(ours),
-                median(ours) / middle,
-                contender.goal,
-                spread,
-                against,
-            )
-        )
-    return measurements
+    return [measured(area, one.name, against, floors, times[one.name], one.goal) for one in contenders]
+
+
+def measured(
+    area: str,
+    name: str,
+    against: str,
+    floors: list[float] | None,
+    ours: list[float],
+    goal: float | None,
+    note: str = "",
+) -> Measurement:
+    """Return the measurement of rounds by turns, in microseconds; without a floor there is no ratio."""
+    ratios = ours if floors is None else [mine / base for mine, base in zip(ours, floors, strict=True)]
+    spread = (max(ratios) - min(ratios)) / median(ratios)
+    middle = math.nan if floors is None else median(floors)
+    ratio = median(ours) if floors is None else median(ours) / middle
+    return Measurement(area, name, middle, median(ours), ratio, goal, spread, against, note=note)

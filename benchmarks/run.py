@@ -28,7 +28,7 @@ from benchmarks.measuring import QUICK, Measurement, Scale
 
 AREAS = {
     **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client")},
-    **{name: name for name in ("postgresql", "hbase", "spark", "memory")},
+    **{name: name for name in ("postgresql", "hbase", "spark", "memory", "workloads")},
 }
 
 
@@ -77,7 +77,10 @@ def _table(area: str, measured: Iterable[Measurement]) -> Table:
     for heading in ("floor us", "ours us", "ratio", "+-", "goal"):
         table.add_column(heading, justify="right")
     table.add_column("")
-    for one in measured:
+    found = list(measured)
+    if any(one.note for one in found):
+        table.add_column("")
+    for one in found:
         plain = math.isnan(one.floor)
         table.add_row(
             one.name,
@@ -86,8 +89,9 @@ def _table(area: str, measured: Iterable[Measurement]) -> Table:
             f"{one.ours:,.0f} {one.unit}" if plain else f"{one.ours:,.3f}",
             "" if plain else f"{one.ratio:.2f}",
             "" if plain else f"{one.spread / 2:.0%}",
-            "" if one.goal is None else f"{one.goal:g}",
+            "" if one.goal is None else f"{one.goal:.3g}",
             f"[red]{one.verdict}[/]" if one.verdict.startswith("missed") else one.verdict,
+            *([one.note] if one.note else []),
         )
     return table
 

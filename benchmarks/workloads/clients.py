@@ -62,7 +62,9 @@ class Fleet:
         for pipe in self._pipes:
             pipe.send(("run", name, work, seed, seconds))
         answers = [_receive(pipe) for pipe in self._pipes]
-        return [_checked(answer) for answer in answers]
+        if failures := [answer.text for answer in answers if isinstance(answer, _Failure)]:
+            raise ClientError("\n".join(failures))  # of one, others only saw that it did not come
+        return answers
 
 
 @contextmanager
@@ -96,7 +98,7 @@ def _ask(pipe: Connection, *request: object) -> Any:  # noqa: ANN401
     return _checked(_receive(pipe))
 
 
-def _receive(pipe: Connection) -> object:
+def _receive(pipe: Connection) -> Any:  # noqa: ANN401
     if not pipe.poll(_PATIENCE):
         raise ClientError(f"a client did not answer within {_PATIENCE:.0f} s")
     try:

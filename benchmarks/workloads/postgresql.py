@@ -38,9 +38,15 @@ class PostgresqlPlace:
 
     def connect(self) -> PostgresqlClient:
         """Connect."""
-        return PostgresqlClient(
-            psycopg.connect(self.conninfo, autocommit=True, options=f"-c search_path={self.schema}"), self.schema
-        )
+        options = f"-c search_path={self.schema}"
+        return PostgresqlClient(psycopg.connect(self.conninfo, autocommit=True, options=options))
+
+    def vacuum(self) -> None:
+        """Vacuum all tables of the schema, and gather statistics."""
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [self.schema])
+            for (name,) in found.fetchall():
+                connection.execute(f'VACUUM (ANALYZE) "{self.schema}"."{name}"'.encode())
 
 
 def fresh_place(schema: Schema) -> PostgresqlPlace:
@@ -57,13 +63,10 @@ class PostgresqlClient:
     ----------
     connection : psycopg.Connection
         In auto-commit mode: transactions begin and commit by statements.
-    schema : str
-        The schema of its tables.
     """
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.connection = connection
-        self._schema = schema
         self._cursor = connection.cursor()
         connection.prepared_max = None
 
@@ -90,12 +93,6 @@ class PostgresqlClient:
                 with suppress(psycopg.OperationalError):
                     execute(b"ROLLBACK")
                 raise
-
-    def vacuum(self) -> None:
-        """Vacuum all tables of the schema, and gather statistics."""
-        found = self.connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [self._schema])
-        for (name,) in found.fetchall():
-            self.connection.execute(f'VACUUM (ANALYZE) "{self._schema}"."{name}"'.encode())
 
     def close(self) -> None:
         """Disconnect."""

@@ -10,10 +10,10 @@ import pytest
 from benchmarks.workloads.postgresql import fresh_place
 from benchmarks.workloads.programs import Step
 from benchmarks.workloads.sqlite import SqlitePlace
-from benchmarks.workloads.ycsb.psycopg_program import PsycopgProgram
+from benchmarks.workloads.ycsb.psycopg_program import PsycopgRecords
 from benchmarks.workloads.ycsb.records import FIELDS, LONGEST_SCAN, WORKLOADS, RecordProgram, Shape
-from benchmarks.workloads.ycsb.spi_program import SpiProgram
-from benchmarks.workloads.ycsb.sqlite_program import SqliteProgram
+from benchmarks.workloads.ycsb.spi_program import SpiRecords
+from benchmarks.workloads.ycsb.sqlite_program import SqliteRecords
 
 SHAPE = Shape(records=500, first=1_000_000)
 LOADED = {row[0] for row in SHAPE.rows()}
@@ -21,7 +21,7 @@ LOADED = {row[0] for row in SHAPE.rows()}
 
 @pytest.fixture
 def program(tmp_path: Path) -> RecordProgram:
-    return SqliteProgram(SqlitePlace(str(tmp_path / "file")), SHAPE, client=1, clients=4)
+    return SqliteRecords(SqlitePlace(str(tmp_path / "file")), SHAPE, client=1, clients=4)
 
 
 @pytest.mark.parametrize("work", WORKLOADS)
@@ -73,7 +73,7 @@ def test_reads_prefer_the_latest_records(program: RecordProgram) -> None:
 def test_clients_insert_different_records(tmp_path: Path) -> None:
     inserted: Counter[object] = Counter()
     for client in range(4):
-        program = SqliteProgram(SqlitePlace(str(tmp_path / "file")), SHAPE, client=client, clients=4)
+        program = SqliteRecords(SqlitePlace(str(tmp_path / "file")), SHAPE, client=client, clients=4)
         for seed in range(2):
             steps = program.plan("E", seed, 2_000)
             program.performed(steps)
@@ -84,7 +84,7 @@ def test_clients_insert_different_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("store", ["memory", "leveldb", "postgresql", "psycopg"])
 def test_programs_do_the_same(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    by_hand = SqliteProgram(SqlitePlace(str(tmp_path / "file")), SHAPE, client=0, clients=1)
+    by_hand = SqliteRecords(SqlitePlace(str(tmp_path / "file")), SHAPE, client=0, clients=1)
     other = open_other(store, tmp_path, request)
     for program in (by_hand, other):
         program.load()
@@ -99,12 +99,12 @@ def test_programs_do_the_same(store: str, tmp_path: Path, request: pytest.Fixtur
 def open_other(store: str, folder: Path, request: pytest.FixtureRequest) -> RecordProgram:
     if store == "psycopg":
         place = fresh_place(request.getfixturevalue("postgresql_schema"))
-        return PsycopgProgram(place, SHAPE, client=0, clients=1)
+        return PsycopgRecords(place, SHAPE, client=0, clients=1)
     if store == "postgresql":
         url = request.getfixturevalue("postgresql_url")
     else:
         url = {"memory": "memory://", "leveldb": f"leveldb://{folder / 'ours'}?durability=process"}[store]
-    return SpiProgram(url, SHAPE, client=0, clients=1)
+    return SpiRecords(url, SHAPE, client=0, clients=1)
 
 
 def take(program: RecordProgram, steps: list[Step]) -> None:

@@ -226,6 +226,11 @@ class Size:
     orders: int = 30
     items: int = 10_000
 
+    @classmethod
+    def of(cls, records: int) -> Size:
+        """Return the numbers that go with so many records of YCSB."""
+        return cls(customers=max(records // 100, 1), items=records // 10)
+
     @property
     def surnames(self) -> int:
         """The number of surnames; three customers of a district share one."""

@@ -27,10 +27,6 @@ class PsycopgOrders(OrdersByRows):
     def load(self) -> None:
         load_tables(self._database, self.first_state())
 
-    def vacuum(self) -> None:
-        """Vacuum all tables."""
-        self._database.vacuum()
-
     def state(self) -> State:
         return read_state(self._database)
 

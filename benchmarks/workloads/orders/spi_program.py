@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from benchmarks.rows import batches
-from structable.spi import Isolation, Range, Transaction, connect
+from structable.spi import Range, Transaction, connect
 
 from .model import RESTOCK, ROWS, SPECIFICATIONS, STOCK_MARGIN, Size, State, as_mapping, total_of
 from .requests import (
@@ -27,11 +27,8 @@ __all__ = ["SpiOrders"]
 class SpiOrders(OrderProgram):
     """A client of a structable store."""
 
-    def __init__(
-        self, url: str, size: Size, *, client: int, clients: int = 1, isolation: Isolation = Isolation.SNAPSHOT
-    ) -> None:
+    def __init__(self, url: str, size: Size, *, client: int, clients: int = 1) -> None:
         super().__init__(size, client=client)
-        self._isolation = isolation
         self._storage = connect(url)
 
     def load(self) -> None:
@@ -50,21 +47,21 @@ class SpiOrders(OrderProgram):
 
     def new_order(self, request: NewOrder) -> int:
         try:
-            return self._storage.run(lambda tx: _enter(tx, request), isolation=self._isolation)
+            return self._storage.run(lambda tx: _enter(tx, request))
         except UnknownItemError:
             return 0
 
     def payment(self, request: PaymentMade) -> int:
-        return self._storage.run(lambda tx: _pay(tx, request), isolation=self._isolation)
+        return self._storage.run(lambda tx: _pay(tx, request))
 
     def order_status(self, request: OrderStatus) -> int:
-        return self._storage.run(lambda tx: _status(tx, request), isolation=self._isolation, read_only=True)
+        return self._storage.run(lambda tx: _status(tx, request), read_only=True)
 
     def delivery(self, request: Delivery) -> int:
-        return self._storage.run(lambda tx: _deliver(tx, request, self.districts), isolation=self._isolation)
+        return self._storage.run(lambda tx: _deliver(tx, request, self.districts))
 
     def stock_level(self, request: StockLevel) -> int:
-        return self._storage.run(lambda tx: _stock(tx, request), isolation=self._isolation, read_only=True)
+        return self._storage.run(lambda tx: _stock(tx, request), read_only=True)
 
 
 def _enter(tx: Transaction, request: NewOrder) -> int:

@@ -64,10 +64,11 @@ class Zipfian:
     def draw(self, chosen: Generator, count: int) -> Numbers:
         """Return random ranks."""
         uniform = chosen.random(count)
-        ranks = (self._items * (self._eta * uniform - self._eta + 1.0) ** self._alpha).astype(np.int64)
+        ranks: Numbers = (self._items * (self._eta * uniform - self._eta + 1.0) ** self._alpha).astype(np.int64)
         ranks[uniform * self._total < self._second] = 1
         ranks[uniform * self._total < 1.0] = 0
-        return np.minimum(ranks, self._items - 1)
+        ranks[ranks >= self._items] = self._items - 1
+        return ranks
 
 
 class ScrambledZipfian:
@@ -95,7 +96,8 @@ def scatter(numbers: Numbers) -> Numbers:
     for _ in range(8):
         hashed = (hashed ^ (rest & np.uint64(0xFF))) * _FNV_PRIME
         rest = rest >> np.uint64(8)
-    return np.abs(hashed.astype(np.int64))
+    signed: Numbers = np.abs(hashed.astype(np.int64))
+    return signed
 
 
 def keys_of(numbers: Numbers) -> list[str]:

@@ -6,7 +6,7 @@ from benchmarks.workloads.postgresql import PostgresqlPlace
 
 from .records import FIELDS, KEY, TABLE, RecordProgram, Shape
 
-__all__ = ["PsycopgProgram"]
+__all__ = ["PsycopgRecords"]
 
 _COLUMNS = ", ".join((KEY, *FIELDS))
 _SELECT = f"SELECT {_COLUMNS} FROM {TABLE} WHERE {KEY} = %s".encode()
@@ -19,7 +19,7 @@ _CREATE = (
 _COPY = f"COPY {TABLE} ({_COLUMNS}) FROM STDIN".encode()
 
 
-class PsycopgProgram(RecordProgram):
+class PsycopgRecords(RecordProgram):
     """A client of a PostgreSQL database."""
 
     def __init__(self, place: PostgresqlPlace, shape: Shape, *, client: int, clients: int) -> None:

@@ -9,10 +9,10 @@ from structable.spi import Range, Transaction, connect
 
 from .records import FIELDS, KEY, TABLE, RecordProgram, Shape, specification
 
-__all__ = ["SpiProgram"]
+__all__ = ["SpiRecords"]
 
 
-class SpiProgram(RecordProgram):
+class SpiRecords(RecordProgram):
     """A client of a structable store."""
 
     def __init__(self, url: str, shape: Shape, *, client: int, clients: int) -> None:

@@ -6,7 +6,7 @@ from benchmarks.workloads.sqlite import SqlitePlace
 
 from .records import FIELDS, KEY, TABLE, RecordProgram, Shape
 
-__all__ = ["SqliteProgram"]
+__all__ = ["SqliteRecords"]
 
 _COLUMNS = ", ".join((KEY, *FIELDS))
 _SELECT = f"SELECT {_COLUMNS} FROM {TABLE} WHERE {KEY} = ?"
@@ -18,7 +18,7 @@ _CREATE = (
 )
 
 
-class SqliteProgram(RecordProgram):
+class SqliteRecords(RecordProgram):
     """A client of a SQLite database."""
 
     def __init__(self, place: SqlitePlace, shape: Shape, *, client: int, clients: int) -> None:
