@@ -23,6 +23,8 @@ from .requests import (
 
 __all__ = ["SpiOrders"]
 
+_ORDER = "warehouse", "district", "number"
+
 
 class SpiOrders(OrderProgram):
     """A client of a structable store."""
@@ -175,16 +177,15 @@ def _deliver(tx: Transaction, request: Delivery, districts: range) -> int:
     oldest = [row.key for row in tx.table("queue").multi_scan(queues, limit_per_range=1)]
     if not oldest:
         return 0
-    tx.table("queue").delete_many(oldest)
-    names = "warehouse", "district", "number"
-    tx.table("orders").upsert_many(dict(zip(names, key, strict=True)) | {"carrier": request.carrier} for key in oldest)
     orders = {row.key: row.customer for row in tx.table("orders").multi_read(oldest, columns=["customer"])}
-    amounts = Counter[tuple[int, int, int]]()
-    changes = []
+    amounts, delivered = Counter[tuple[int, int, int]](), []
     for line in tx.table("lines").multi_scan(map(Range.prefix, oldest), columns=["amount"]):
-        amounts[line.warehouse, line.district, orders[line.key[:3]]] += line.amount
-        changes.append(dict(zip((*names, "line"), line.key, strict=True)) | {"delivered": request.delivered})
-    tx.table("lines").upsert_many(changes)
+        order = line.warehouse, line.district, line.number
+        amounts[line.warehouse, line.district, orders[order]] += line.amount
+        delivered.append(dict(zip((*_ORDER, "line"), line.key, strict=True)) | {"delivered": request.delivered})
+    tx.table("queue").delete_many(oldest)
+    tx.table("orders").upsert_many(dict(zip(_ORDER, key, strict=True)) | {"carrier": request.carrier} for key in oldest)
+    tx.table("lines").upsert_many(delivered)
     tx.table("customers").increment_many(
         [(key, "balance", amount) for key, amount in amounts.items()] + [(key, "deliveries", 1) for key in amounts]
     )
