@@ -14,7 +14,7 @@ __all__ = ["NoServerError", "containers_run", "unavailable"]
 
 
 class NoServerError(Exception):
-    """There is no server, and the message says how to get one."""
+    """There is no server; the message says how to get one."""
 
 
 def unavailable(reason: str) -> NoReturn:

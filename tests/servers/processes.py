@@ -23,7 +23,7 @@ class ServerFailedError(RuntimeError):
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nobody listens.
+    """Return a port of 127.0.0.1 on which no process listens.
 
     It lies below those that Linux gives to outgoing connections, so that a server that is down for a while finds it
     free again.
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that were started by a process and run."""
+    """Return the running processes that a process started."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -46,13 +46,7 @@ def children(pid: int) -> list[int]:
 
 
 def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, patience: float = _TIMEOUT) -> None:
-    """Send all processes a signal, and return when they have ended.
-
-    Raises
-    ------
-    ServerFailedError
-        If one still runs when the patience, in seconds, is over.
-    """
+    """Signal all processes, and return when they have ended; ServerFailedError after `patience` seconds."""
     handles = []
     for pid in pids:
         with suppress(ProcessLookupError):

@@ -31,20 +31,9 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 def _try_crashes(
     events: list[Event], folder: Path, cases: int, known: list[State], durable: Callable[[int], int]
 ) -> list[str]:
-    """Crash at random moments, and half the time soon after a commit was acknowledged; return what is wrong then.
+    """Crash at random moments, half the time soon after an acknowledged commit; return the failures.
 
-    Parameters
-    ----------
-    events : list of Event
-        What the process has done to `folder / "store"`.
-    folder : pathlib.Path
-        Where to make crashed folders, too.
-    cases : int
-        How often.
-    known : list of State
-        The states after 0, 1, ... commits.
-    durable : callable
-        Returns the last commit that survives the machine, when so many were acknowledged.
+    `durable` maps the number of acknowledged commits to the last one that survives the machine.
     """
     told = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
     problems = []

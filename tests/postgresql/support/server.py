@@ -50,7 +50,7 @@ _SETTINGS = {
 def find_binaries() -> Path | None:
     """Return the folder of the newest server binaries that are new enough, or None.
 
-    Looked for are `initdb`, `pg_ctl` and `postgres` in PATH and in Debian's /usr/lib/postgresql/VERSION/bin.
+    It looks for `initdb`, `pg_ctl` and `postgres` in PATH and in Debian's /usr/lib/postgresql/VERSION/bin.
     """
     places = [*map(Path, os.get_exec_path()), *Path("/usr/lib/postgresql").glob("*/bin")]
     found: dict[Path, int] = {}
@@ -66,22 +66,10 @@ def find_binaries() -> Path | None:
 
 
 class Server(HeldServer):
-    """One server: made and started by `create`, stopped and removed by `close` or on leaving its `with` block.
+    """One server: made and started by `create`, joined by `Server(folder)`, ended by `close` or its `with` block.
 
-    A process of its own watches the folder: when every process that holds the server has ended, in whatever way, it
-    stops the server and removes the folder. A server that was created elsewhere is joined by `Server(folder)`.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds all that belongs to the server.
-
-    Attributes
-    ----------
-    port : int
-        On 127.0.0.1; the same one after each start.
-    password : str
-        Of the role `ROLE` and of the superuser `postgres`.
+    `folder` holds all its files. The port of 127.0.0.1 is the same after each start; the password is that of the role
+    `ROLE` and of the superuser `postgres`.
     """
 
     def _join(self) -> None:
@@ -91,19 +79,9 @@ class Server(HeldServer):
 
     @classmethod
     def create(cls, *, fsync: bool = False, settings: Mapping[str, str] | None = None) -> Self:
-        """Make a database cluster and start it.
+        """Make a database cluster and start it; ServerFailedError without binaries, or if it does not start.
 
-        Parameters
-        ----------
-        fsync : bool
-            Whether what was committed survives a crash of the machine, as it does by default outside of tests.
-        settings : mapping, optional
-            Further settings of postgresql.conf.
-
-        Raises
-        ------
-        ServerFailedError
-            If there are no binaries, or the server does not start.
+        `settings` are added to postgresql.conf. Without `fsync`, commits do not survive a crash of the machine.
         """
         binaries = find_binaries()
         if binaries is None:
@@ -129,12 +107,11 @@ class Server(HeldServer):
         return f"{self.conninfo}?schema={name}"
 
     def log(self) -> str:
-        """Return what the server has written to its log."""
         return (self.folder / "log").read_text(errors="replace")
 
     @property
     def pid(self) -> int | None:
-        """The process that everything else of the server descends from; None if it is stopped."""
+        """The ancestor of all processes of the server; None if it is stopped."""
         try:
             pid = int(self._pid_file.read_text().partition("\n")[0])
             # After a kill the file is still there, and its number may be another process's.
@@ -148,22 +125,18 @@ class Server(HeldServer):
         self._call("pg_ctl", "start", "--wait", f"--timeout={_TIMEOUT}", f"--log={log}", f"--pgdata={self._data}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server and wait for its end; none is running: nothing happens.
+        """Stop the server and wait for its end; does nothing if it is stopped.
 
-        Parameters
-        ----------
-        mode : str
-            "fast" ends all connections, "smart" waits until the clients do, "immediate" is a crash without a kill.
+        `mode`: "fast" ends all connections, "smart" waits for the clients, "immediate" is a crash without a kill.
         """
         if self.pid is not None:
             self._call("pg_ctl", "stop", "--wait", f"--timeout={_TIMEOUT}", f"--mode={mode}", f"--pgdata={self._data}")
 
     def trouble(self) -> str | None:
-        """Return why nothing can be expected of the server any more; None if it seems well."""
+        """Return the reason why the server is lost; None if it seems well."""
         return "its process has ended" if self.pid is None else None
 
     def last_words(self) -> str:
-        """Return the end of its log."""
         return "\n".join(self.log().splitlines()[-40:])
 
     def revive(self) -> None:
@@ -270,7 +243,7 @@ class Server(HeldServer):
 
 
 def _server_user() -> pwd.struct_passwd | None:
-    """Return whom the server runs as: itself refuses root. None is the user of this process."""
+    """Return the user of the server's processes, since the server refuses root; None for this process's user."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -34,47 +34,27 @@ class LeakedTransactionError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A place for one test's tables.
-
-    Parameters
-    ----------
-    conninfo : str
-        The database, as libpq's URL.
-    name : str
-        Of the schema; it is not made yet, and dropped in the end.
-    """
+    """The schema of one test, not made yet, and libpq's URL of its database."""
 
     conninfo: str = field(repr=False)
     name: str
 
     @property
     def url(self) -> str:
-        """The URL that structable connects to."""
         return f"{self.conninfo}{'&' if urlsplit(self.conninfo).query else '?'}schema={self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the tests of a process have their PostgreSQL.
-
-    Parameters
-    ----------
-    conninfo : str
-        The database, as libpq's URL.
-    server : Server, optional
-        Where it is one from local binaries.
-    """
+    """The PostgreSQL of a test process: libpq's URL, and the server if it runs from local binaries."""
 
     conninfo: str = field(repr=False)
     server: Server | None = None
 
     def require_alive(self) -> None:
-        """Return if the server is there; else fail, at once where it is known to be gone. Our own is started first.
+        """Return if the server is there; else raise ServerDiedError, at once where it is known to be gone.
 
-        Raises
-        ------
-        ServerDiedError
-            If it had died.
+        A server of the run's own is started again first.
         """
         parts = urlsplit(self.conninfo)
         if self.server is not None:
@@ -85,18 +65,7 @@ class Place:
 
 @contextmanager
 def shared_server(folder: Path) -> Iterator[Place]:
-    """Give a place for tests; a server that was started for it is stopped by the last that leaves.
-
-    Parameters
-    ----------
-    folder : Path
-        Where those who are to share a server find one another.
-
-    Raises
-    ------
-    NoServerError
-        If there is none.
-    """
+    """Give the server of all processes with this folder; the last one to leave stops it."""
     given = os.environ.get(URL_VARIABLE)
     if given:
         yield Place(given)
@@ -116,12 +85,9 @@ def shared_server(folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def fresh_schema(conninfo: str) -> Iterator[Schema]:
-    """Give a schema of a unique name, and drop it and all that is in it afterwards.
+    """Give a schema of a unique name, and drop it with its contents afterwards.
 
-    Raises
-    ------
-    LeakedTransactionError
-        If a transaction still uses it then; its connection is ended first.
+    A transaction that still uses it then is ended, and a LeakedTransactionError.
     """
     schema = Schema(conninfo, f"test_{uuid.uuid4().hex[:20]}")
     try:

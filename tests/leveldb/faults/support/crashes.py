@@ -21,7 +21,7 @@ _PAGE = 4096
 
 
 class Event(NamedTuple):
-    """A file operation, as `fault_io.c` records it."""
+    """A file operation, as recorded by `fault_io.c`."""
 
     kind: int
     path: str
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 
 def read_record(path: Path) -> list[Event]:
-    """Read what the library has recorded."""
+    """Read a record of the library."""
     content, place, events = path.read_bytes(), 0, []
     while place < len(content):
         kind, path_size, other_size, size, offset = _ENTRY.unpack_from(content, place)
@@ -51,19 +51,7 @@ class _File:
 
 
 def crash(events: list[Event], root: str, target: Path, choose: random.Random) -> None:
-    """Make a folder as a crash after these events could leave it.
-
-    Parameters
-    ----------
-    events : list of Event
-        What happened before.
-    root : str
-        The folder that was written.
-    target : pathlib.Path
-        The folder to make.
-    choose : random.Random
-        Says what of the unsynced is there.
-    """
+    """Make the folder `target` as a crash after the events could leave `root`; `choose` picks what unsynced survives."""
     names: list[Event] = []
     files: dict[str, _File] = {}
     opened: list[_File] = []

@@ -28,7 +28,7 @@ _SOURCE = Path(__file__).with_name("fault_io.c")
 
 
 class FaultKind(enum.IntEnum):
-    """What happens to a file operation, as `fault_io.c` numbers it."""
+    """The faults of file operations, as `fault_io.c` numbers them."""
 
     ENOSPC = 1
     EIO = 2
@@ -59,13 +59,7 @@ def build(folder: Path) -> Path:
 
 
 class Worker:
-    """A process with the library preloaded, which forks one child for each task.
-
-    Parameters
-    ----------
-    library : pathlib.Path
-        See `build`.
-    """
+    """A process with the library of `build` preloaded, which forks one child for each task."""
 
     def __init__(self, library: Path) -> None:
         self._process = subprocess.Popen(
@@ -78,7 +72,7 @@ class Worker:
         )
 
     def run(self, **task: object) -> dict[str, object]:
-        """Let a child do a task of `_work`, and return its report: how it ended, and how many operations it made."""
+        """Run a task of `_work` in a child; return its report: its end, and its number of file operations."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(task) + "\n")
@@ -87,7 +81,6 @@ class Worker:
         return report
 
     def close(self) -> None:
-        """End the process."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
