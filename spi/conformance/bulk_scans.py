@@ -57,16 +57,16 @@ ROWS = grid_rows()
 
 
 def in_random_order(rows: Iterable[Record]) -> list[Record]:
-    """Return rows in an order that is not theirs, the same in each run."""
+    """Return rows in another order, the same in each run."""
     shuffled = list(rows)
     random.Random(2).shuffle(shuffled)
     return shuffled
 
 
 def by_value(rows: Iterable[Record]) -> list[Record]:
-    """Return rows in the order of their values, nulls first: splits have no order, and neither have their rows.
+    """Return rows in the order of their values, nulls first, since splits and their rows have no order.
 
-    None is lost and none added: the comparison includes how often each row occurs.
+    The comparison includes how often each row occurs.
     """
     return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in sorted(row)])
 
@@ -83,8 +83,8 @@ class BulkScanRules(ConformanceCase):
     def planned(self, storage: Storage) -> StructuredTable:
         """Return the auto-commit view of GRID with its rows; skip if the store cannot plan scans.
 
-        They were written in an order that is not the keys', in several commits, and some of them again: a store that
-        keeps rows where there was room for them has them in no order.
+        They are written in another order than the keys', in several commits, and some of them again: a store that
+        reuses space has them in no order.
         """
         storage.admin.create(GRID)
         table = storage.table("grid")

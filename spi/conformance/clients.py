@@ -18,17 +18,7 @@ LONGEST = 120.0
 
 
 class Client:
-    """A process that runs one command of `worker`.
-
-    Parameters
-    ----------
-    url : str
-        The store.
-    command : str
-        One of `worker.COMMANDS`.
-    *arguments
-        The command's arguments.
-    """
+    """A process that runs one command of `worker.COMMANDS` on a store."""
 
     def __init__(self, url: str, command: str, *arguments: object) -> None:
         self._process = subprocess.Popen(
@@ -50,7 +40,7 @@ class Client:
         self._answers.put(None)
 
     def say(self, word: object) -> None:
-        """Send the process something that it waits for."""
+        """Send the process an object that it waits for."""
         assert self._process.stdin is not None
         self._process.stdin.write(encoded(word))
         self._process.stdin.flush()
@@ -70,7 +60,7 @@ class Client:
         return result
 
     def so_far(self) -> list[Any]:
-        """Return the results that have come already."""
+        """Return the results received so far."""
         results = []
         while not self._answers.empty():
             results.append(self.next())
@@ -91,12 +81,10 @@ class Client:
         return self.next()
 
     def kill(self) -> None:
-        """End the process by SIGKILL, at once; idempotent."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Kill the process and free its resources."""
         self.kill()
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -23,13 +23,13 @@ _SHARES = {"transaction": 1.0, "schema change": 0.1}
 class InterruptionRules(ConformanceCase):
     """An interrupted call of the main thread has happened wholly or not at all, and leaves nothing locked.
 
-    The process that is interrupted is one of its own, in which no test runs. STRUCTABLE_TEST_INTERRUPT_STEP=1
-    interrupts at every point, STRUCTABLE_TEST_INTERRUPT_SECONDS is for how long a timer interrupts.
+    The interrupted process is a separate one, in which no test runs. STRUCTABLE_TEST_INTERRUPT_STEP=1 interrupts at
+    every point; STRUCTABLE_TEST_INTERRUPT_SECONDS sets the seconds of a timer's interrupts.
 
     Attributes
     ----------
     interruptions : int
-        At how many points of a transaction it is interrupted, one after the other.
+        The number of points at which a transaction is interrupted, one after the other.
     """
 
     interruptions: ClassVar[int] = 60

@@ -62,8 +62,8 @@ class InterruptedByTestError(BaseException):
 def _points(code: CodeType) -> frozenset[int]:
     """Return the offsets of instructions before which a handler may run.
 
-    The exception after a call is raised as if by the call, and here by the next instruction: that has to have the same
-    handlers, which it has not where the result is returned out of a `with` block, or a `try`.
+    The exception after a call is raised as if by the call, and here by the next instruction, which needs the same
+    handlers: it has others where the result is returned out of a `with` block or a `try`.
     """
     bytecode: Any = dis.Bytecode(code)  # typeshed lacks the entries
 
@@ -116,7 +116,7 @@ class _Tracer:
 
 
 def _write(storage: Storage, number: int) -> None:
-    """Go from one state to the next: both tables are changed together, by writes of every kind."""
+    """Go from one state to the next by changing both tables, with writes of every kind."""
     with storage.transaction() as transaction:
         for name in ("left", "right"):
             table = transaction.table(name)
@@ -189,7 +189,7 @@ class _Witness:
         self._numbers = itertools.count(1)
 
     def look(self) -> int:
-        """Raise unless all is well; return the number of the state."""
+        """Check everything, and return the number of the state."""
         number = self._storage.run(self._check_rows, read_only=True)
         self._check_conflict()
         self._let_others_commit()

@@ -37,7 +37,7 @@ class JobRaceRules(JobCase):
 
     @property
     def races(self) -> int:
-        """How often each race is run."""
+        """The number of repetitions of each race."""
         return max(3, self.stress_rounds // 15)
 
     def stage_many(self, storage: Storage, job: WriteJob, first: int) -> list[StagedWrite]:

@@ -114,7 +114,6 @@ class JobRules(JobCase):
         assert plain(target.scan()) == BEFORE
 
     def begin_again_and_commit(self, storage: Storage, job: WriteJob) -> None:
-        """Begin a job of the same id, stage a row, and commit."""
         again = storage.begin_write("items", mode=job.mode, job_id=job.job_id)
         storage.commit_write(again, [storage.stage(again, 0, 0, [batch([{"id": 4}])])])
 

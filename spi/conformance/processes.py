@@ -41,8 +41,7 @@ WIDER = TableSpecification("noted", [*NOTED.fields, Field.int("added")], ["id"],
 class StartClient(Protocol):
     """Starts a process on the store under test."""
 
-    def __call__(self, command: str, *arguments: object) -> Client:
-        """Return the process."""
+    def __call__(self, command: str, *arguments: object) -> Client: ...
 
 
 class ProcessCases(ConformanceCase):
@@ -50,7 +49,7 @@ class ProcessCases(ConformanceCase):
 
     @pytest.fixture
     def start(self, storage_url: str) -> Iterator[StartClient]:
-        """Start other processes on the store; those that are left are killed."""
+        """Start other processes on the store; the remaining ones are killed afterwards."""
         self.require("multi_process")
         clients: list[Client] = []
 

@@ -73,7 +73,6 @@ class SerializableRules(ConformanceCase):
         return [one.commit(), two.commit()]
 
     def on_items(self, session: Session, action: Callable[[StructuredTable], object]) -> None:
-        """Run an action on the table."""
         session.step(lambda transaction: action(transaction.table("items")))
 
     @pytest.mark.parametrize("read", list(READS))

@@ -44,7 +44,7 @@ __all__ = ["BLIND_WRITES", "COMMANDS", "decoded", "encoded"]
 
 
 def encoded(something: object) -> str:
-    """Return anything picklable as one line."""
+    """Return a picklable object as one line."""
     return base64.b64encode(pickle.dumps(something)).decode() + "\n"
 
 
@@ -54,7 +54,7 @@ def decoded(line: str) -> Any:  # noqa: ANN401 - whatever was sent
 
 
 def wait_for_a_word() -> Any:  # noqa: ANN401 - whatever was sent
-    """Return the content of the next line of input; end with the parent."""
+    """Return the content of the next line of input; exit when the parent closes it."""
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)

@@ -29,7 +29,7 @@ BEFORE = [item(1, n=1, tag="a", note="x"), item(2, n=2, tag="a")]
 def batch(
     rows: Sequence[Record], columns: Sequence[str] | None = None, spec: TableSpecification = ITEMS
 ) -> pa.RecordBatch:
-    """Return rows as one batch of the columns that the first row names."""
+    """Return rows as one batch of the columns of the first row."""
     names = list(rows[0]) if columns is None else list(columns)
     (made,) = rows_to_batches(spec, rows, names, batch_size=100_000)
     return made
@@ -46,7 +46,6 @@ class JobCase(ConformanceCase):
         return storage.table("items")
 
     def job(self, storage: Storage, mode: WriteMode | str) -> WriteJob:
-        """Begin a job of a new name."""
         return storage.begin_write("items", mode=mode, job_id=self.fresh_id())
 
     def run_job(self, storage: Storage, mode: WriteMode | str, rows: Sequence[Record]) -> None:

@@ -19,20 +19,20 @@ __all__ = ["Fresh", "fitting", "hostile"]
 
 
 class Color(enum.StrEnum):
-    """Strings whose `str` is another text."""
+    """Strings whose `repr` is another text."""
 
     RED = "red"
     EMPTY = ""
 
 
 class OldColor(str, enum.Enum):  # noqa: UP042  what it shows is the point
-    """A string whose `str` is not its value, before `StrEnum`."""
+    """A string whose `str` is not its value."""
 
     RED = "red"
 
 
 class Number(enum.IntEnum):
-    """Members that are integers, but not plain ints."""
+    """Integers that are not plain ints."""
 
     ONE = 1
     MANY = 100_000

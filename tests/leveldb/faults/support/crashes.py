@@ -51,7 +51,7 @@ class _File:
 
 
 def crash(events: list[Event], root: str, target: Path, choose: random.Random) -> None:
-    """Make the folder `target` as a crash after the events could leave `root`; `choose` picks what unsynced survives."""
+    """Make the folder `target` as a crash after the events could leave `root`; `choose` picks surviving writes."""
     names: list[Event] = []
     files: dict[str, _File] = {}
     opened: list[_File] = []
