@@ -12,6 +12,7 @@ import pytest
 from structable.spi import Isolation, Storage, StructuredTable, TableSpecification, Transaction, connect
 
 from .capabilities import Capabilities, meaning
+from .clients import Client
 from .interleaving import PATIENCE, Session
 
 __all__ = ["AUTO_COMMIT", "ONE_TRANSACTION", "Begin", "ConformanceCase", "OpenSession", "OpenTable"]
@@ -110,6 +111,15 @@ class ConformanceCase:
             session.leave()
         for session in sessions:
             session.join()
+
+    @pytest.fixture
+    def peer(self, storage_url: str) -> Iterator[Client]:
+        """Start another process on the store that executes requests."""
+        self.require("multi_process")
+        client = Client(storage_url, "obey")
+        assert client.next() == "ready"
+        yield client
+        client.close()
 
     @pytest.fixture
     def begin(self, storage: Storage) -> Iterator[Begin]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
 
 from structable.spi import (
+    CommitResult,
+    StagedWrite,
     Storage,
     StructuredTable,
     TableSpecification,
+    TransactionConflictError,
     WriteJob,
     WriteMode,
 )
 from structable.spi.arrow import rows_to_batches
 
 from .case import ConformanceCase
-from .clients import Client
 from .samples import ITEMS, Record, item
 
 __all__ = ["ALL_MODES", "BEFORE", "JobCase", "batch"]
@@ -53,11 +55,10 @@ class JobCase(ConformanceCase):
         job = self.job(storage, mode)
         storage.commit_write(job, [storage.stage(job, 0, 0, [batch(rows)])])
 
-    @pytest.fixture
-    def writer(self, storage_url: str) -> Iterator[Client]:
-        """Start another process that executes requests."""
-        self.require("multi_process")
-        client = Client(storage_url, "obey")
-        assert client.next() == "ready"
-        yield client
-        client.close()
+    def commit_in_the_end(self, storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
+        """Commit a job; after a conflict `commit_write` may be called again."""
+        while True:
+            try:
+                return storage.commit_write(job, staged)
+            except TransactionConflictError:
+                continue

@@ -1,7 +1,5 @@
 """The servers that tests run on: shared, stopped, killed, and gone afterwards in every case."""
 
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -23,6 +21,7 @@ from tests.postgresql.support.shared import (
     shared_server,
 )
 from tests.servers.availability import NoServerError, unavailable
+from tests.servers.processes import wait_for_end
 from tests.servers.revival import ServerDiedError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,15 +33,6 @@ def fetch(conninfo: str, query: str) -> object:
         row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return row[0]
-
-
-def wait_for_end(pid: int) -> None:
-    """Wait until a process ends that need not be a child of this one."""
-    handle = os.pidfd_open(pid)
-    try:
-        assert select.select([handle], [], [], 60)[0], f"process {pid} runs on"
-    finally:
-        os.close(handle)
 
 
 @pytest.mark.usefixtures("start_postgresql")  # asks for the binaries

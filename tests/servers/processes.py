@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-__all__ = ["HOST", "ServerFailedError", "children", "end_and_wait", "free_port"]
+__all__ = ["HOST", "ServerFailedError", "children", "end_and_wait", "free_port", "wait_for_end"]
 
 HOST = "127.0.0.1"
 
@@ -61,3 +61,12 @@ def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, patience: fl
     finally:
         for handle in handles:
             os.close(handle)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process ends that need not be a child of this one."""
+    handle = os.pidfd_open(pid)
+    try:
+        assert select.select([handle], [], [], 60)[0], f"process {pid} runs on"
+    finally:
+        os.close(handle)

@@ -5,22 +5,14 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .support.preload import FaultKind, Worker, build
+from .support.preload import FaultKind, Worker
 from .support.workload import STEPS, acknowledged, check, states
 
 _SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30"))
-
-
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    worker = Worker(build(tmp_path_factory.mktemp("library")))
-    yield worker
-    worker.close()
 
 
 @pytest.mark.timeout(300 + 3 * _SEEDS)

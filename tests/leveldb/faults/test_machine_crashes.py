@@ -13,19 +13,12 @@ import pytest
 
 from .support.crashes import ACKNOWLEDGE, CREATE, Event, crash, read_record
 from .support.mixed import last_durable, turns
-from .support.preload import Worker, build
+from .support.preload import Worker
 from .support.workload import STEPS, State, check, states, states_after
 
 _STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) * 10
 _STATES_OF_RECORD = 300
 _MIXED_STATES = _STATES // 2
-
-
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    worker = Worker(build(tmp_path_factory.mktemp("library")))
-    yield worker
-    worker.close()
 
 
 def _try_crashes(
