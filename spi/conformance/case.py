@@ -1,4 +1,4 @@
-"""`ConformanceCase`: the hooks that a backend's author fills in, and the fixtures that all rules share."""
+"""`ConformanceCase`: the hooks for a backend's author, and the fixtures that all rules share."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Client:
         self._process.stdin.write(encoded(word))
         self._process.stdin.flush()
 
-    def next(self) -> Any:  # noqa: ANN401 - what a command yields is known to the test
+    def next(self) -> Any:  # noqa: ANN401 - the test knows the type
         """Return the next result of the command, or raise what the process raised."""
         try:
             answer = self._answers.get(timeout=LONGEST)
@@ -75,7 +75,7 @@ class Client:
             except EOFError:
                 return results
 
-    def ask(self, deed: str, *arguments: object) -> Any:  # noqa: ANN401 - what a deed returns is known to the test
+    def ask(self, deed: str, *arguments: object) -> Any:  # noqa: ANN401 - the test knows the type
         """Let a process in `obey` perform a command, and return the result."""
         self.say((deed, arguments))
         return self.next()

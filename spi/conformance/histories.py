@@ -1,8 +1,8 @@
 """Random histories of lists that transactions read and append to, checked for cycles in the way of Elle.
 
-Each append writes the whole list that it read, so the final lists tell in which order all writes happened. From what
-each transaction read follow the dependencies between transactions: SERIALIZABLE allows no cycle of them at all,
-SNAPSHOT none in which no two anti-dependencies follow one another (Cerone and Gotsman, "Analysing Snapshot Isolation").
+Each append writes the whole list that it read, so the final lists give the order of all writes. The dependencies
+between transactions follow from their reads: SERIALIZABLE allows no cycle of them at all, SNAPSHOT none without two
+consecutive anti-dependencies (Cerone and Gotsman, "Analysing Snapshot Isolation").
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An exception of a signal's handler, at whichever point of a call, leaves the store whole and at work."""
+"""An exception of a signal's handler, at any point of a call, leaves the store valid and usable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class InterruptionRules(ConformanceCase):
 
     @pytest.mark.parametrize("work", WORK)
     def test_interruption_at_any_point(self, interrupted_url: str, work: str) -> None:
-        """It comes out, all or nothing was done, conflicts are seen, and other threads and storages can commit."""
+        """It is raised, all or nothing was done, conflicts are seen, and other threads and storages can commit."""
         rounds = max(1, round(self.interruptions * _SHARES.get(work, 0.2)))
         step = int(os.environ[_STEP]) if _STEP in os.environ else None
         with closing(Client(interrupted_url, "interrupt_at_points", interrupted_url, work, rounds, step)) as process:

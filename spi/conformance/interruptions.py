@@ -1,9 +1,9 @@
 """Exceptions from a signal handler at any point of a call: a process runs interrupted calls, and then checks the store.
 
-CPython runs handlers in the main thread, at the entry of a function, after a call, and at a jump backwards. Those
-points of the frames of structable and of the backend are numbered by a trace function, which raises at one of them. It
-does not raise between `with` and its block, nor in what leaves the block: no handler ever runs there, as long as
-`__enter__` and `__exit__` are C, and where they are Python their entries and calls are points themselves.
+CPython runs handlers in the main thread, at the entry of a function, after a call, and at a jump backwards. A trace
+function numbers those points of the frames of structable and of the backend, and raises at one of them. It does not
+raise between `with` and its block, nor on the way out of the block: no handler ever runs there, as long as `__enter__`
+and `__exit__` are C, and where they are Python their entries and calls are points themselves.
 """
 
 from __future__ import annotations

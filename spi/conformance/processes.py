@@ -249,7 +249,7 @@ class ProcessCases(ConformanceCase):
             other.say("read")
             found = other.next()
             if changed == "c":
-                assert found is not None, "nobody has written what it reads"
+                assert found is not None, "a read value was never written"
             if found is not None:
                 assert found["n"] == known
                 other.say("commit")

@@ -1,8 +1,7 @@
 """A client process of the suite: `python -m structable.spi.conformance.worker` runs one command on a store.
 
-The first line of its input is a pickled command with its arguments; each result is a pickled line of its output, as
-soon as it is there, so that what was acknowledged before a kill -9 is known. Further lines of input are for commands
-that wait for a word.
+The first line of its input is a pickled command with its arguments. Each result is a pickled line of its output,
+written at once, so that acknowledged ones are known after a kill -9. Some commands wait for further lines of input.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ def encoded(something: object) -> str:
     return base64.b64encode(pickle.dumps(something)).decode() + "\n"
 
 
-def decoded(line: str) -> Any:  # noqa: ANN401 - whatever was sent
+def decoded(line: str) -> Any:  # noqa: ANN401 - any pickled object
     """Return the content of a line."""
     return pickle.loads(base64.b64decode(line))
 
 
-def wait_for_a_word() -> Any:  # noqa: ANN401 - whatever was sent
+def wait_for_a_word() -> Any:  # noqa: ANN401 - any pickled object
     """Return the content of the next line of input; exit when the parent closes it."""
     line = sys.stdin.readline()
     if not line:

@@ -1,4 +1,4 @@
-"""doctor: what it finds in a sound store, and that it finds what is wrong."""
+"""doctor: its findings in a sound store and in faulty ones."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,7 +69,7 @@ def test_a_malformed_url_is_a_usage_error(structable: Command) -> None:
 
 
 class Faulty:
-    """Passes all on to what it wraps, but for what a test replaces."""
+    """Passes all calls on to the wrapped object, except those that a test replaces."""
 
     def __init__(self, wrapped: object, **replaced: object) -> None:
         self.wrapped = wrapped
@@ -89,7 +89,7 @@ class Faulty:
 def test_the_state_that_a_store_tells(
     structable: Command, url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is repaired first where that is wanted, and what is wrong with it is a problem like any other."""
+    """The store is repaired first on request, and its problems are problems like any other."""
 
     def store(repair: Callable[[], Iterator[Finding]]) -> None:
         def diagnose() -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def test_the_state_that_a_store_tells(
         yield Finding(FindingLevel.OK, "repair", "2 are finished")
 
     def failing() -> Iterator[Finding]:
-        raise StorageUnavailableError("nobody answers")
+        raise StorageUnavailableError("no answer")
 
     store(repaired)
     outcome = structable("doctor", url)
@@ -117,7 +117,7 @@ def test_the_state_that_a_store_tells(
     store(failing)
     outcome = structable("doctor", url, "--repair")
     assert outcome.code == 1
-    assert "problem  state: nobody answers" in outcome.out
+    assert "problem  state: no answer" in outcome.out
     assert "ok       table runs: 4 rows are readable" in outcome.out
 
 
@@ -127,7 +127,7 @@ WithTable = Callable[..., None]
 
 @pytest.fixture
 def with_table(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> WithTable:
-    """Let the doctor see tables with some methods replaced, each by what a function makes of the real table."""
+    """Let the doctor see tables with replaced methods, each made from the real table by a function."""
 
     def replace(**methods: Callable[[StructuredTable], Method]) -> None:
         def open_store(url: str, access: Access) -> Faulty:

@@ -46,7 +46,7 @@ def with_password(url: str, password: str) -> str:
 
 @pytest.fixture
 def dead_server() -> Iterator[str]:
-    """Give a URL to whose port no one listens."""
+    """Return a URL whose port has no listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"postgresql://app:{WRONG}@127.0.0.1:{taken.getsockname()[1]}/app"

@@ -17,7 +17,7 @@ OnTerminal = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def on_terminal() -> OnTerminal:
-    """Run the command on a terminal of its own; type something once it has asked."""
+    """Run the command on a pseudo-terminal; type a reply once it has asked."""
 
     def run(*args: object, typed: bytes = b"") -> tuple[int, str]:
         ours, theirs = pty.openpty()

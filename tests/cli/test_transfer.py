@@ -286,7 +286,7 @@ def test_overwriting_needs_a_yes(fails: Fails, url: str, storage: Storage, tmp_p
 
 
 def arrow_bytes(*, streamed: bool, batches: int = 3) -> tuple[bytes, list[int]]:
-    """Return Arrow IPC with a row a batch, and where each batch ends."""
+    """Return Arrow IPC with one row per batch, and the end of each batch."""
     sink = io.BytesIO()
     ends = []
     schema = arrow_schema(RUNS, ["app", "started", "attempt"])
@@ -335,7 +335,7 @@ def test_arrow_through_a_pipe(database_process: PipedImport, streamed: bool) -> 
 
 @pytest.fixture
 def database_process(process: Command, tmp_path: Path) -> PipedImport:
-    """Give a function that imports what it is given through a pipe, and returns what was said."""
+    """Return a function that imports its input through a pipe, and returns the output."""
     url = f"leveldb://{tmp_path}/store?durability=process"
     with connect(url) as storage:
         storage.admin.create(RUNS)

@@ -31,7 +31,7 @@ class _Client:
         self._first = self._process.stdout.readline()
 
     def kill(self) -> list[str]:
-        """Kill -9 it, and return the transfers that were acknowledged to it."""
+        """Kill -9 it, and return its acknowledged transfers."""
         self._process.kill()
         rest, _ = self._process.communicate(timeout=_STARTING)
         lines = [self._first, *rest.splitlines(keepends=True)]

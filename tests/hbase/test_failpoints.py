@@ -44,7 +44,7 @@ def bank(url: str, accounts: int = _ACCOUNTS) -> Iterator[Storage]:
     ],
 )
 def test_killed_in_a_commit(hbase_url: str, point: str, number: int, committed: bool) -> None:
-    """A transfer is visible whole or not at all from its process's death on; its rows can be written soon after."""
+    """From its process's death on a transfer is visible whole or not at all; its rows can be written soon after."""
     url = quick(hbase_url)
     with bank(url) as storage:
         killed("transfer", url, point, number)
@@ -70,7 +70,7 @@ def test_killed_in_an_abort(hbase_url: str, point: str, number: int) -> None:
     "point", ["after_record", "after_intents", "after_timestamp", "after_readback", "before_commit"]
 )
 def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
-    """A transaction that stands still for longer than its lease is aborted by others, and learns that it was."""
+    """A transaction that stalls for longer than its lease is aborted by others, and gets an error."""
     url = quick(hbase_url)
     stalled, go_on = threading.Event(), threading.Event()
 
@@ -107,7 +107,7 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
 
 @pytest.mark.parametrize(("point", "number"), [("before_gc", 1), ("mid_gc", 1), ("mid_gc", 3), ("after_gc", 1)])
 def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
-    """Versions that are half removed are none that anybody can read."""
+    """Half-removed versions are never read."""
     # No process cleans up on its own: not this storage before the worker has died, nor the worker before its order.
     by_hand = quick(hbase_url, housekeeping=1000)
     with bank(by_hand) as storage, storage.transaction(read_only=True) as before:

@@ -62,7 +62,7 @@ def values(rows: object) -> list[object]:
 
 
 def sweep(storage: Storage) -> None:
-    """Collect until there is nothing left of any transaction."""
+    """Collect garbage until no transaction has any cell left."""
     drained(storage)
     while (report := collect_garbage(storage)).pending or report.unfinalised or report.aborted or report.finalised:
         pass
@@ -76,7 +76,7 @@ class Cells:
         self._prefix = prefix
 
     def versions(self, before: int = _FAR) -> dict[tuple[str, bytes], int]:
-        """Return how many versions there are of each row of the user's tables, below a timestamp."""
+        """Return the number of versions of each row of the user's tables below a timestamp."""
         found = {}
         with closing(self._place.connection()) as connection:
             for name in self.tables(connection):
@@ -92,7 +92,7 @@ class Cells:
         return [name for name in names if name.startswith(self._prefix) and name[-8:].isdigit()]
 
     def intents(self) -> int:
-        """Return how many intents there are."""
+        """Return the number of intents."""
         with closing(self._place.connection()) as connection:
             return sum(
                 column.startswith(b"x:i")
@@ -102,7 +102,7 @@ class Cells:
             )
 
     def intent_columns(self) -> set[bytes]:
-        """Return the columns that intents are in."""
+        """Return the columns of all intents."""
         with closing(self._place.connection()) as connection:
             return {
                 column
@@ -119,7 +119,7 @@ class Cells:
             return [row for row, _ in table.scan(row_start=b"s", row_stop=b"t") if row != b"sessions"]
 
     def is_over(self, session: bytes) -> bool:
-        """Tell whether a session was declared dead, by whomever, or is gone since."""
+        """Tell whether a session was declared dead, or is gone since."""
         with closing(self._place.connection()) as connection:
             found = connection.table(f"{self._prefix}_tx").row(session_row(session))
         return bool(found.get(STATE, DEAD) == DEAD)
@@ -151,7 +151,7 @@ def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -
 
 
 def test_plan_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
-    """So does a plan, whichever process reads its splits; once it is closed, reading them is an error."""
+    """So does a plan, in every process that reads its splits; after its close, reading them is an error."""
     write(storage, 0)
     with storage.plan_scan("t", splits=2) as plan, connect(quick(hbase_url)) as other:
         for value in range(1, 4):
@@ -169,7 +169,7 @@ def test_plan_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
 
 
 def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cells) -> None:
-    """A process that others declared dead gets an error where it reads, scans or commits; new transactions work."""
+    """A process declared dead gets an error from reads, scans and commits; new transactions work."""
     write(storage, 0)
     with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
         snapshot, scanning, writing = other.transaction(), other.transaction(), other.transaction()
@@ -218,7 +218,7 @@ def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
 
 
 def test_records_go(storage: Storage, cells: Cells) -> None:
-    """Nothing is left of transactions large and small, committed and aborted: no record, no write set, no intent."""
+    """No record, write set or intent is left of any transaction, large or small, committed or aborted."""
     write(storage, 1, rows=300)  # its write set does not fit the status
     for value in range(5):
         write(storage, value)
@@ -268,7 +268,7 @@ def test_hot_key(storage: Storage, cells: Cells) -> None:
 
 
 def test_intents_share_columns(storage: Storage, cells: Cells, armed: dict[str, object]) -> None:
-    """Of transactions one after another every second has the same column: deleted ones are slow to pass for readers."""
+    """Every second of consecutive transactions uses the same column, since readers pass deleted ones slowly."""
     write(storage, 0, rows=1)
     drained(storage)
     columns: set[bytes] = set()

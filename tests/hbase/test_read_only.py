@@ -33,7 +33,7 @@ Everything = dict[tuple[str, bytes], object]
 
 
 def cells_of(url: str) -> Everything:
-    """Return all cells of all tables of a prefix, without a word to the store."""
+    """Return all cells of all tables of a prefix, read past the store."""
     parsed = StorageUrl.parse(url)
     host, _, port = parsed.hosts.partition(",")[0].rpartition(":")
     gateway = Gateway([(host, int(port))])
@@ -138,7 +138,7 @@ def test_snapshot_outlives_the_removal_of_older_versions(written: str) -> None:
 
 
 def test_index_that_was_dropped(written: str) -> None:
-    """Entries of a dropped index that were removed are not taken for rows that are not there."""
+    """Removed entries of a dropped index are not taken for absent rows."""
     with connect(written, read_only=True) as storage:
         with connect(written) as writer:
             transaction = storage.transaction()

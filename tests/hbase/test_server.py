@@ -151,7 +151,7 @@ signal.pause()
 
 @pytest.mark.usefixtures("only_local_jars")
 def test_dead_server_is_named_once_and_started_again(tmp_path: Path) -> None:
-    """Whichever way it died, the test at hand fails with its log, and those to come have it back, with its data."""
+    """After any kind of death, the current test fails with the log, and later ones find the server with its data."""
     with shared_server(tmp_path) as place, shared_server(tmp_path) as same:
         server = place.server
         assert server is not None

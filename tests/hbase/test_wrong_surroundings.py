@@ -1,4 +1,4 @@
-"""A gateway, a prefix or an HBase that is not as it should be: one clear error within the time-out, nothing written."""
+"""A faulty gateway, prefix or HBase: one clear error within the time-out, nothing written."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def with_options(url: str, options: str) -> str:
 
 @pytest.fixture(scope="module")
 def framed(hbase_server: Place) -> Iterator[Gateway]:
-    """Give a gateway with framed transport and compact protocol, and HBase's own limit of 2 MB a frame."""
+    """Return a gateway with framed transport and compact protocol, and HBase's own limit of 2 MB a frame."""
     with ExitStack() as stack:
         server = hbase_server.server
         if server is None:
@@ -204,7 +204,7 @@ def test_a_foreign_table_under_our_name(
 
 
 def test_a_table_that_was_made_and_nothing_more(hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
-    """As a process leaves it that was killed between; the next one goes on."""
+    """A process killed in between leaves it so; the next one continues."""
     with closing(hbase_server.connection()) as connection:
         connection.create_table(f"{hbase_prefix}_tx", {"c": {"max_versions": 1}, "x": {"max_versions": 2**31 - 1}})
     with connect(hbase_url) as storage:
@@ -223,7 +223,7 @@ def test_the_wrong_transport_or_protocol(framed: Gateway, hbase_server: Place, t
 
 
 def test_a_gateway_with_frames(framed: Gateway, hbase_prefix: str) -> None:
-    """Batches are cut to fit its frames; a row that does not fit one is refused, and the message names the setting."""
+    """Batches are split to fit its frames; a row that does not fit one is refused with the name of the setting."""
     with connect(framed.url(hbase_prefix)) as storage:
         storage.admin.create(BLOBS)
         table = storage.table("blobs")

@@ -1,4 +1,4 @@
-"""Bulk commits: nobody sees a part, whatever happens half-way."""
+"""Bulk commits: no part of one is visible before the whole, whatever happens half-way."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_refused_bulk_writes_nothing(engine: LevelDBEngine) -> None:
 
 
 def recovering(folder: Path) -> LevelDBEngine:
-    """Start an engine that completes what is decided, as the layer above does."""
+    """Start an engine that completes decided jobs, as the layer above does."""
     engine = make_engine(folder)
 
     def recover(argument: bytes) -> bytes:

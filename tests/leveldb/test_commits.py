@@ -147,7 +147,7 @@ def test_history_is_freed_with_the_last_snapshot_that_needs_it(engine: LevelDBEn
 
 
 def _nodes() -> int:
-    """Return how many commits this process remembers, in whatever database."""
+    """Return the number of commits in the histories of this process."""
     gc.collect()
     return sum(isinstance(thing, CommitNode) for thing in gc.get_objects())
 
@@ -171,7 +171,7 @@ def test_bulk_node_knows_its_keys(size: int) -> None:
 
 
 def test_threads_that_commit_at_once_lose_nothing(engine: LevelDBEngine) -> None:
-    """Groups, single commits, conflicts and bulk commits mixed: the sum of what was acknowledged is what is there."""
+    """Groups, single commits, conflicts and bulk commits mixed: the sum of all acknowledged increments is there."""
     threads, rounds = 8, 150
     done = [0] * threads
     failures: list[BaseException] = []

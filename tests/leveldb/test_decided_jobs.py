@@ -38,7 +38,7 @@ storage.commit_write(job, staged)
 
 
 def decide(run: Callable[[str], Process], writes: int) -> None:
-    """Leave a job that was killed after so many writes, the first of which is its decision."""
+    """Leave a job whose process was killed after so many writes, the first of which is its decision."""
     process = run(DECIDE)
     process.say(str(writes))
     assert process.process.wait(60) == -9

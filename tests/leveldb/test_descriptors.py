@@ -54,7 +54,7 @@ def _descriptors(process: int | str = "self") -> int:
 
 
 def _begin_scans(snapshot: EngineSnapshot, scans: ExitStack) -> StorageUnavailableError:
-    """Begin as many scans as there can be connections, then close the last one; return what was said to more."""
+    """Begin scans until one is refused, then close the last; return the refusal."""
     scan: Iterator[Pair] | None = None
     while True:
         try:
@@ -193,7 +193,7 @@ def test_many_scans_one_after_the_other_need_few_descriptors(folder: Path, run: 
 
 
 def test_snapshot_is_freed_where_every_connection_is_in_use(engine: LevelDBEngine, folder: Path, run: Run) -> None:
-    """It needs no connection of its own for that, and is freed with the next one that is given back."""
+    """Freeing it needs no connection: it goes with the next connection that is given back."""
     _fill(engine)
     client = run(
         """

@@ -1,4 +1,4 @@
-"""Disks that are full, folders that are not ours, files that are damaged."""
+"""Full disks, folders of other users, damaged files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill_by_commits(engine: LevelDBEngine) -> dict[bytes, bytes]:
-    """Commit until it fails; return what was acknowledged."""
+    """Commit until it fails; return the number of acknowledged commits."""
     acknowledged: dict[bytes, bytes] = {}
     for number in range(10_000):
         value = os.urandom(50_000)
@@ -78,7 +78,7 @@ def test_disk_full_loses_nothing_and_heals(small_disk: Path, sync: bool) -> None
 
 
 def test_process_killed_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
-    """What was refused does not come back, either."""
+    """Refused writes do not come back, either."""
     process = Process(
         """
 engine = open_engine(folder)
@@ -342,7 +342,7 @@ def test_damage_inside_the_log_is_noticed(folder: Path) -> None:
 def test_damaged_or_lost_files_are_noticed(
     folder: Path, run: Callable[[str], Process], pattern: str, damage: str
 ) -> None:
-    """Also after a crash, when there is no note of what the files should be."""
+    """Also after a crash, without a note of the right sizes and checksums."""
     process = run('engine = open_engine(folder)\nput(engine, 1, b"x")\nsay("ready"); hear()')
     assert process.hear() == "ready"
     process.close()

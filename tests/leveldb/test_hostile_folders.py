@@ -17,7 +17,7 @@ from structable.spi.errors import StructableError
 from .support.engines import open_engine
 from .support.processes import SERVE, Process
 
-CONTENT = b"a file of somebody else, of more than sixteen bytes"
+CONTENT = b"a file of another user, of more than sixteen bytes"
 
 
 @pytest.fixture

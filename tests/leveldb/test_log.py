@@ -1,4 +1,4 @@
-"""LevelDB's log: what is cut off it, and what is never."""
+"""LevelDB's log: torn ends are cut off, other damage never."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_any_page_of_the_last_record_may_be_a_hole(
 
 
 def test_garbage_of_many_headers_is_read_once(folder: Path, run: Callable[[str], Process]) -> None:
-    """A record may begin at each of them: following each must not mean to copy the rest of the log."""
+    """A record may begin at each of them: following each must not copy the rest of the log."""
     crashed(run, [100, 100])
     [log] = log_files(folder / "database")
     first_part = bytes(6) + b"\x02"

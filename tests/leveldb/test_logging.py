@@ -1,4 +1,4 @@
-"""The log of `structable.leveldb`: who owns a database, and what went wrong in it."""
+"""The messages of the logger `structable.leveldb`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls of plyvel are waited for before a database is closed, or its state is frozen for readers."""
+"""Calls of plyvel that must end before a database is closed, or its state is frozen for readers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ say(found[0])
 
 @pytest.mark.parametrize("script", [AFTER, IN_HANDLER], ids=["after", "in a handler"])
 def test_main_thread_that_goes_on_counts_as_inside(run: Callable[[str], Process], script: str) -> None:
-    """It has stopped waiting for the thread that works for it, or runs a signal's handler as it waits."""
+    """It no longer waits for the thread that works for it, or runs a signal's handler as it waits."""
     assert run(INTERRUPTED + script).hear() == "False"
 
 
@@ -100,7 +100,7 @@ def test_main_thread_that_waits_for_more_work_is_outside(run: Callable[[str], Pr
 def test_reader_that_waits_for_the_database_does_not_keep_it_open(
     run: Callable[[str], Process], call: str, thread: str
 ) -> None:
-    """A database that was opened anew, and could not be recovered, is closed again and opened by the next try."""
+    """A reopened database that could not be recovered is closed again, and opened by the next attempt."""
     process = run(
         """
 from structable.backends.leveldb.owner import keeper

@@ -89,7 +89,7 @@ def test_processes_that_open_use_and_close_at_random(folder: Path, run: Run) -> 
 
 
 def test_request_to_an_owner_that_ends_is_turned_away(folder: Path, run: Run) -> None:
-    """It was not begun, so the client does it again elsewhere."""
+    """It was not begun, so the client repeats it at the next owner."""
     process = run(
         """
 from structable.backends.leveldb.owner.connection import ServedConnection
@@ -215,7 +215,7 @@ def test_opening_that_is_interrupted_gives_the_lock_away(
 
 
 def test_procedure_for_a_client_ends_before_its_engine_does(folder: Path, run: Run) -> None:
-    """The owner closes one of its two storages, by which it works for a client."""
+    """The owner closes one of its two storages, which is working for a client."""
     process = run(
         """
 engines = [make_engine(folder), make_engine(folder)]
@@ -256,7 +256,7 @@ def test_lock_file_that_was_removed_makes_no_second_owner(folder: Path, run: Run
 
 @pytest.mark.parametrize("removed", ["socket", "owner"])
 def test_socket_that_was_removed_is_made_anew(folder: Path, run: Run, removed: str) -> None:
-    """Clients keep their snapshots, and newcomers get in."""
+    """Clients keep their snapshots, and new clients connect."""
     process = run(SERVE)
     assert process.hear() == "ready"
     engine = open_engine(folder)

@@ -1,4 +1,4 @@
-"""Where transactions of a client have their number in the history: at their first operation, read or write."""
+"""A client's transaction has its commit number from its first operation on, read or write."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
         put(client, "a", new)
         with pytest.raises(TransactionConflictError):
             read(before[0], "a")
-        assert read(before[1], "b") == b"1", "which nobody has changed"
+        assert read(before[1], "b") == b"1", "an unchanged row"
         with pytest.raises(TransactionConflictError):
             read(before[1], "a")
         assert read(before[2], "a") == new != old, "the first operation is this read"
@@ -117,7 +117,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
 
 
 def test_read_after_the_first_write_waits_for_a_commit_on_its_way(folder: Path, run: Run) -> None:
-    """Its write shows in a new snapshot before it is in the history, where it is looked for."""
+    """Its write shows in a new snapshot before it is in the history, where the read looks for it."""
     process = run(
         """
 import structable.backends.leveldb.native.database as database
@@ -150,7 +150,7 @@ hear()
 
 
 def test_commit_number_that_is_too_old_is_a_conflict(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that tries again has a snapshot of its own, however much is committed meanwhile."""
+    """The retry has a snapshot of its own, however much is committed meanwhile."""
     monkeypatch.setattr(commit_numbers, "_MOST", 100)
     owner = open_engine(folder)
     process = run(

@@ -260,7 +260,7 @@ except BaseException as error:
 
 
 def test_kill_at_any_moment_loses_no_acknowledged_commit(folder: Path, run: Run) -> None:
-    """Processes commit as fast as they can, whichever owns the database is killed again and again, and others join."""
+    """Processes commit as fast as they can, the owner is killed again and again, and others join."""
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     acknowledged: set[bytes] = set()
@@ -460,7 +460,7 @@ def test_markers_go_with_their_clients(folder: Path, run: Run) -> None:
 
 
 def test_closing_while_others_read_is_safe(folder: Path) -> None:
-    """No thread may be inside of LevelDB when the database is deleted: that would crash the process."""
+    """No thread may be inside LevelDB when the database is deleted: that would crash the process."""
     for _ in range(10):
         engine = open_engine(folder)
         engine.commit(None, WriteSet({key(number): b"x" * 100 for number in range(1_000)}))
@@ -510,7 +510,7 @@ table = storage.table("t")
 
 @pytest.mark.parametrize("role", ["owner", "reader"])
 def test_storage_used_after_the_end_is_closed(folder: Path, role: str) -> None:
-    """Nothing is tried again then; another can be connected."""
+    """It retries nothing; another storage can be connected."""
     command = [sys.executable, "-c", USED_TOO_LATE, str(folder), role]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout.splitlines()) == (0, ["closed"] * 3 + ["late"]), ended.stderr

@@ -189,7 +189,7 @@ def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("fate", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 def test_split_is_read_by_url_without_the_owner(folder: Path, run: Callable[[str], Process], fate: int) -> None:
-    """The process that reads it neither asks the owner nor becomes the owner."""
+    """The reading process neither asks the owner nor becomes one."""
     owner = run(SERVE)
     assert owner.hear() == "ready"
     url = f"leveldb://{folder}"
@@ -211,7 +211,7 @@ def test_split_is_read_by_url_without_the_owner(folder: Path, run: Callable[[str
 def test_owner_that_ends_while_a_scan_is_planned(
     folder: Path, run: Callable[[str], Process], reads: int, read_only: bool
 ) -> None:
-    """A plan is one call: that its first snapshot went with a process is no conflict of the caller's."""
+    """A plan is one call: the loss of its first snapshot is not the caller's conflict."""
     owner = run(
         """
 from structable.backends.leveldb.owner.connection import ServedConnection

@@ -33,7 +33,7 @@ def storage(folder: Path) -> Iterator[Storage]:
 
 
 def fail_after(monkeypatch: pytest.MonkeyPatch, is_last: Callable[[list[Changes]], bool]) -> None:
-    """Let the sync of one record fail, and what would cut it off the log, too."""
+    """Let the sync of one record fail, and its removal from the log, too."""
     real = Database.write
 
     def write(self: Database, parts: Iterable[Changes], sync: bool) -> None:

@@ -1,4 +1,4 @@
-"""Arguments that are unusual but legal, and errors that have to be structable's own."""
+"""Unusual but legal arguments, and errors that must be structable's own."""
 
 import datetime as dt
 import enum
@@ -95,7 +95,7 @@ def test_what_is_no_name_is_no_table(storage: Storage, name: object) -> None:
 
 
 def test_a_default_with_the_same_instant_in_a_repeated_hour(storage: Storage) -> None:
-    """Python never takes a time of a repeated hour for equal to one of another zone; as keys they are."""
+    """Python never takes a time of a repeated hour for equal to one of another zone; as keys they are equal."""
     storage.admin.create(TableSpecification("hours", [Field.timestamp("hour"), Field.int("count")], ["hour"]))
     hour = dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
     storage.table("hours").update({"hour": hour, "count": 1}, {"count": 0})

@@ -27,7 +27,7 @@ Rows = list[tuple[Value, ...]]
 
 
 def _pairs(schema: TableSchema, rows: Rows) -> list[Pair]:
-    """Rows in the order of `schema.row_columns` as the row codec writes them."""
+    """Return rows in the order of `schema.row_columns` as the row codec writes them."""
     keys, codec, width = KeyCodec(schema), RowCodec(schema), len(schema.spec.primary_key)
     return [(keys.encode_checked(row[:width]), codec.encode_values(row[width:])) for row in rows]
 
@@ -108,7 +108,7 @@ def test_encoding_agrees_with_the_row_codec(data: st.DataObject) -> None:
 
 
 def _same_rows(schema: TableSchema, pairs: list[Pair], wanted: list[Pair]) -> bool:
-    """Bit by bit, but for NaN: Arrow and `struct` need not keep its payload alike."""
+    """Compare bit by bit, except NaN, whose payload Arrow and `struct` need not keep alike."""
     decode = RowCodec(schema).projection(schema.row_columns)
     return [key for key, _ in pairs] == [key for key, _ in wanted] and same(
         [decode(*pair) for pair in pairs], [decode(*pair) for pair in wanted]

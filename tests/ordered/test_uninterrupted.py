@@ -1,4 +1,4 @@
-"""Work done by another thread for the main thread, where no thread is to be had or the interpreter ends."""
+"""Work done by another thread for the main thread, if no thread is available or the interpreter ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ print(at)
 
 
 def test_interruption_at_any_call_waits_for_what_was_begun() -> None:
-    """The standard library's calls as well: a lock that one of them left taken would hold up the wait for ever."""
+    """In calls of the standard library as well: a lock left taken by one of them would block the wait for ever."""
     command = [sys.executable, "-c", INTERRUPTED_AT_EACH_CALL]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr

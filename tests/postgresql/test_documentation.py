@@ -1,4 +1,4 @@
-"""The SQL of docs/postgresql.md runs, as the role that owns the tables, and the schema holds what the page says."""
+"""The SQL of docs/postgresql.md runs, as the role that owns the tables, and the schema has the names of the page."""
 
 import re
 from pathlib import Path

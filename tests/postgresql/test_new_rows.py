@@ -1,4 +1,4 @@
-"""`upsert_many` of many new rows, which are copied in portions, and of rows that turn out not to be copied."""
+"""`upsert_many` of many new rows, which are copied in portions, and of rows that cannot be copied."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -70,7 +70,7 @@ signal.pause()
         run.send_signal(signal.SIGKILL)
         wait_for_end(int(pid))
         run.communicate()
-        # The folder goes after the server; who joins it meanwhile starts another.
+        # The folder goes after the server; joining it meanwhile starts another.
         with shared_server(tmp_path) as place:
             assert fetch(place.conninfo, "SELECT 1") == 1
         assert folder not in (tmp_path / "postgresql.place").read_text()

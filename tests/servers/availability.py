@@ -1,4 +1,4 @@
-"""What a test does when the server that it needs cannot be had, and whether a container could serve."""
+"""The response of a test to a missing server, and a check for containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that several processes of a test run hold, and that ends when the last of them has, in whatever way.
+"""A server held by several processes of a test run, which ends after the last of them, however that ended.
 
 `python -m tests.servers.held MODULE FOLDER` watches the folder of the class `Server` of that module.
 """

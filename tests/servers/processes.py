@@ -1,4 +1,4 @@
-"""Processes that a server of the tests consists of: found, killed, and waited for."""
+"""The processes of a test server: found, killed, and waited for."""
 
 from __future__ import annotations
 

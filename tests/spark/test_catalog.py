@@ -1,4 +1,4 @@
-"""What would need a catalog of Spark, or would fill up columns, is refused before anything is written."""
+"""Operations that need a catalog of Spark, or would fill columns with nulls, are refused before anything is written."""
 
 from collections.abc import Callable, Iterator
 
@@ -60,7 +60,7 @@ def test_write_to_a_new_name_is_refused(
 ) -> None:
     write = frame.writeTo("named").using("structable").option("url", tables.url).option("table", "runs")
     if verb == "replace":
-        # What is replaced must exist, and may be of any format.
+        # The replaced table must exist, in any format.
         spark.sql("CREATE TABLE IF NOT EXISTS named (app string) USING parquet")
     try:
         refused(spark, storage, getattr(write, verb), NO_CATALOG)

@@ -73,7 +73,7 @@ def coordinator(application: Application, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def store() -> Iterator[StoreClient]:
-    """Give a store of this process, which is the coordinator's too."""
+    """Return a store of this process, which is the coordinator's too."""
     address = StoreClient(f"memory://{uuid.uuid4().hex}")
     with connect(address.url) as storage:
         storage.admin.create(RUNS)
@@ -163,7 +163,7 @@ def read(coordinator: Coordinator, plan_id: str, asked: ReadOptions, *readers: R
 
 
 def kept(coordinator: Coordinator, *, seconds: float = 0.5) -> bool:
-    """Tell whether all snapshots outlast some of the coordinator's rounds."""
+    """Tell whether all snapshots survive some rounds of the coordinator."""
     before = coordinator.plans()
     time.sleep(seconds)
     return coordinator.plans() == before

@@ -76,7 +76,7 @@ def conditions(field: str) -> dict[str, pushed.Filter]:
 def everything(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Storage, DataFrame, DataFrame]]:
-    """Give a store with a table, that table for Spark, and the same rows in Spark's own hands."""
+    """Return a store with a table, that table for Spark, and the same rows as Spark's own."""
     with ExitStack() as stack:
         if request.param == "leveldb":
             url = f"leveldb://{tmp_path_factory.mktemp('pushdown')}/store"
@@ -136,7 +136,7 @@ def test_scans_with_many_filters_in_one_query(everything: tuple[Storage, DataFra
 
 
 def filters_itself(frame: DataFrame) -> bool:
-    """Tell whether Spark evaluates a condition of its own, after the scan."""
+    """Tell whether Spark evaluates a condition itself, after the scan."""
     return re.search(r"\bFilter ", frame._jdf.queryExecution().executedPlan().toString()) is not None
 
 

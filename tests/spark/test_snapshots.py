@@ -185,6 +185,6 @@ def cached(tables: Tables) -> list[int]:
 
 
 def lose(tables: Tables, cached: list[int]) -> None:
-    """Lose the blocks of RDDs, as happens when an executor dies: their frames take them for cached as before."""
+    """Lose the blocks of RDDs, as happens when an executor dies: Spark still takes their frames for cached."""
     for number in cached:
         tables.session.sparkContext._jsc.sc().unpersistRDD(number, True)

@@ -121,7 +121,7 @@ def test_null_literals_and_any_order_of_columns(tables: Tables, storage: Storage
 
 
 def fails_in(frame: DataFrame, partition: int, attempts: int) -> DataFrame:
-    """Return the frame, whose task of one partition fails at its end, in its first attempts."""
+    """Return the frame, with a task of one partition that fails at its end, in its first attempts."""
 
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches

@@ -1,4 +1,4 @@
-"""`connect`: what it says of URLs and of backends that cannot be loaded."""
+"""`connect`: its errors for URLs and for backends that cannot be loaded."""
 
 from pathlib import Path
 

@@ -128,9 +128,9 @@ class Oracle:
 
     def _check_outcome(self, tx: Transaction) -> None:
         if tx.outcome is Outcome.COMMITTED and tx.intents():
-            _check(self.decided.get(tx.id) == tx.cts, "tx", tx.id, "was told", tx.cts, "is", self.decided.get(tx.id))
+            _check(self.decided.get(tx.id) == tx.cts, "tx", tx.id, "reported as", tx.cts, "is", self.decided.get(tx.id))
         if tx.outcome is Outcome.ABORTED:
-            _check(tx.id not in self.decided, "tx", tx.id, "was told that it aborted")
+            _check(tx.id not in self.decided, "tx", tx.id, "reported as aborted")
 
     def _check_overlaps(self, tx: Transaction, cts: int, reads_too: bool) -> None:
         """No other transaction changed its written rows, or its reads if serializable, between snapshot and commit."""

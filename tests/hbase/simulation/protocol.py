@@ -1,4 +1,4 @@
-"""The protocol: what a client does to read, to commit, and to finalise what is committed."""
+"""The protocol: the steps of a client to read, to commit, and to finalise its commits."""
 
 from __future__ import annotations
 

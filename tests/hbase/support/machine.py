@@ -83,7 +83,7 @@ class Machine:
             (self.folder / "log").rename(self.folder / f"log-{time.time_ns()}")
 
     def abortion(self) -> str | None:
-        """Return the line that says why HBase aborted, if it did since the log began; each line is searched once."""
+        """Return the line with the reason if HBase has aborted since the log began; each line is searched once."""
         with suppress(FileNotFoundError), (self.folder / "log").open("rb") as log:
             self._searched = min(self._searched, log.seek(0, os.SEEK_END))
             log.seek(self._searched)

@@ -1,4 +1,4 @@
-"""Damaged files of every kind: the database opens and is right, or one clear error says that it is damaged."""
+"""Damaged files of every kind: the database opens with the right rows, or one clear error reports the damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File operations that fail in a process that uses a LevelDB folder, and what is there afterwards."""
+"""Failing file operations of a process that uses a LevelDB folder, and the database afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30"))
 @pytest.mark.timeout(300 + 3 * _SEEDS)
 @pytest.mark.parametrize("kind", FaultKind)
 def test_fault_at_any_file_operation(worker: Worker, quick_path: Path, kind: FaultKind) -> None:
-    """What was acknowledged is there, nothing is half there, errors are documented ones, and the store goes on."""
+    """Acknowledged steps are there, none is half there, errors are documented ones, and the store continues."""
     problems = []
     choose = random.Random(kind)
     whole = 0

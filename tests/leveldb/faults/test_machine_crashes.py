@@ -1,4 +1,4 @@
-"""Crashes of the machine at any file operation: what was acknowledged is there, and the store opens."""
+"""Crashes of the machine at any file operation: acknowledged steps are there, and the store opens."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _try_crashes(
 @pytest.mark.timeout(300 + _STATES)
 @pytest.mark.parametrize("durability", ["machine", "process"])
 def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) -> None:
-    """With durability=process some prefix of the steps is there; with machine, all that was acknowledged."""
+    """With durability=process some prefix of the steps is there; with machine, every acknowledged step."""
     problems = []
     for seed, cases in _records(_STATES):
         folder = quick_path / str(seed)
@@ -73,7 +73,7 @@ def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) 
 @pytest.mark.timeout(300 + _STATES)
 @pytest.mark.parametrize("rotating", [False, True], ids=["one log", "many logs"])
 def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: Path, rotating: bool) -> None:
-    """A commit that survives the machine is there with all commits before it, whichever process made them."""
+    """A commit that survives the machine is there with all commits before it, of any process."""
     problems = []
     for seed, cases in _records(_MIXED_STATES):
         folder = quick_path / str(seed)
@@ -92,6 +92,6 @@ def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: 
 
 
 def _records(total: int) -> Iterator[tuple[int, int]]:
-    """Yield seeds of recorded processes, and how many crashes to try with each."""
+    """Yield seeds of recorded processes, and the number of crashes to try with each."""
     for seed, begun in enumerate(range(0, total, _STATES_OF_RECORD)):
         yield seed, min(total - begun, _STATES_OF_RECORD)

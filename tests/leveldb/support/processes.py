@@ -1,4 +1,4 @@
-"""Processes that use a database, and talk with the test in lines."""
+"""Processes that use a database, and exchange lines with the test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hear(): return sys.stdin.readline().strip()
 
 
 class Process:
-    """A Python process that runs a script; it and the test talk in lines."""
+    """A Python process that runs a script, and exchanges lines with the test."""
 
     def __init__(self, script: str, folder: Path) -> None:
         self.process = subprocess.Popen(
@@ -68,4 +68,4 @@ say("ready")
 hear()
 engine.close()
 """
-"""Owns the database until it is told something."""
+"""Owns the database until the next line of input."""

@@ -205,7 +205,7 @@ class Server(HeldServer):
 
         with psycopg.connect(self.superuser_conninfo, dbname="postgres", autocommit=True) as connection:
             connection.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{self.password}'")
-            # Text sorts by no language's rules unless it says `COLLATE "C"`: that it must say so, a test should see.
+            # A language's order by default, so that tests notice a missing `COLLATE "C"`.
             languages = (
                 connection.info.server_version >= 150000
                 and connection.execute(

@@ -25,7 +25,7 @@ URL_VARIABLE = "STRUCTABLE_TEST_POSTGRESQL_URL"
 """Names a database to test on, `postgresql://user:password@host:port/database`. The role may make schemas in it."""
 
 _IMAGE = "postgres:16-alpine"
-PATIENCE = 10.0  # seconds that the drop of a schema waits for who uses it
+PATIENCE = 10.0  # seconds that the drop of a schema waits for its users
 
 
 class LeakedTransactionError(AssertionError):

@@ -119,7 +119,6 @@ ROWS: list[dict[str, Value]] = [
 
 
 def runs(count: int, *, first: int = 0, app: str = "etl") -> list[dict[str, Value]]:
-    """Return rows of RUNS."""
     return [
         {"app": app, "started": number, "status": "OK" if number % 3 else None, "cost": number / 4}
         for number in range(first, first + count)

@@ -1,8 +1,8 @@
 """States that a crash of the machine can leave, made from a record of a process's file operations.
 
-What was not synced may be there in part: each page of a write on its own, whole, torn, or as a hole. Names are kept by
-a journal, as ext4, XFS and Btrfs do: the operations on names that a crash undoes are the last ones, and syncing a
-folder, or a file that was made or renamed, keeps all up to it.
+Unsynced data may be there in part: each page of a write is separately whole, torn, or a hole. Names are kept by a
+journal, as in ext4, XFS and Btrfs: a crash undoes the last operations on names, and syncing a folder, or a file that
+was made or renamed, keeps all operations before.
 """
 
 from __future__ import annotations

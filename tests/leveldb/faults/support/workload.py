@@ -217,7 +217,7 @@ def check(folder: Path, known: list[State], least: int, most: int, *, damaged: b
     except DataCorruptionError as error:
         if damaged:
             return f"refused: {error}"
-        raise Crash(f"it is said to be damaged: {error}") from error
+        raise Crash(f"a sound database was reported as damaged: {error}") from error
     except StructableError as error:
         raise Crash(f"{type(error).__name__}: {error}") from error
     return "right"
