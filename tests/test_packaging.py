@@ -92,7 +92,7 @@ def test_entry_points_load() -> None:
         assert isinstance(entry.load(), type)
 
 
-def test_constraints_pin_every_requirement_to_what_is_installed() -> None:
+def test_constraints_pin_every_requirement_to_the_installed_version() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     needed: dict[str, str] = {}

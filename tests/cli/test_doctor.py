@@ -86,9 +86,7 @@ class Faulty:
         self.wrapped.__exit__(*error)  # type: ignore[attr-defined]
 
 
-def test_the_state_that_a_store_tells(
-    structable: Command, url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stores_own_state(structable: Command, url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is repaired first on request, and its problems are problems like any other."""
 
     def store(repair: Callable[[], Iterator[Finding]]) -> None:

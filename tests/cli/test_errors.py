@@ -234,7 +234,7 @@ def test_help_and_version(structable: Command) -> None:
     assert all(len(line.split()) > 4 for line in text.splitlines() if line.rstrip().endswith("A table that"))
 
 
-def test_every_command_shows_examples_that_it_understands(structable: Command) -> None:
+def test_every_command_shows_valid_examples(structable: Command) -> None:
     commands = typer.main.get_group(app).commands
     assert sorted(EXAMPLES) == sorted(commands)
     for name, examples in EXAMPLES.items():

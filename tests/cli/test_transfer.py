@@ -37,7 +37,7 @@ def content(storage: Storage, table: str) -> list[dict[str, object]]:
 
 @every_store
 @pytest.mark.parametrize("name", FILES)
-def test_what_was_exported_is_imported_the_same(
+def test_export_and_import_round_trip(
     structable: Command, url: str, copy_url: str, storage: Storage, tmp_path: Path, name: str
 ) -> None:
     file = tmp_path / name
@@ -108,9 +108,7 @@ def test_export_keeps_links_and_permissions(structable: Command, url: str, stora
 
 @every_store
 @pytest.mark.parametrize("form", ["csv", "json", "arrow", "parquet"])
-def test_export_is_in_key_order_whatever_was_written_when(
-    structable: Command, url: str, storage: Storage, tmp_path: Path, form: str
-) -> None:
+def test_export_is_in_key_order(structable: Command, url: str, storage: Storage, tmp_path: Path, form: str) -> None:
     numbers = list(range(3_000))
     random.Random(1).shuffle(numbers)
     table = storage.table("runs")
@@ -233,7 +231,7 @@ def test_a_committed_job_says_so(structable: Command, url: str, storage: Storage
         ("overwrite", "3 rows (2 different keys) of FILE are all that is in table runs"),
     ],
 )
-def test_what_is_said_of_the_rows(
+def test_import_reports_its_rows(
     structable: Command, url: str, storage: Storage, tmp_path: Path, mode: str, said: str
 ) -> None:
     file = tmp_path / "x.csv"

@@ -69,7 +69,7 @@ with connect("sqlite://{tmp_path}/folder/tables.db") as storage:
     ("place", "error"),
     [("host/tables.db", "ValueError"), ("/", "ValueError"), ("/etc/passwd", "DataCorruptionError")],
 )
-def test_place_that_it_cannot_use_is_refused(installed: Path, place: str, error: str) -> None:
+def test_unusable_path_is_refused(installed: Path, place: str, error: str) -> None:
     code = f"""
 from structable.spi import connect
 try:

@@ -126,7 +126,7 @@ def test_two_change_one_table(storage: Storage, workers: tuple[Worker, Worker], 
     require_sound(url)
 
 
-def test_one_drops_what_the_other_creates(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
+def test_a_drop_races_a_create(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
     for _ in range(6):
         create = f"storage.admin.create_or_update({spec()})\nstorage.admin.exists('runs')"
         outcomes = at_once(workers, create, "storage.admin.drop('runs')")

@@ -85,7 +85,7 @@ def test_others_and_their_plans_are_counted(url: str) -> None:
         ("before_finalise", "0 pending, 0 aborted, 1 committed and not yet finalised", 2),
     ],
 )
-def test_what_a_killed_process_left_is_shown_and_ended(url: str, point: str, shown: str, amount: int) -> None:
+def test_remains_of_a_killed_process_are_shown_and_ended(url: str, point: str, shown: str, amount: int) -> None:
     with connect(url) as storage:
         storage.admin.create(RUNS)
         storage.table("runs").upsert({"id": 1, "amount": 1})

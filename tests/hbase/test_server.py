@@ -219,7 +219,7 @@ def test_given_url_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             pass
 
 
-def test_no_server_at_all_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_an_error_that_names_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(URL_VARIABLE, raising=False)
     monkeypatch.setattr(f"{SHARED}.containers_run", lambda: False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -103,7 +103,7 @@ def test_a_gateway_of_another_api() -> None:
     ],
 )
 @pytest.mark.parametrize("refused", ["getRowsWithColumns", "createTable", "checkAndPut", "atomicIncrement"])
-def test_what_hbase_refuses_while_connecting(answer: str, said: str, refused: str) -> None:
+def test_hbase_refuses_while_connecting(answer: str, said: str, refused: str) -> None:
     with FakeGateway() as fake:
         fake.fault = lambda api, _number: answer if api == refused else None
         text = refusal(f"hbase://127.0.0.1:{fake.port}/p")
@@ -203,7 +203,7 @@ def test_a_foreign_table_under_our_name(
     assert tables_of(hbase_server, hbase_prefix) == [table]
 
 
-def test_a_table_that_was_made_and_nothing_more(hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
+def test_a_table_left_empty_by_a_killed_process(hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
     """A process killed in between leaves it so; the next one continues."""
     with closing(hbase_server.connection()) as connection:
         connection.create_table(f"{hbase_prefix}_tx", {"c": {"max_versions": 1}, "x": {"max_versions": 2**31 - 1}})

@@ -90,7 +90,7 @@ def recovering(folder: Path) -> LevelDBEngine:
     return start(engine, recover=recover)
 
 
-def test_failure_half_way_is_completed_before_anybody_sees_it(folder: Path) -> None:
+def test_failure_half_way_is_completed_before_any_read(folder: Path) -> None:
     engine = recovering(folder)
 
     def fail(number: int) -> None:

@@ -153,7 +153,7 @@ def test_one_thread_polls_at_a_time(ends: tuple[Channel, Channel]) -> None:
     assert waiting.looks
 
 
-def test_core_that_others_compute_on_is_not_given_away_again(ends: tuple[Channel, Channel], clock: Clock) -> None:
+def test_polling_stops_on_a_busy_core(ends: tuple[Channel, Channel], clock: Clock) -> None:
     """A polling thread yields its core, and gets it back milliseconds later; a sleeping one is woken at once."""
     waiting = Waiting(ends[0])
 

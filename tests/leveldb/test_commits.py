@@ -27,7 +27,7 @@ def test_snapshot_does_not_see_later_commits(engine: LevelDBEngine) -> None:
     assert engine.get(key("a")) == b"new"
 
 
-def test_scan_backwards_finds_what_scan_finds(engine: LevelDBEngine) -> None:
+def test_backward_scan_finds_the_same_keys(engine: LevelDBEngine) -> None:
     """Also where the only key is the first of the interval, which plyvel 1.5.1 misses."""
     engine.commit(None, WriteSet({key(name): b"x" for name in "abc"}))
     snapshot = engine.begin(True)

@@ -115,7 +115,7 @@ def test_hard_link_is_refused(folder: Path, victim: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "owner", "epoch", "clean"])
-def test_pipe_instead_of_a_file_blocks_nobody(folder: Path, name: str) -> None:
+def test_pipe_instead_of_a_file_blocks_no_process(folder: Path, name: str) -> None:
     (folder / "database").mkdir(parents=True)
     os.mkfifo(folder / name)
     refused = _refusal(folder)

@@ -174,7 +174,7 @@ def test_manifest_names_the_tables(folder: Path) -> None:
     }
 
 
-def test_a_synced_commit_syncs_what_was_committed_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_synced_commit_syncs_earlier_unsynced_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LevelDB syncs its newest log alone: a crash that tears an earlier one must not take a synced commit with it."""
     synced: list[Path] = []
 

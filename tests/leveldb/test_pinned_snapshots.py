@@ -81,7 +81,7 @@ def test_blind_commit_counts_from_its_beginning(client: LevelDBEngine, changes: 
     client.close()
 
 
-def test_read_after_the_first_write_never_shows_what_came_between(client: LevelDBEngine) -> None:
+def test_read_after_the_first_write_shows_no_later_commit(client: LevelDBEngine) -> None:
     client.commit(None, WriteSet({key(name): b"1" for name in "abc"}))
     reads: list[Callable[[EngineSnapshot, str], object]] = [
         lambda snapshot, name: snapshot.get(key(name)),

@@ -131,7 +131,7 @@ say(engine.epoch)
     other.close()
 
 
-def test_get_on_its_way_during_a_schema_change_is_told(client: LevelDBEngine) -> None:
+def test_get_during_a_schema_change_raises(client: LevelDBEngine) -> None:
     route = client.route
     assert isinstance(route, Client)
     route.shared = memoryview(bytearray(16)).cast("Q")

@@ -216,7 +216,7 @@ def test_large_rows_make_small_batches() -> None:
     assert [batch.num_rows for batch in batches] == [64, 15, 15, 6]
 
 
-def test_what_is_too_large_for_one_batch_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_batches_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = table(KEY, [Field.long("v")])
     decoder = ArrowDecoder(schema, ("v",))
     wanted: Rows = [("a", n, n) for n in range(10)]

@@ -127,7 +127,7 @@ def test_tables_that_cannot_be_decoded(storage: Storage, engine: MemoryEngine, r
         storage.table("items")
 
 
-def test_commit_stands_whatever_becomes_of_the_staging(
+def test_commit_stands_if_the_clean_up_fails(
     storage: Storage, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failed clean-up changes no outcome: a job that was committed, or aborted, stays so."""

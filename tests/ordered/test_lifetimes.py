@@ -94,7 +94,7 @@ def test_an_exhausted_scan_stays_exhausted(storage: Storage) -> None:
         next(rows)
 
 
-def test_memory_forgets_what_was_deleted() -> None:
+def test_memory_frees_deleted_rows() -> None:
     """A table used as a queue does not grow with every row that ever passed through it."""
     stored = VersionedMap()
     storage = OrderedStorage(MemoryEngine(stored), "memory://")

@@ -17,7 +17,7 @@ def _no_thread(*_: object) -> int:
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), RuntimeError("too much"), KeyboardInterrupt()])
-def test_failure_comes_out_where_no_thread_is_to_be_had(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_failure_is_raised_when_no_thread_can_start(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail() -> None:
         raise error
 

@@ -96,7 +96,7 @@ class BreakingEngine(MemoryEngine):
         raise NotImplementedError
 
 
-def test_what_a_failed_overwrite_has_loaded_is_collected() -> None:
+def test_rows_of_a_failed_overwrite_are_collected() -> None:
     storage = OrderedStorage(BreakingEngine(VersionedMap()), "memory://")
     storage.admin.create(items())
     job = staged(storage, "overwrite", "job", dict.fromkeys(range(5_000), "text"))

@@ -86,7 +86,7 @@ def url(
     return f"{postgresql_schema.url}&service=hostile"
 
 
-def test_traps_are_met_by_who_does_not_avoid_them(postgresql_schema: Schema, hostile: str) -> None:
+def test_unqualified_calls_meet_the_traps(postgresql_schema: Schema, hostile: str) -> None:
     """The other tests would notice a call of one."""
     options = f"-c search_path={hostile},pg_catalog"
     with psycopg.connect(postgresql_schema.conninfo, options=options, autocommit=True) as careless:

@@ -76,7 +76,7 @@ def test_replace_clears_fields_that_were_added_meanwhile(storage: Storage, old: 
     assert storage.table("t").read((1,)) == {"k": 1, "v": 2, "new": None}
 
 
-def test_filter_on_a_field_that_is_there_no_longer(storage: Storage, old: Storage) -> None:
+def test_filter_on_a_removed_field(storage: Storage, old: Storage) -> None:
     """The table was created again without it: a conflict in a transaction, and the reason on repeated calls."""
     storage.admin.drop("t")
     storage.admin.create(TableSpecification("t", [Field.int("k")], ["k"]))

@@ -101,7 +101,7 @@ def test_a_schema_without_tables_of_structable(server: Server) -> None:
         assert made.admin.list() == []
 
 
-def test_the_server_is_told(server: Server) -> None:
+def test_connections_are_read_only_at_the_server(server: Server) -> None:
     """Every connection is set to read only, so that the server itself refuses any write."""
     with connect(server.url("structable"), read_only=True) as storage, connect(server.url("structable")) as writer:
         assert setting(storage) == "on"

@@ -98,7 +98,9 @@ signal.pause()
         with shared_server(tmp_path) as place:
             assert place == Place("postgresql://me@example/test")
 
-    def test_no_server_at_all_says_what_to_install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_server_is_an_error_that_names_the_packages(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(f"{SHARED}.find_binaries", lambda: None)
         message = f"set {URL_VARIABLE}=.*Debian: postgresql.*pip install testcontainers"
         with pytest.raises(NoServerError, match=message), shared_server(tmp_path):

@@ -123,7 +123,7 @@ def test_staging_tables_end_with_their_job(storage: Storage, postgresql_schema: 
         assert staging(postgresql_schema) == []
 
 
-def test_nothing_is_left_of_rows_that_cannot_be_produced(storage: Storage, postgresql_schema: Schema) -> None:
+def test_failing_batches_leave_no_staging(storage: Storage, postgresql_schema: Schema) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from rows_to_batches(ITEMS, [{"id": 1}], ["id"])
         raise KeyError("not ours")
@@ -228,7 +228,7 @@ def test_dropped_staging_is_never_an_empty_job(storage: Storage, postgresql_sche
         storage.commit_write(job, [staged])
 
 
-def test_crashed_server_has_lost_what_was_staged(postgresql_server: Server) -> None:
+def test_crashed_server_loses_staged_rows(postgresql_server: Server) -> None:
     """Staging tables are not logged: a crash empties them, and the job is refused instead of doing nothing."""
     with connect(postgresql_server.url("s")) as storage:
         storage.admin.create(ITEMS)
@@ -246,7 +246,7 @@ def test_crashed_server_has_lost_what_was_staged(postgresql_server: Server) -> N
         assert storage.table("items").count() == 2
 
 
-def test_overwrite_waits_for_writers_so_long_and_no_longer(storage: Storage, postgresql_url: str) -> None:
+def test_overwrite_waits_for_writers_until_ddl_timeout(storage: Storage, postgresql_url: str) -> None:
     job = begin(storage, "overwrite")
     staged = stage(storage, job, [{"id": 5}])
     with psycopg.connect(postgresql_url.partition("?")[0]) as writer:
@@ -372,7 +372,7 @@ def test_table_changed_between_stage_and_commit(storage: Storage, postgresql_url
     assert list(table.scan_index("n", 7)) == [row for row in expected[mode] if row["n"] == 7]
 
 
-def test_commit_stands_whatever_becomes_of_the_staging(storage: Storage, postgresql_schema: Schema) -> None:
+def test_commit_stands_if_the_clean_up_fails(storage: Storage, postgresql_schema: Schema) -> None:
     """Staging tables that cannot be dropped are left to a sweep; the job is committed, and reported so."""
     with connect(f"{postgresql_schema.url}&statement_timeout=0.5") as hurried:
         job = begin(hurried)

@@ -386,7 +386,7 @@ def test_settings_of_the_role(postgresql_server: Server) -> None:
             assert tx.table("t").count() == 1
 
 
-def test_durable_whatever_the_role_says(start_postgresql: StartServer) -> None:
+def test_durable_under_any_setting_of_the_role(start_postgresql: StartServer) -> None:
     """A commit that returned survives a crash of the server, even if the role has `synchronous_commit` off."""
     server = start_postgresql(wal_writer_delay="10s")
     with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:

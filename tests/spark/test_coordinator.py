@@ -199,7 +199,7 @@ def test_the_end_of_a_query_never_lengthens_a_lease(
     until(lambda: coordinator.plans() == 0)
 
 
-def test_reading_renews_what_is_left_after_a_query(
+def test_reading_renews_the_grace_after_a_query(
     coordinator: Coordinator, store: StoreClient, application: Application
 ) -> None:
     asked = options(store, grace=0.6)
@@ -304,7 +304,7 @@ def test_a_write_job_is_committed_once(coordinator: Coordinator, store: StoreCli
         assert storage.table("runs").count() == 22
 
 
-def test_a_job_that_was_committed_before_is_told_of(
+def test_a_job_committed_before_is_logged(
     coordinator: Coordinator, store: StoreClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = WriteOptions(store, "runs", WriteMode.INSERT, "job")
@@ -319,7 +319,7 @@ def test_a_job_that_was_committed_before_is_told_of(
 
 
 @pytest.mark.parametrize("end", ["abort_write", "leave_write"])
-def test_a_job_that_spark_takes_for_failed_though_committed_is_told_of(
+def test_a_committed_job_that_spark_reports_as_failed_is_logged(
     coordinator: Coordinator, store: StoreClient, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
     job = coordinator.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, "job"), "job")

@@ -154,7 +154,7 @@ def filters_itself(frame: DataFrame) -> bool:
         "status <> 'OK'",
     ],
 )
-def test_the_store_evaluates_what_it_takes_over(tables: Tables, storage: Storage, condition: str) -> None:
+def test_the_store_evaluates_accepted_filters(tables: Tables, storage: Storage, condition: str) -> None:
     storage.admin.create(RUNS)
     storage.table("runs").upsert_many(runs(10))
     assert not filters_itself(tables.read("runs").where(condition))

@@ -126,7 +126,7 @@ def test_columns_and_another_schema_contradict(tables: Tables, storage: Storage)
         frame.collect()
 
 
-def test_a_store_of_one_process_says_so(spark: SparkSession) -> None:
+def test_a_store_of_one_process_cannot_be_read(spark: SparkSession) -> None:
     with connect("memory://spark") as storage:
         storage.admin.create_or_update(RUNS)
         storage.table("runs").upsert_many(runs(10))
@@ -135,7 +135,7 @@ def test_a_store_of_one_process_says_so(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("place", ["url", "option"])
-def test_no_password_is_in_what_spark_shows(spark: SparkSession, postgresql_url: str, place: str) -> None:
+def test_spark_shows_no_password(spark: SparkSession, postgresql_url: str, place: str) -> None:
     with connect(postgresql_url) as storage:
         storage.admin.create(RUNS)
     parts = urlsplit(postgresql_url)

@@ -46,7 +46,7 @@ def test_upsert_is_the_default_and_keeps_other_fields(tables: Tables, storage: S
 
 
 @every_store
-def test_replace_nulls_the_fields_that_are_not_there(tables: Tables, storage: Storage) -> None:
+def test_replace_nulls_missing_fields(tables: Tables, storage: Storage) -> None:
     tables.write(tables.frame(RUNS, runs(2, first=1), KEYS), "runs", mode="replace")
     assert stored(storage) == {**OLD_STORED, 1: (None, None), 2: (None, None)}
 

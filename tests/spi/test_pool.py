@@ -93,7 +93,7 @@ def test_no_more_than_the_size_are_lent() -> None:
     assert pool.acquire().lent
 
 
-def test_waiting_thread_gets_what_is_given_back() -> None:
+def test_waiting_thread_gets_a_returned_connection() -> None:
     pool = Lines(1, 30)
     line = pool.acquire()
     found: list[Line] = []

@@ -8,7 +8,7 @@ import pytest
 from structable.backends.base.slots import Slot, Slots
 
 
-def test_so_many_are_taken_at_once() -> None:
+def test_at_most_the_limit_is_taken() -> None:
     """One more is refused until one is collected."""
     slots = Slots(2)
     taken = [slots.take(), slots.take()]
@@ -32,7 +32,7 @@ def test_interruption_loses_no_slot() -> None:
     assert slots.take() is not None
 
 
-def test_waiter_finds_what_was_lost() -> None:
+def test_waiter_finds_a_lost_slot() -> None:
     """A collected slot wakes no waiter: the waiter polls for it."""
     slots = Slots(1)
     held = [slots.take()]
