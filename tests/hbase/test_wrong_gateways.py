@@ -124,15 +124,6 @@ def test_the_wrong_transport_or_protocol_is_reported(
     assert "try" in text or "needs transport=" in text
 
 
-def test_a_closed_port_is_reported_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = free.getsockname()
-    with closing(connect_at(address)) as gateway:
-        assert "cannot be reached: Connection refused" in message(lambda: gateway.call(list_tables()))
-    with closing(connect_at(("no-such-host.invalid", 1))) as gateway:
-        assert "cannot be reached: " in message(lambda: gateway.call(list_tables()))
-
-
 def test_a_gateway_of_another_api_is_reported(fake: FakeGateway, gateway: Gateway) -> None:
     fake.knows = frozenset()
     with pytest.raises(WrongServiceError):
