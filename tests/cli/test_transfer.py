@@ -224,7 +224,7 @@ def test_a_committed_job_says_so(structable: Command, url: str, storage: Storage
 
 @every_store
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "expected"),
     [
         ("upsert", "3 rows (2 different keys) of FILE are in table runs"),
         ("delete", "3 rows (2 different keys) of FILE are no longer in table runs"),
@@ -232,12 +232,12 @@ def test_a_committed_job_says_so(structable: Command, url: str, storage: Storage
     ],
 )
 def test_import_reports_its_rows(
-    structable: Command, url: str, storage: Storage, tmp_path: Path, mode: str, said: str
+    structable: Command, url: str, storage: Storage, tmp_path: Path, mode: str, expected: str
 ) -> None:
     file = tmp_path / "x.csv"
     file.write_text("app,started,attempt\netl,10,1\nx,1,1\netl,10,1\n")
     outcome = structable("import", url, "runs", file, "--mode", mode, "--yes", "--job-id", "j")
-    assert outcome.err == said.replace("FILE", str(file)) + " (job j)\n"
+    assert outcome.err == expected.replace("FILE", str(file)) + " (job j)\n"
 
 
 @every_store

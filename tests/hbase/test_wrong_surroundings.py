@@ -68,7 +68,7 @@ def test_closed_port() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks HTTP"),
         (b"\x04\x00\x00\x00\x13Invalid status -128", "Kerberos is not supported"),
@@ -76,9 +76,9 @@ def test_closed_port() -> None:
         (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "not a Thrift gateway"),
     ],
 )
-def test_something_else_listens(answer: bytes, said: str) -> None:
+def test_something_else_listens(answer: bytes, expected: str) -> None:
     with closing(Listener(answer, ends=True)) as listener:
-        assert said in refusal(f"hbase://127.0.0.1:{listener.address[1]}/p")
+        assert expected in refusal(f"hbase://127.0.0.1:{listener.address[1]}/p")
 
 
 def test_a_silent_gateway_is_given_up_at_the_time_out() -> None:
@@ -94,7 +94,7 @@ def test_a_gateway_of_another_api() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         ("org.apache.hadoop.hbase.security.AccessDeniedException: no", "user lacks a right in HBase"),
         ("org.apache.hadoop.hbase.PleaseHoldException: Master is initializing", "HBase is starting or in safe mode"),
@@ -103,11 +103,11 @@ def test_a_gateway_of_another_api() -> None:
     ],
 )
 @pytest.mark.parametrize("refused", ["getRowsWithColumns", "createTable", "checkAndPut", "atomicIncrement"])
-def test_hbase_refuses_while_connecting(answer: str, said: str, refused: str) -> None:
+def test_hbase_refuses_while_connecting(answer: str, expected: str, refused: str) -> None:
     with FakeGateway() as fake:
         fake.fault = lambda api, _number: answer if api == refused else None
         text = refusal(f"hbase://127.0.0.1:{fake.port}/p")
-        assert said in text
+        assert expected in text
         assert not any(name != b"p_tx" for name in fake.tables.tables)
         assert b"clock" not in fake.tables.tables.get(b"p_tx", {}) or refused == "atomicIncrement"
 
@@ -134,7 +134,7 @@ def test_a_right_that_is_taken_away_later(refused: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "said"),
+    ("prefix", "expected"),
     [
         ("a%20b", "cannot begin the name of an HBase table"),
         ("-a", "cannot begin"),
@@ -148,8 +148,8 @@ def test_a_right_that_is_taken_away_later(refused: str) -> None:
         ("a" * 151, "has 151 characters; at most 150"),
     ],
 )
-def test_a_prefix_that_hbase_would_refuse(prefix: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_prefix_that_hbase_would_refuse(prefix: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         connect(f"hbase://127.0.0.1:{free_port()}/{prefix}")
 
 
@@ -169,9 +169,9 @@ def test_a_namespace_that_is_not_there(hbase_server: Place) -> None:
     assert "HBase has no namespace nowhere: create it in its shell" in text
 
 
-@pytest.mark.parametrize(("version", "said"), [(b"1", "by an older one"), (b"3", "by a newer one, or is not")])
+@pytest.mark.parametrize(("version", "origin"), [(b"1", "by an older one"), (b"3", "by a newer one, or is not")])
 def test_a_prefix_of_another_version(
-    hbase_server: Place, hbase_prefix: str, hbase_url: str, version: bytes, said: str
+    hbase_server: Place, hbase_prefix: str, hbase_url: str, version: bytes, origin: str
 ) -> None:
     with connect(hbase_url) as storage:
         storage.admin.create(BLOBS)
@@ -181,7 +181,7 @@ def test_a_prefix_of_another_version(
         before = list(connection.table(table).scan())
     text = refusal(hbase_url, DataCorruptionError)
     expected = (
-        f"the HBase table {table} has the format {version!r}; this version of structable reads 2: it was made {said}"
+        f"the HBase table {table} has the format {version!r}; this version of structable reads 2: it was made {origin}"
     )
     assert expected in text
     with closing(hbase_server.connection()) as connection:

@@ -133,7 +133,7 @@ def test_schema_is_fresh_and_dropped_afterwards(postgresql_conninfo: str) -> Non
 def test_leaked_transaction_is_an_error_that_shows_it(
     postgresql_conninfo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{SHARED}.PATIENCE", 0.1)
+    monkeypatch.setattr(f"{SHARED}.DROP_TIMEOUT", 0.1)
     with psycopg.connect(postgresql_conninfo, application_name="leaky") as connection:
         place = fresh_schema(postgresql_conninfo)
         schema = place.__enter__()

@@ -70,7 +70,7 @@ USES: list[Callable[[Storage], object]] = [
 
 
 @pytest.mark.parametrize(
-    ("commands", "said"),
+    ("commands", "expected"),
     [
         (["alter table t drop column n"], "field 'n' is gone"),
         (["alter table t rename column n to m"], "field 'n' is gone"),
@@ -83,7 +83,7 @@ USES: list[Callable[[Storage], object]] = [
 )  # fmt: skip
 @pytest.mark.parametrize("fresh", [False, True], ids=["known", "fresh"])
 def test_table_changed_by_hand(
-    storage: Storage, postgresql_schema: Schema, commands: list[str], said: str, fresh: bool
+    storage: Storage, postgresql_schema: Schema, commands: list[str], expected: str, fresh: bool
 ) -> None:
     """Every use of the table is a `DataCorruptionError` with its name and the problem, no conflict without end."""
     by_hand(postgresql_schema, *commands)
@@ -92,7 +92,7 @@ def test_table_changed_by_hand(
             began = time.monotonic()
             with pytest.raises(DataCorruptionError, match="table 't'") as refusal:
                 use(other if fresh else storage)
-            assert said in str(refusal.value)
+            assert expected in str(refusal.value)
             assert time.monotonic() - began < 15
     storage.admin.drop("t")
     assert storage.admin.list() == []
@@ -225,13 +225,13 @@ def refusal(url: str) -> str:
     with pytest.raises(StorageUnavailableError) as found:
         connect(url)
     assert time.monotonic() - began < 15
-    said: list[str] = []
+    messages: list[str] = []
     error: BaseException | None = found.value
     while error is not None:
-        said.append(str(error))
+        messages.append(str(error))
         error = error.__cause__ or error.__context__
-    assert "sEcReT" not in "".join(said)
-    return said[0]
+    assert "sEcReT" not in "".join(messages)
+    return messages[0]
 
 
 def test_standby_reads_and_refuses_to_write(postgresql_server: Server) -> None:

@@ -45,8 +45,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, patience: float = _TIMEOUT) -> None:
-    """Signal all processes, and return when they have ended; ServerFailedError after `patience` seconds."""
+def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, timeout: float = _TIMEOUT) -> None:
+    """Signal all processes, and return when they have ended; ServerFailedError after `timeout` seconds."""
     handles = []
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -56,7 +56,7 @@ def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, patience: fl
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, how)
         for handle in handles:
-            if not select.select([handle], [], [], patience)[0]:
+            if not select.select([handle], [], [], timeout)[0]:
                 raise ServerFailedError(f"a process of the server did not end by {signal.Signals(how).name}")
     finally:
         for handle in handles:

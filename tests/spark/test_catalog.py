@@ -8,13 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from structable.spi import Storage
 from tests.spark.conftest import Tables, every_store
-from tests.spark.support.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, create_runs, runs
 
 
 @pytest.fixture(autouse=True)
 def old_rows(storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(4))
+    create_runs(storage, 4)
 
 
 @pytest.fixture

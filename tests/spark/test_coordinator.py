@@ -34,7 +34,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import arrow_schema
-from tests.spark.support.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, create_runs, runs
 from tests.waiting import until
 
 COLUMNS = RUNS.field_names
@@ -76,8 +76,7 @@ def store() -> Iterator[StoreClient]:
     """Return a store of this process, which is the coordinator's too."""
     address = StoreClient(f"memory://{uuid.uuid4().hex}")
     with connect(address.url) as storage:
-        storage.admin.create(RUNS)
-        storage.table("runs").upsert_many(runs(20))
+        create_runs(storage, 20)
         yield address
 
 

@@ -67,7 +67,7 @@ class Transaction:
     tables: set[int] = field(default_factory=set)  # whose schema must not change meanwhile
     locked: dict[str, Row | None] = field(default_factory=dict)  # by a bulk transaction: the values it went by
     outcome: Outcome = Outcome.RUNNING
-    told: int | None = None  # when
+    reported: int | None = None  # when
     cts: int | None = None  # as its client knows it
 
     def intents(self) -> dict[str, Intent]:
@@ -171,7 +171,7 @@ class Oracle:
             known = [
                 cts
                 for cts, tx, _ in self.history[read.row]
-                if (told := self.transactions[tx].told) is not None and told < read.began
+                if (reported := self.transactions[tx].reported) is not None and reported < read.began
             ]
             known += [other.at for other in reads if other.row == read.row and other.ended < read.began]
             newest = max(known, default=0)

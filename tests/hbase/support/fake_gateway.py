@@ -142,9 +142,6 @@ class _Handler:
     def deleteAllRow(self, table: bytes, row: bytes, _attributes: object) -> None:
         self._tables.delete(table, row, None, _now())
 
-    def deleteAllRowTs(self, table: bytes, row: bytes, time: int, _attributes: object) -> None:
-        self._tables.delete(table, row, None, time)
-
     def scannerOpenWithScan(self, table: bytes, scan: Struct, _attributes: object) -> int:
         keys = sorted(self._tables.of(table))
         begin, end = scan.startRow or b"", scan.stopRow or b""
@@ -171,10 +168,10 @@ class _Handler:
 
 
 Fault = Callable[[str, int], str | None]
-"""Given a call's name and how many calls came before it on all connections, what goes wrong: "before", the connection
-ends and nothing is done; "after", it ends when the call is done; "hang", it is done and never answered; "mixed", the
-answer bears another number; "renamed", another name; "garbage", what is sent is no Thrift; "late:SECONDS"; or the
-text of an IOError. None is that nothing does."""
+"""Maps a call's name and the number of calls before it, on all connections, to a fault: "before", the connection ends
+and nothing is done; "after", it ends when the call is done; "hang", the call is done and never answered; "mixed", the
+answer has another number; "renamed", another name; "garbage", the answer is no Thrift; "late:SECONDS"; or an
+IOError's text. None is no fault."""
 
 
 class FakeGateway:

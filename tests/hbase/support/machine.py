@@ -17,7 +17,7 @@ from .settings import JAVA, LOGGING, site
 
 __all__ = ["Machine"]
 
-_PATIENCE = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
+_TIMEOUT = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
 _ABORTING = b"***** ABORTING "
 
 
@@ -67,7 +67,7 @@ class Machine:
             return
         if how != signal.SIGKILL:
             with suppress(ServerFailedError):
-                end_and_wait([pid], how, patience=_PATIENCE)
+                end_and_wait([pid], how, timeout=_TIMEOUT)
                 return
         end_and_wait([pid])
 

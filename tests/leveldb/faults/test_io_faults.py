@@ -37,7 +37,7 @@ def test_fault_at_any_file_operation(worker: Worker, quick_path: Path, kind: Fau
         report = worker.run(
             folder=str(folder), seed=seed % 3, kind=kind, at=at, count=count, durability=durability, attempts=10
         )
-        done = acknowledged(folder / "told")
+        done = acknowledged(folder / "reported")
         case = f"{kind.name} at {at} of {whole}, {count} times, seed {seed}, {durability}: {report}"
         if "unexpected" in report:
             problems.append(case)

@@ -28,13 +28,13 @@ def _try_crashes(
 
     `durable` maps the number of acknowledged commits to the last one that survives the machine.
     """
-    told = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
+    acknowledged = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
     problems = []
     for case in range(cases):
         choose = random.Random(case)
         moment = choose.randint(1, len(events))
         if case % 2:
-            moment = min(choose.choice(told) + choose.randint(0, 8), len(events))
+            moment = min(choose.choice(acknowledged) + choose.randint(0, 8), len(events))
         done = max((int(one.data) for one in events[:moment] if one.kind == ACKNOWLEDGE), default=-1)
         target = folder / "crashed"
         crash(events[:moment], str(folder / "store"), target, choose)

@@ -236,10 +236,10 @@ class Server(HeldServer):
                 check=False,
             )
             output.seek(0)
-            said = output.read()
+            printed = output.read()
         if done.returncode != 0:
             logged = log.read_text(errors="replace")[start:] if log.exists() else ""
-            raise ServerFailedError(f"{program} {arguments[0]} failed:\n{said}{logged}")
+            raise ServerFailedError(f"{program} {arguments[0]} failed:\n{printed}{logged}")
 
 
 def _server_user() -> pwd.struct_passwd | None:

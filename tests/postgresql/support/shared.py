@@ -25,7 +25,7 @@ URL_VARIABLE = "STRUCTABLE_TEST_POSTGRESQL_URL"
 """Names a database to test on, `postgresql://user:password@host:port/database`. The role may make schemas in it."""
 
 _IMAGE = "postgres:16-alpine"
-PATIENCE = 10.0  # seconds that the drop of a schema waits for its users
+DROP_TIMEOUT = 10.0  # seconds that the drop of a schema waits for its users
 
 
 class LeakedTransactionError(AssertionError):
@@ -99,7 +99,7 @@ def fresh_schema(conninfo: str) -> Iterator[Schema]:
 def _drop(schema: Schema) -> None:
     drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name))
     with psycopg.connect(schema.conninfo, autocommit=True) as connection:
-        connection.execute(f"SET lock_timeout = {int(PATIENCE * 1000)}; SET client_min_messages = warning")
+        connection.execute(f"SET lock_timeout = {int(DROP_TIMEOUT * 1000)}; SET client_min_messages = warning")
         try:
             connection.execute(drop)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:

@@ -90,7 +90,7 @@ class Worker:
 def _serve(library: str) -> None:
     functions = ctypes.CDLL(library)
     with tempfile.TemporaryDirectory() as warm:  # whatever is imported late is imported once, and not by each child
-        perform(Path(warm, "store"), 0, "process", writer(Path(warm, "told")), 1)
+        perform(Path(warm, "store"), 0, "process", writer(Path(warm, "reported")), 1)
     for line in sys.stdin:
         reading, writing = os.pipe()
         child = os.fork()
@@ -117,9 +117,9 @@ def _serve(library: str) -> None:
 def _work(functions: ctypes.CDLL, task: Mapping[str, object]) -> dict[str, object]:
     folder = Path(str(task["folder"]))
     root = os.fsencode(folder / "store")
-    told = folder / "told"
+    reported = folder / "reported"
     if "record" in task:
-        functions.fault_record(root, os.fsencode(told), os.fsencode(str(task["record"])))
+        functions.fault_record(root, os.fsencode(reported), os.fsencode(str(task["record"])))
     else:
         functions.fault_arm(
             root, int(str(task["kind"])), ctypes.c_long(int(str(task["at"]))), ctypes.c_long(int(str(task["count"])))
@@ -128,9 +128,9 @@ def _work(functions: ctypes.CDLL, task: Mapping[str, object]) -> dict[str, objec
     store, seed, durability = folder / "store", int(str(task["seed"])), str(task["durability"])
     try:
         if durability == "mixed":
-            perform_mixed(store, seed, writer(told), rotating=bool(task["rotating"]))
+            perform_mixed(store, seed, writer(reported), rotating=bool(task["rotating"]))
         else:
-            perform(store, seed, durability, writer(told), int(str(task.get("attempts", 1))))
+            perform(store, seed, durability, writer(reported), int(str(task.get("attempts", 1))))
     except DataCorruptionError:
         raise
     except StructableError as problem:
