@@ -72,7 +72,7 @@ class Imports(ast.NodeVisitor):
 def test_spi_imports_the_standard_library_only(module: Path) -> None:
     allowed = {"structable", *sys.stdlib_module_names}
     if module.name == "arrow.py":
-        allowed.add("pyarrow")  # loaded when a batch is first asked for, as the next test shows
+        allowed.add("pyarrow")  # loaded with the first batch, as the next test shows
     imports = Imports()
     imports.visit(ast.parse(module.read_text(encoding="utf-8")))
     assert imports.names <= allowed

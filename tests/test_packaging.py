@@ -45,7 +45,7 @@ def test_wheel_holds_every_module_and_no_stale_one(tmp_path: Path) -> None:
     assert packed(copy, tmp_path / "first") == modules | markers
     assert {path.relative_to(copy) for path in copy.rglob("*") if "__pycache__" not in path.parts} == before
 
-    # The remains of an earlier build, and a module that is gone since the last one.
+    # The remains of an earlier build, and a module deleted since.
     stale = copy / "build" / "lib" / "structable" / "spi" / "stale.py"
     stale.parent.mkdir(parents=True)
     stale.touch()

@@ -286,7 +286,7 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
     counter = itertools.count(1_000_000)
 
     def one(at: int) -> _Tracer:
-        # The transaction's number is the state that follows; those of the others are never the same twice.
+        # The transaction's number is the next state; the numbers of other work are never repeated.
         number = witness.look() + 1 if work is _write else next(counter)
         tracer = _Tracer(packages, at)
         came_out = False
@@ -300,7 +300,7 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
         except InterruptedByTestError:
             came_out = True
         except _OVERTAKEN:
-            # The store was still at work on a commit whose caller had been interrupted.
+            # The store was still executing a commit whose caller had been interrupted.
             assert work is _write
             return tracer
         except BaseException as error:

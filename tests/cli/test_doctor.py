@@ -38,7 +38,7 @@ def test_a_sound_store(structable: Command, url: str, storage: Storage) -> None:
     texts = [text for _, text in found]
     assert "tables: 2" in texts
     assert "table runs: 4 rows are readable" in texts
-    # Whole, or by its values where the store sorts a table as small as this one rather than to read an index of it.
+    # Whole, or by its values if the store sorts so small a table instead of reading its index.
     whole = "index runs.status: agrees with all 4 rows" in texts
     assert whole or "index runs.status: agrees with the rows of 3 values" in texts
     assert whole or url.startswith("postgresql:")

@@ -13,7 +13,7 @@ from tests.cli.conftest import Command, Fails
 from tests.cli.support.samples import RUNS
 from tests.postgresql.support.server import Server
 
-WRONG = "ge%2Fheim:%40x"  # not as it is typed, nor as it is sent
+WRONG = "ge%2Fheim:%40x"  # differs from both its typed and its sent form
 
 COMMANDS: list[tuple[str, ...]] = [
     ("tables",),

@@ -206,7 +206,7 @@ def test_a_mistyped_url_creates_nothing(fails: Fails, url: str, tmp_path: Path, 
     assert message.endswith("; 'structable create' creates it")
     place = Path(StorageUrl.parse(url).path)
     assert url.startswith("postgresql") or not place.name or not place.exists()
-    assert fails(3, "tables", url) == message  # what the first one had made would be found
+    assert fails(3, "tables", url) == message  # the first call created nothing
 
 
 @every_store

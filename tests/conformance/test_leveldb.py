@@ -36,7 +36,7 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
     """Another process owns the database: every connection of a test is a client's."""
 
     capabilities = Capabilities(writes_never_wait=True)
-    max_examples = 30  # the engine has had its own above
+    max_examples = 30  # the class above tries more
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path, owner: subprocess.Popen[str]) -> Iterator[str]:

@@ -135,7 +135,7 @@ def use_job(stores: Stores, spec: TableSpecification, chance: random.Random, his
     """Write rows by a job of any mode."""
     mode = chance.choice(list(WriteMode))
     rows = random_rows(chance, spec, chance.randint(0, 6))
-    if mode in (WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE):  # which of two of a key wins differs
+    if mode in (WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE):  # stores differ in the winner
         rows = list({tuple(map(repr, (row[name] for name in spec.primary_key))): row for row in rows}.values())[:1]
     columns = spec.primary_key if mode is WriteMode.DELETE else spec.field_names
     job_id = uuid.UUID(int=chance.getrandbits(128)).hex

@@ -279,7 +279,7 @@ def test_a_change_holds_for_a_reader_that_never_pauses(
     storage: Storage, workers: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads do not check the table's schema each time, but never use one from before a finished change."""
-    seconds = 0.5  # long enough to find a change that does not wait for it
+    seconds = 0.5  # long enough to catch a change that does not wait
     monkeypatch.setattr(schema_lease, "LEASE_SECONDS", seconds)
     for worker in workers:
         code = f"import structable.backends.hbase.txn.schema_lease as lease; lease.LEASE_SECONDS = {seconds}"
@@ -370,7 +370,7 @@ def test_dropped_tables_are_deleted_once_no_snapshot_needs_them(
         assert storage.table("runs").count() == 0
         fill(storage, 3)
         storage.admin.drop("runs")
-    with connect(url):  # the process that dropped it has ended: the next one deletes it
+    with connect(url):  # the dropping process has ended: the next one deletes it
         until(lambda: not physical())
 
 

@@ -108,7 +108,7 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
 @pytest.mark.parametrize(("point", "number"), [("before_gc", 1), ("mid_gc", 1), ("mid_gc", 3), ("after_gc", 1)])
 def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
     """Half-removed versions are never read."""
-    # No process cleans up on its own: not this storage before the worker has died, nor the worker before its order.
+    # Neither this storage before the worker's death, nor the worker before its order, cleans up by itself.
     by_hand = quick(hbase_url, housekeeping=1000)
     with bank(by_hand) as storage, storage.transaction(read_only=True) as before:
         found = balances(before)
@@ -134,7 +134,7 @@ def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
 def test_killed_in_a_write_job(hbase_url: str, point: str, number: int, committed: bool) -> None:
     """A job is visible whole or not at all, even while only a part of its rows is in place."""
     accounts = 1_200
-    url = quick(hbase_url, lease=3)  # a job has to show life meanwhile, on a busy machine as well
+    url = quick(hbase_url, lease=3)  # a job must send heartbeats meanwhile, even on a busy machine
     with bank(url, accounts) as storage:
         killed("job", url, point, number)
         expected = {account: OPENING + (1 if account % 2 else -1) * committed for account in range(accounts)}

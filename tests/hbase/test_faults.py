@@ -180,7 +180,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
         require_sound(storage, _ACCOUNTS)
         assert attempt(storage, "first", Isolation.SNAPSHOT)
         drained(storage)
-        # The commit has one connection only: a second open one could still ask for the outcome.
+        # The commit has one connection only: over a second one it could look up the outcome.
         pool = engine_of(storage).gateway.pool
         held = pool.acquire()
         older = storage.transaction()
@@ -318,7 +318,7 @@ def test_nothing_can_be_changed(hbase_url: str, direct: Storage, proxy: Proxy) -
             with pytest.raises(CommitOutcomeUnknownError):
                 transaction.commit()
             with pytest.raises(StorageUnavailableError), storage.transaction(read_only=True) as reader:
-                balances(reader)  # which has to make the pending one commit later
+                balances(reader)  # which must push the pending one
             with pytest.raises(StorageUnavailableError), storage.transaction() as writer:
                 writer.table("accounts").upsert(account(0, 1))
         finally:

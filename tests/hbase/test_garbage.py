@@ -136,7 +136,7 @@ def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -
     with connect(quick(hbase_url)) as other:
         mine, others = storage.transaction(read_only=True), other.transaction(read_only=True)
         for transaction in (mine, others):
-            assert transaction.table("t").count() == 5  # its snapshot is taken when it is first needed
+            assert transaction.table("t").count() == 5  # the first read takes the snapshot
         for value in range(1, 6):
             write(storage, value)
             storage.table("t").delete((0,))
@@ -180,7 +180,7 @@ def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cel
         drained(storage)
         session = engine_of(other).transactions.session.id
         while not cells.is_over(session):
-            collect_garbage(storage)  # or the storage's own housekeeping, which may find it dead first
+            collect_garbage(storage)  # or the storage's own housekeeping, if that is earlier
         write(storage, 1)
         sweep(storage)
         with pytest.raises(TransactionConflictError, match="too old"):
@@ -204,7 +204,7 @@ def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
     storage.run(lambda transaction: [transaction.table("t").delete((number,)) for number in range(4)])
     sweep(storage)
     session = engine_of(storage).transactions.session
-    # The row and its index entry of the one that is left.
+    # The remaining row and its index entry.
     assert sorted(cells.versions().values()) == [1, 1]
     for timestamp in range(session.clock - 20, session.clock + 2):
         assert len(cells.versions(timestamp)) in (0, 2)
@@ -235,7 +235,7 @@ def test_records_go(storage: Storage, cells: Cells) -> None:
     assert set(cells.versions().values()) == {1}
 
 
-@pytest.mark.timeout(900)  # on a machine that does much else
+@pytest.mark.timeout(900)  # on a busy machine
 def test_hot_key(storage: Storage, cells: Cells) -> None:
     """However often a row is written, by increments and by overwrites, its versions stay few."""
     write(storage, 0, rows=1)
@@ -316,7 +316,7 @@ def test_increments_of_several_processes_in_one_batch(
         taken = []
         try:
             for number in range(12):
-                # The first alone and with nothing in between, then by turns; those of the other are in their places.
+                # The first alone, then by turns, with those of the other in place.
                 (other if number % 3 == 2 else storage).table("t").increment((0,), "n", 10**number)
                 assert number or inside.wait(60)
                 drained(other)
@@ -346,7 +346,7 @@ def test_long_round_of_the_janitor(storage: Storage, hbase_url: str, armed: dict
         session = engine_of(storage).transactions.session
         assert values(snapshot.table("t").scan()) == [1] * 5
         write(other, 2)
-        # Others look for as long as it would take to find it dead.
+        # Others watch for as long as declaring it dead would take.
         seen = session.raw
         while session.raw == seen:
             assert collect_garbage(other).dead_sessions == 0

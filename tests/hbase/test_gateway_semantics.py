@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import happybase
 
 ROW = b"row"
-LATE = 2**52  # beyond all that a clock gives
+LATE = 2**52  # beyond every clock
 FAMILIES = {family: {"max_versions": 2**31 - 1} for family in ("x", "d")}
 
 

@@ -77,7 +77,7 @@ def test_a_rival_of_a_large_commit(storage: Storage, url: str, point: str, accou
             committing = pool.submit(commit)
             assert stalled.wait(_TIMEOUT)
             del failpoints[point]
-            # The older one wins, so the rival tries until the lease of the one that stands still is over.
+            # The older one wins, so the rival retries until the lease of the stalled one expires.
             storage.run(lambda rival: transfer(rival, "rival", account, account + 1, 1), max_attempts=1_000)
         finally:
             go_on.set()

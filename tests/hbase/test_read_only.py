@@ -107,7 +107,7 @@ def replace_and_collect(url: str) -> None:
         storage.table("t").update_all(Range.all(), {"s": "new"})
         drained(storage)
         collect_garbage(storage)
-        collect_garbage(storage)  # transactions just marked as finalised are old enough now
+        collect_garbage(storage)  # collects the transactions just finalised
 
 
 def test_versions_that_were_removed_are_missed(written: str) -> None:
@@ -148,7 +148,7 @@ def test_index_that_was_dropped(written: str) -> None:
             engine = engine_of(writer)
             with closing(engine.begin(True)) as snapshot:
                 left = list_garbage(snapshot)
-            # The writer's own thread does so, too; the second of the two finds nothing.
+            # The writer's own thread does so, too; one of the two finds nothing.
 
             def is_gone() -> bool:
                 collect_garbage(writer)

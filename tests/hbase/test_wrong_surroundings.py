@@ -27,7 +27,7 @@ from tests.servers.processes import free_port
 
 BLOBS = TableSpecification("blobs", [Field.long("id"), Field.bytes("data")], ["id"], [])
 TIMEOUT = 2.0
-LARGEST = (8 << 20) - 8  # bytes that the key leaves of a row
+LARGEST = (8 << 20) - 8  # bytes of a row beside its key
 
 
 def refusal(url: str, kind: type[StructableError] = StorageUnavailableError, timeout: float = TIMEOUT) -> str:
@@ -99,7 +99,7 @@ def test_a_gateway_of_another_api() -> None:
         ("org.apache.hadoop.hbase.security.AccessDeniedException: no", "user lacks a right in HBase"),
         ("org.apache.hadoop.hbase.PleaseHoldException: Master is initializing", "HBase is starting or in safe mode"),
         ("org.apache.hadoop.hbase.ipc.ServerNotRunningYetException: not yet", "HBase is starting or in safe mode"),
-        ("java.lang.IllegalStateException: Exception of nobody's", "HBase answered: java.lang.IllegalState"),
+        ("java.lang.IllegalStateException: Unknown exception", "HBase answered: java.lang.IllegalState"),
     ],
 )
 @pytest.mark.parametrize("refused", ["getRowsWithColumns", "createTable", "checkAndPut", "atomicIncrement"])
@@ -241,7 +241,7 @@ def test_a_gateway_with_frames(framed: Gateway, hbase_prefix: str) -> None:
         row = table.read((1,))
         assert row is not None
         assert row.data == data
-        table.upsert({"id": 1, "data": b"new"})  # at once: nothing of the refused one is in the way
+        table.upsert({"id": 1, "data": b"new"})  # at once: nothing of the refused commit blocks it
 
 
 def test_large_rows_without_frames(hbase_url: str) -> None:
@@ -266,7 +266,7 @@ def test_one_of_several_gateways_is_dead(hbase_server: Place, hbase_prefix: str)
             assert storage.table("blobs").count() == 1
     text = refusal(parts._replace(netloc=f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}").geturl())
     assert text.count("cannot be reached") == 2
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never answers: it has its time-out
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never answers
         hosts = f"127.0.0.1:{silent.getsockname()[1]},{parts.netloc}"
         with connect(with_options(parts._replace(netloc=hosts).geturl(), "timeout=2")) as storage:
             assert storage.table("blobs").count() == 1

@@ -101,7 +101,7 @@ hear()
         )
         with ThreadPoolExecutor() as waiting:
             started = waiting.submit(newcomer.hear)
-            while not started.done():  # reads keep the last connection, which would be closed if it were idle
+            while not started.done():  # reads keep the last connection from being closed as idle
                 assert snapshot.get(key("00001")) == b"x" * 100
                 wait([started], timeout=0.05)
         assert started.result() == "started"

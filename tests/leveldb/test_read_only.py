@@ -124,7 +124,7 @@ def left(request: pytest.FixtureRequest, url: str, folder: Path, run: Run) -> It
         process.signal(signal.SIGKILL)
         process.process.wait()
     if request.param == "locked away":
-        (folder / "lock").unlink()  # nor is it needed
+        (folder / "lock").unlink()  # not needed either
         for path in [folder, *folder.rglob("*")]:
             path.chmod(0o500 if path.is_dir() else 0o400)
     yield url

@@ -138,7 +138,7 @@ def test_an_index_taken_away_while_it_is_built_is_built_again(storage: Storage) 
 
     def take_away(_: int) -> None:
         nonlocal left
-        if left:  # bounded: else which of the two is faster would decide when this ends
+        if left:  # bounded: otherwise the faster of the two would decide the end
             try:
                 storage.admin.drop_index("items", "status")
             except StructableError:

@@ -22,7 +22,7 @@ def test_queries_run(postgresql_schema: Schema) -> None:
         with psycopg.connect(postgresql_schema.conninfo) as connection:
             for block in BLOCK.finditer(PAGE):
                 for query in filter(str.strip, block["sql"].split(";")):
-                    # Not "structable" as such: the connections are called so, too.
+                    # Not every "structable": it is the application name, too.
                     query = query.replace("structable._", f"{postgresql_schema.name}._")
                     query = query.replace("'structable'::", f"'{postgresql_schema.name}'::")
                     found.append(connection.execute(query.encode()).fetchall())

@@ -172,7 +172,7 @@ def test_statement_that_waits_for_the_rewrite(storage: Storage, other: Storage, 
             ).fetchall()
             (name,) = token[0]
             number, version = (int(part, 16) for part in name.removeprefix("_version_").split("_"))
-            # As the admin call does it, with the lock held for as long as it takes the reader to come.
+            # As the admin call does it, with the lock held until the reader waits for it.
             direct.execute("alter table t alter column v type bigint")
             direct.execute(f"drop function {name}()")
             direct.execute(
@@ -233,7 +233,7 @@ def test_change_that_waited_too_long_has_changed_nothing(
         assert index_state(direct) == {}
         other.table("t").upsert({"k": "b", "s": "x" * 3_000})
     other.table("t").upsert({"k": "b", "s": "short"})
-    # The build of an index waits for all of the database, so for other tests too.
+    # The build of an index waits for every transaction of the database, those of other tests too.
     CHANGES[change](storage)
     assert other.admin.exists("t") is (change != "drop")
 
@@ -327,7 +327,7 @@ def test_two_processes_change_one_table(storage: Storage, postgresql_url: str, s
                 for place, one in enumerate((storage, second, storage))
             ]
             for call in calls:
-                # A call that finds a wider table than it wants refuses to narrow it.
+                # A call never narrows a table.
                 with nullcontext() if same else suppress(SchemaIncompatibleError):
                     call.result()
         assert storage.admin.get_specification("t") == wider[-1]

@@ -292,7 +292,7 @@ def test_server_that_refuses(postgresql_server: Server) -> None:
         storage.table("t").upsert({"k": 1, "s": "a"})
         storage.admin.create_or_update(TableSpecification("t", [*TABLE.fields, Field.int("m")], ["k"], ["s", "n"]))
         assert storage.table("t").count() == 1
-    # A role that may read reads.
+    # A role with the right to read reads.
     with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:
         connection.execute("create role reader login password 'sEcReT-pass'")
         connection.execute("grant usage on schema structable to reader")

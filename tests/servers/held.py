@@ -61,7 +61,7 @@ class HeldServer(ABC):
         try:
             fcntl.flock(holders, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # another process uses it, or the watcher is at it
+            return  # another process uses it, or the watcher is removing it
         else:
             if self.folder.exists():
                 try:

@@ -26,7 +26,7 @@ class Link(ABC):
     def run(self) -> None:
         """Forward until either side ends."""
         try:
-            with suppress(OSError, EOFError):  # the connection's end, by whichever side and in whatever way
+            with suppress(OSError, EOFError):  # either side ended the connection
                 self._forward()
         finally:
             self.cut()

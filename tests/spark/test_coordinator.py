@@ -185,7 +185,7 @@ def test_a_snapshot_of_a_query_that_never_read_it_ends_too(
     coordinator.client.plan(options(store, grace=0.2), COLUMNS, None, 1)
     assert kept(coordinator)
     application.executions.clear()
-    assert kept(coordinator)  # a job that waits for its turn may be about to read it
+    assert kept(coordinator)  # a waiting job may be about to read it
     application.stages.clear()
     until(lambda: coordinator.plans() == 0)
 

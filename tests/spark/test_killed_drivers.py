@@ -18,7 +18,7 @@ from tests.spark.support.samples import RUNS
 MOMENTS = ("staged", "committed")
 ROWS = 20
 
-# Four jobs at once, for a JVM starts slowly: on each store one whose second task never ends, and one whose commit is
+# Four jobs at once, because a JVM starts slowly: on each store one with an endless second task, and one whose commit is
 # never answered.
 DRIVER = """
 import sys, threading, time

@@ -1,6 +1,6 @@
 """Stores with a planted bug, each over memory: `planted-NAME://...` behaves as memory does, but for one rule."""
 
-# Any: these stand between the suite and a store and pass on whatever comes.
+# Any: these stand between the suite and a store and pass all values on.
 # ruff: noqa: ANN401
 
 import itertools

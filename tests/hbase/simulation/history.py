@@ -67,7 +67,7 @@ class Transaction:
     tables: set[int] = field(default_factory=set)  # whose schema must not change meanwhile
     locked: dict[str, Row | None] = field(default_factory=dict)  # by a bulk transaction: the values it went by
     outcome: Outcome = Outcome.RUNNING
-    reported: int | None = None  # when
+    reported: int | None = None  # at this time
     cts: int | None = None  # as its client knows it
 
     def intents(self) -> dict[str, Intent]:

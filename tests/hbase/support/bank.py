@@ -14,7 +14,7 @@ __all__ = ["OPENING", "account", "balances", "open_bank", "payday", "quick", "re
 
 OPENING = 100
 _QUICK: dict[str, float] = {"lease": 1, "session_timeout": 2, "late_writes": 0, "housekeeping": 0.3}
-_BANDS = 4  # each small amount that is moved changes an account's
+_BANDS = 4  # each transfer, of a small amount, changes an account's band
 _ACCOUNTS = TableSpecification(
     "accounts", [Field.int("id"), Field.long("balance"), Field.long("band")], ["id"], ["band"]
 )

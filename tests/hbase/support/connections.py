@@ -47,7 +47,7 @@ def wait_until_served(
     After a restart the gateway lists its tables seconds before their regions are served.
     """
     deadline = time.monotonic() + timeout
-    ended = 0  # how often in a row nothing was seen to run: once may be a process that is just being made
+    ended = 0  # consecutive looks without a process: one may be just starting
     while True:
         try:
             with closing(opened()) as connection:

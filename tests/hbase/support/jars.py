@@ -40,7 +40,7 @@ def resolve() -> Path:
         if folder.exists():
             return folder
         unfinished = folder.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # of one that was interrupted
+        shutil.rmtree(unfinished, ignore_errors=True)  # of an interrupted process
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"]
         if version := _version():
             goal.append(f"-Dhbase={version}")

@@ -230,7 +230,7 @@ class Server(HeldServer):
             self._administration = None
 
     def _end(self) -> None:
-        # Of gateways that others started there is only a folder.
+        # Gateways started by other processes have a folder only.
         for folder in self.folder.glob("gateway-*"):
             Gateway(self.folder, int(folder.name.partition("-")[2])).kill()
         self._hbase.end(signal.SIGKILL)

@@ -97,7 +97,7 @@ def plant(conninfo: str, schema: str) -> int:
             found = connection.execute(query.format(**given).encode())
             commands += [str(command) for (command,) in found]
         commands += [text.format(s=quoted) for text in _AGGREGATES]
-        # Some cannot be made: of types that only the server's own functions may take.
+        # Some cannot be made: only the server's own functions may have their types.
         connection.execute("create temporary table commands (place serial, command text)")
         with connection.cursor() as cursor, cursor.copy("copy commands (command) from stdin") as copy:
             for command in commands:

@@ -22,7 +22,7 @@ __all__ = ["ANYTHING", "COMMIT", "Cut", "Message", "Proxy", "Trap", "statement"]
 
 _TIMEOUT = 60
 _LENGTH = struct.Struct("!I")
-_START_UP = struct.pack("!I", 196608)  # the protocol's version, 3.0; what asks for encryption or a cancel is another
+_START_UP = struct.pack("!I", 196608)  # the protocol's version, 3.0; encryption and cancel requests differ
 _BLOCK = 65536
 
 

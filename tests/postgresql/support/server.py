@@ -32,16 +32,16 @@ ROLE = "app"
 DATABASE = "app"
 
 _TIMEOUT = 60  # seconds that a server gets to start or to stop
-_NO_PID = 2**22 + 1  # beyond all that Linux gives
+_NO_PID = 2**22 + 1  # beyond the process ids of Linux
 _ATTEMPTS = 5  # at a port that stays free between its choice and the server's start
 
-# No test of a shared server crashes the machine, and a sync protects from nothing else.
+# A sync protects from crashes of the machine only, and no test of a shared server causes one.
 _UNSAFE = {"fsync": "off", "full_page_writes": "off"}
 
 _SETTINGS = {
     "listen_addresses": HOST,
     "max_connections": "200",
-    "timezone": "America/Los_Angeles",  # far from UTC, so that a time that took the server's for its own would show
+    "timezone": "America/Los_Angeles",  # far from UTC, to reveal times in the server's zone
     "log_line_prefix": "%m [%p] %a ",
     "log_statement": "none",
 }
@@ -219,7 +219,7 @@ class Server(HeldServer):
         user = _server_user()
         log = self.folder / "log"
         start = log.stat().st_size if log.exists() else 0
-        # In a file, for a server that inherits a pipe holds it open.
+        # In a file, because a server that inherits a pipe holds it open.
         with tempfile.TemporaryFile("w+") as output:
             done = subprocess.run(
                 [self._bin / program, *arguments],

@@ -139,5 +139,5 @@ def _torn(file: _File, choose: random.Random) -> bytes:
             place = following
     _apply(content, kept)
     if len(content) < len(whole) and choose.random() < 0.3:
-        content.extend(bytes(len(whole) - len(content)))  # the size has arrived, and the rest of the data has not
+        content.extend(bytes(len(whole) - len(content)))  # the size has arrived, the rest of the data has not
     return bytes(content)

@@ -89,7 +89,7 @@ class Worker:
 
 def _serve(library: str) -> None:
     functions = ctypes.CDLL(library)
-    with tempfile.TemporaryDirectory() as warm:  # whatever is imported late is imported once, and not by each child
+    with tempfile.TemporaryDirectory() as warm:  # late imports happen once, not in each child
         perform(Path(warm, "store"), 0, "process", writer(Path(warm, "reported")), 1)
     for line in sys.stdin:
         reading, writing = os.pipe()

@@ -138,7 +138,7 @@ def perform(
             except StructableError:
                 if attempt == attempts:
                     raise
-                time.sleep(0.05)  # a database that could not be opened again is tried a few times a second
+                time.sleep(0.05)  # reopening is tried a few times a second
 
     try:
         insist(lambda: create_tables(ready()))
