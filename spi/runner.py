@@ -118,9 +118,9 @@ def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: flo
     return f"gave up after {attempts} attempt{'s' if attempts > 1 else ''} in {seconds:.2f} s ({limits})"
 
 
-# Which transaction goes first. A long transaction loses against short ones, which commit while it works, however long it
-# pauses. So one that has lost for a while makes those of its process wait for its next attempts, each for a limited
-# time: a body that waits for another thread's transaction is delayed by that, never locked.
+# Which transaction goes first. A long transaction loses against short ones, which commit while it works, after any
+# pause. So one that has lost for a while makes those of its process wait for its next attempts, each for a limited time:
+# a body that waits for another thread's transaction is delayed by that, never locked.
 
 
 class _Turn:
