@@ -124,13 +124,7 @@ def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: flo
 
 
 class _Turn:
-    """The turn of the transaction that goes first.
-
-    Parameters
-    ----------
-    courtesy : float
-        Seconds that each attempt of others waits at most.
-    """
+    """The turn of the transaction that goes first; each attempt of others waits for at most `courtesy` seconds."""
 
     def __init__(self, courtesy: float) -> None:
         self.courtesy = courtesy
@@ -178,10 +172,7 @@ class _Losing:
     def goes_first(self, lasted: float) -> bool:
         """Make others wait, so that no pause is needed; false if another body goes first already.
 
-        Parameters
-        ----------
-        lasted : float
-            Seconds that the last attempt took. Later attempts may take longer, as no conflict cuts them short.
+        The last attempt took `lasted` seconds. Later ones may take longer, as no conflict cuts them short.
         """
         courtesy = min(_LONGEST_COURTESY, 0.01 + 4 * lasted)
         if self._turn is not None:
