@@ -30,7 +30,7 @@ class Client:
         self._answers: queue.Queue[tuple[bool, Any] | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.say((command, url, arguments))
+        self.send((command, url, arguments))
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -39,7 +39,7 @@ class Client:
                 self._answers.put(decoded(line))
         self._answers.put(None)
 
-    def say(self, word: object) -> None:
+    def send(self, word: object) -> None:
         """Send the process an object that it waits for."""
         assert self._process.stdin is not None
         self._process.stdin.write(encoded(word))
@@ -77,7 +77,7 @@ class Client:
 
     def ask(self, deed: str, *arguments: object) -> Any:  # noqa: ANN401 - the test knows the type
         """Let a process in `obey` perform a command, and return the result."""
-        self.say((deed, arguments))
+        self.send((deed, arguments))
         return self.next()
 
     def kill(self) -> None:

@@ -90,7 +90,7 @@ class ProcessCases(ConformanceCase):
         for client in clients:
             assert client.next() == "ready"
         for client in clients:
-            client.say("go")
+            client.send("go")
         assert sorted(client.next() for client in clients) == [False, False, True]
         storage.table("items").upsert({"id": 1, "tag": "a"})
         assert keys(storage.table("items").scan_index("tag", "a")) == [(1,)]
@@ -208,7 +208,7 @@ class ProcessCases(ConformanceCase):
         other = start("hold_open", "items", {"id": 1, "n": 2})
         assert other.next() == "written"
         one.step(lambda transaction: transaction.table("items").upsert({"id": 1, "n": 3}))
-        other.say("commit")
+        other.send("commit")
         assert other.next() is True
         assert not one.commit()
         assert plain(storage.table("items").scan()) == [item(1, n=2)]
@@ -225,13 +225,13 @@ class ProcessCases(ConformanceCase):
         other = start("write_blindly", kind, isolation)
         assert other.next() == "written"
         table.upsert({"id": "b", "n": 5})
-        other.say("commit")
+        other.send("commit")
         assert other.next() is False
         assert plain(table.scan(columns=["id", "n"])) == [{"id": "a", "n": 1}, {"id": "b", "n": 5}]
         other = start("write_blindly", kind, isolation)
         assert other.next() == "written"
         table.upsert({"id": "c", "n": 5})
-        other.say("commit")
+        other.send("commit")
         assert other.next() is True
 
     @pytest.mark.parametrize("indexes", [[], ["note"]], ids=["plain", "indexed"])
@@ -246,13 +246,13 @@ class ProcessCases(ConformanceCase):
             other = start("write_blindly", "upsert", Isolation.SNAPSHOT)
             assert other.next() == "written"
             table.upsert({"id": changed, "n": 5})
-            other.say("read")
+            other.send("read")
             found = other.next()
             if changed == "c":
                 assert found is not None, "a read value was never written"
             if found is not None:
                 assert found["n"] == known
-                other.say("commit")
+                other.send("commit")
                 assert other.next() is (changed == "c")
 
 

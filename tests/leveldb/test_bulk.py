@@ -113,8 +113,8 @@ engine = open_engine(folder)
 rows = [{{key(f"bulk-{{number}}"): b"new"}} for number in range(4)]
 def between(number):
     if number == {at}:
-        say("now")
-        hear()
+        send("now")
+        receive()
 class Killed(Bulk):
     def chunks(self, latest):
         between(-1)
@@ -122,7 +122,7 @@ class Killed(Bulk):
 engine.commit_bulk(Killed(rows, between))
 """
     )
-    assert process.hear() == "now"
+    assert process.receive() == "now"
     other = recovering(folder)
     assert other.get(key("bulk-0")) is None, "a client does not see a part either"
     process.signal(signal.SIGKILL)

@@ -25,8 +25,8 @@ BLOCK = 32768
 def crashed(run: Callable[[str], Process], sizes: list[int], *, sync: bool = True) -> None:
     """Leave a log with one record of each size, as a killed process does."""
     script = f"engine = open_engine(folder, sync={sync})\nfor n, s in enumerate({sizes}): put(engine, n, b'x' * s)"
-    process = run(script + "\nsay(1); hear()")
-    assert process.hear() == "1"
+    process = run(script + "\nsend(1); receive()")
+    assert process.receive() == "1"
     process.close()
 
 

@@ -39,10 +39,10 @@ from structable.spi import connect
 storage = connect(f"leveldb://{folder}")
 """
 HOLD = """
-say("ready")
-while hear() == "write":
+send("ready")
+while receive() == "write":
     storage.table("t").upsert({"k": -1, "s": "late"})
-    say("done")
+    send("done")
 storage.close()
 """
 DIE_IN_A_JOB = """
@@ -58,7 +58,7 @@ def write(self, parts, sync):
     if sum(map(len, parts)) > 100:
         os.kill(os.getpid(), signal.SIGKILL)
 database.Database.write = write
-say("ready")
+send("ready")
 storage.commit_write(job, [staged])
 """
 
@@ -118,9 +118,9 @@ def left(request: pytest.FixtureRequest, url: str, folder: Path, run: Run) -> It
     """Leave the database as a writer may: closed, killed with a log to recover, or in an unwritable folder."""
     if request.param == "killed":
         process = run(WRITER + HOLD)
-        assert process.hear() == "ready"
-        process.say("write")
-        assert process.hear() == "done"
+        assert process.receive() == "ready"
+        process.send("write")
+        assert process.receive() == "done"
         process.signal(signal.SIGKILL)
         process.process.wait()
     if request.param == "locked away":
@@ -185,13 +185,13 @@ def test_temporary_folder_on_another_file_system(
 def test_reader_of_a_living_owner(url: str, folder: Path, run: Run) -> None:
     """The reader is the owner's client and sees its commits; its plans leave nothing in the folder."""
     process = run(WRITER + HOLD)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     with connect(url, read_only=True) as storage:
         before = files(folder)  # the owner counts its commits from its first client on
         read_everything(storage, url)
         assert files(folder) == before
-        process.say("write")
-        assert process.hear() == "done"
+        process.send("write")
+        assert process.receive() == "done"
         assert storage.table("t").read((-1,)) is not None
     with connect(url) as writer, writer.plan_scan("t", columns=["k"]) as plan:
         before = files(folder)
@@ -204,15 +204,15 @@ def test_reader_of_a_living_owner(url: str, folder: Path, run: Run) -> None:
 def test_owner_ends(url: str, folder: Path, run: Run, end: str) -> None:
     """However the owner ends, the reader continues with a copy, and the database is free for the next owner."""
     process = run(WRITER + HOLD)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     with connect(url, read_only=True) as storage:
         assert storage.table("t").count() == ROWS
-        process.say("write")
-        assert process.hear() == "done"
+        process.send("write")
+        assert process.receive() == "done"
         if end == "kill":
             process.signal(signal.SIGKILL)
         else:
-            process.say()
+            process.send()
         process.process.wait()
         before = files(folder)
         assert storage.table("t").count() == ROWS + 1
@@ -240,7 +240,7 @@ def test_owner_in_the_same_process(url: str) -> None:
 def test_job_that_was_decided_and_not_completed(url: str, folder: Path, run: Run) -> None:
     """A reader sees all of it, by completing it in its copy alone; the next owner does so in the database."""
     process = run(WRITER + DIE_IN_A_JOB)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     assert process.process.wait() == -signal.SIGKILL
     before = files(folder)
     for _ in range(2):
@@ -270,11 +270,11 @@ def test_copies_of_killed_readers_are_removed(url: str, temporary: Path, run: Ru
         """
 from structable.spi import connect
 storage = connect(f"leveldb://{folder}", read_only=True)
-say("ready")
-hear()
+send("ready")
+receive()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     with connect(url, read_only=True):
         assert len(copies(temporary)) == 2
     process.signal(signal.SIGKILL)
@@ -318,14 +318,14 @@ def write(self, parts, sync):
     original(self, parts, sync)
     if sum(map(len, parts)) > 100 and database.Database.write is write:
         database.Database.write = original
-        say("half")
-        hear()
+        send("half")
+        receive()
 database.Database.write = write
-say("ready")
-hear()
+send("ready")
+receive()
 storage.commit_write(job, [staged])
-say("whole")
-hear()
+send("whole")
+receive()
 storage.close()
 """
 
@@ -336,21 +336,21 @@ def test_job_that_the_owner_completes_while_it_is_copied(
 ) -> None:
     """The staged rows are gone when the copy needs them: a second copy is complete."""
     process = run(WRITER + f"ROWS = {ROWS}" + HALF_A_JOB)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     copies = 0
 
     def copy(database: Path, target: Path) -> None:
         nonlocal copies
         copies += 1
         if copies == 1:
-            process.say()
-            assert process.hear() == "half"
+            process.send()
+            assert process.receive() == "half"
         copy_checkpoint(database, target)
         if copies == 1:
-            process.say()
-            assert process.hear() == "whole"
+            process.send()
+            assert process.receive() == "whole"
             if owner_ends:
-                process.say()
+                process.send()
                 process.process.wait()
 
     monkeypatch.setattr(observer, "copy_checkpoint", copy)
@@ -366,7 +366,7 @@ def test_job_whose_rows_are_lost(url: str, folder: Path, run: Run) -> None:
     with connect(url) as storage:
         storage.admin.create(TableSpecification("whole", [Field.int("k")], ["k"]))
     process = run(WRITER + DIE_IN_A_JOB)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     assert process.process.wait() == -signal.SIGKILL
     [staged] = (folder / "staging").glob("*/*.run")
     staged.unlink()
