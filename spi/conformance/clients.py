@@ -39,10 +39,10 @@ class Client:
                 self._answers.put(decoded(line))
         self._answers.put(None)
 
-    def send(self, word: object) -> None:
+    def send(self, message: object) -> None:
         """Send the process an object that it waits for."""
         assert self._process.stdin is not None
-        self._process.stdin.write(encoded(word))
+        self._process.stdin.write(encoded(message))
         self._process.stdin.flush()
 
     def next(self) -> Any:  # noqa: ANN401 - the test knows the type
@@ -75,9 +75,9 @@ class Client:
             except EOFError:
                 return results
 
-    def ask(self, deed: str, *arguments: object) -> Any:  # noqa: ANN401 - the test knows the type
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the test knows the type
         """Let a process in `obey` perform a command, and return the result."""
-        self.send((deed, arguments))
+        self.send((function, arguments))
         return self.next()
 
     def kill(self) -> None:

@@ -45,19 +45,19 @@ class JobRaceRules(JobCase):
         rows: list[Record] = [{"id": first + place, "n": first, "tag": f"{first}"} for place in range(_ROWS)]
         return [storage.stage(job, part, 0, [batch(rows[part::2])]) for part in range(2)]
 
-    def together(self, *deeds: Callable[[], object]) -> list[object]:
+    def together(self, *calls: Callable[[], object]) -> list[object]:
         """Run calls at the same time, and return their results or errors."""
-        start = threading.Barrier(len(deeds))
+        start = threading.Barrier(len(calls))
 
-        def run(deed: Callable[[], object]) -> object:
+        def run(call: Callable[[], object]) -> object:
             start.wait()
             try:
-                return deed()
+                return call()
             except Exception as error:
                 return error
 
-        with ThreadPoolExecutor(len(deeds)) as pool:
-            return list(pool.map(run, deeds))
+        with ThreadPoolExecutor(len(calls)) as pool:
+            return list(pool.map(run, calls))
 
     def expect_whole(self, table: StructuredTable, first: int, *, there: bool) -> None:
         """Check that all rows of a job, or none, are in the table and in its index."""

@@ -52,7 +52,7 @@ def decoded(line: str) -> Any:  # noqa: ANN401 - any pickled object
     return pickle.loads(base64.b64decode(line))
 
 
-def wait_for_a_word() -> Any:  # noqa: ANN401 - any pickled object
+def receive() -> Any:  # noqa: ANN401 - any pickled object
     """Return the content of the next line of input; exit when the parent closes it."""
     line = sys.stdin.readline()
     if not line:
@@ -82,7 +82,7 @@ def count(storage: Storage, table: str, rounds: int) -> Iterator[object]:
 def create(storage: Storage, spec: TableSpecification) -> Iterator[object]:
     """Create a table on command, and report whether this process did it."""
     yield "ready"
-    wait_for_a_word()
+    receive()
     try:
         storage.admin.create(spec)
     except TableAlreadyExistsError:
@@ -118,7 +118,7 @@ def hold_open(storage: Storage, table: str, row: dict[str, Value]) -> Iterator[o
     transaction = storage.transaction()
     transaction.table(table).upsert(row)
     yield "written"
-    wait_for_a_word()
+    receive()
     try:
         transaction.commit()
     except TransactionConflictError:
@@ -151,7 +151,7 @@ def write_blindly(storage: Storage, kind: str, isolation: Isolation) -> Iterator
     write = BLIND_WRITES[kind]
     write(transaction.table("noted"), "a")
     yield "written"
-    if wait_for_a_word() == "read":
+    if receive() == "read":
         try:
             row = transaction.table("noted").read(("b",))
         except TransactionConflictError:
@@ -159,7 +159,7 @@ def write_blindly(storage: Storage, kind: str, isolation: Isolation) -> Iterator
             yield None
             return
         yield None if row is None else dict(row)
-        wait_for_a_word()
+        receive()
     try:
         write(transaction.table("noted"), "b")
         transaction.commit()
@@ -174,7 +174,7 @@ def obey(storage: Storage) -> Iterator[object]:
     """Call the received functions, pickled by name, with the storage and arguments; answer with their results."""
     yield "ready"
     while True:
-        function, arguments = wait_for_a_word()
+        function, arguments = receive()
         yield DEEDS[function](storage, *arguments)
 
 
@@ -263,7 +263,7 @@ COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
 
 def main() -> None:
     """Run the command of the first line."""
-    command, url, arguments = wait_for_a_word()
+    command, url, arguments = receive()
     with connect(url) as storage:
         try:
             for result in COMMANDS[command](storage, *arguments):
