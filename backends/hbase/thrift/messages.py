@@ -197,19 +197,10 @@ class Replies:
         self._reader = PROTOCOLS[protocol](TCyBufferedTransport(stream, _READ_AHEAD))
 
     def receive(self, api: str, number: int) -> object:
-        """Return the content of the next reply, which must belong to this request.
+        """Return the result of the next reply, or a `ServerError`, which is not raised.
 
-        Returns
-        -------
-        object
-            The result, or a `ServerError`, which is not raised.
-
-        Raises
-        ------
-        MixedUpError
-            If it belongs to another request, or is not a reply.
-        Exception
-            Of any kind, if it cannot be read.
+        Raises `MixedUpError` if it belongs to another request, or is not a reply, and any exception if it cannot be
+        read.
         """
         name, kind, found = self._reader.read_message_begin()
         if isinstance(name, bytes):

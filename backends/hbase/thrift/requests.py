@@ -51,60 +51,30 @@ Written = TypeVar("Written")
 
 @dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take thrice as long
 class Call(Generic[Result_co]):
-    """One request.
-
-    Parameters
-    ----------
-    api : str
-        Its name in the IDL.
-    arguments : mapping of str to object
-        By their names in the IDL.
-    decode : callable
-        Converts the reply's result to the call's.
-    repeatable : bool
-        Whether sending the request twice has the effect of sending it once, so that it is repeated after a lost answer.
-    """
+    """One request; the API's and the arguments' names are those of the IDL."""
 
     api: str
     arguments: Mapping[str, object]
-    decode: Callable[[Any], Result_co]
-    repeatable: bool = True
+    decode: Callable[[Any], Result_co]  # converts the reply's result to the call's
+    repeatable: bool = True  # sent twice has the effect of sent once, so that it is repeated after a lost answer
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A column family to create; cells never expire, blocks are cached, and Bloom filters are by row.
+    """A column family to create; cells never expire, blocks are cached, and Bloom filters are by row."""
 
-    Parameters
-    ----------
-    name : str
-        Without a colon.
-    versions : int
-        How many versions of a cell HBase keeps.
-    in_memory : bool
-        Whether its blocks are evicted last.
-    """
-
-    name: str
-    versions: int = 2**31 - 1
-    in_memory: bool = False
+    name: str  # without a colon
+    versions: int = 2**31 - 1  # that HBase keeps of a cell
+    in_memory: bool = False  # blocks are evicted last
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a table.
+    """A part of a table; `end` is excluded."""
 
-    Parameters
-    ----------
-    start, end : bytes
-        Its rows, `end` excluded; empty for the first and last region.
-    server : str
-        The host that serves it; empty if the region is offline.
-    """
-
-    start: bytes
-    end: bytes
-    server: str
+    start: bytes  # empty for the first region
+    end: bytes  # empty for the last region
+    server: str  # the host that serves it; empty if the region is offline
 
 
 def _nothing(_reply: object) -> None:
@@ -125,10 +95,7 @@ def get_rows(
 ) -> Call[list[FoundRow]]:
     """Get the newest cells of many rows; rows without any are left out, and the others keep their order.
 
-    Parameters
-    ----------
-    before : int, optional
-        Only cells with a smaller timestamp count.
+    Only cells with a timestamp smaller than `before` count.
     """
     arguments = {"tableName": table, "rows": rows, "columns": columns}
     if before is None:
