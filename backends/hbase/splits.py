@@ -79,9 +79,8 @@ class Splits:
 
     def _points(self, table: str, first: bytes, last: bytes, count: int) -> list[bytes]:
         """Return where to divide first <= row < last: at region boundaries, and between them by the values of keys."""
-        borders = sorted(region.start for region in self._gateway.call(regions(table)) if first < region.start < last)
-        bounds = [first, *borders, last]
-        points = list(borders)
+        points = sorted(region.start for region in self._gateway.call(regions(table)) if first < region.start < last)
+        bounds = [first, *points, last]
         each = -(-count // (len(bounds) - 1))
         if each > 1:
             for low, high in pairwise(bounds):

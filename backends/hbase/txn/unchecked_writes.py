@@ -39,7 +39,7 @@ class UncheckedWrites:
         puts: dict[str, dict[bytes, Mapping[bytes, bytes]]] = {}
         removed: dict[str, list[bytes]] = {}
         for key, value in chain(writes.writes.items(), writes.derived.items()):
-            table, row = layout.locate(key)
+            table, row = layout.table(key[:SPACE_BYTES]), layout.row(key)
             if value is None:
                 removed.setdefault(table, []).append(row)
             else:
