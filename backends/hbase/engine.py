@@ -75,17 +75,7 @@ class HBaseEngine(Engine):
         self._diagnosis = Diagnosis(context, self.tables)
 
     def start(self, upcalls: Upcalls) -> None:
-        """Create or check the tables of the prefix, and begin a session.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there are none, and none may be created.
-        StorageUnavailableError
-            If HBase cannot be reached.
-        DataCorruptionError
-            If the tables are of another format, or not structable's.
-        """
+        """Create or check the tables of the prefix, as `Tables.prepare` does, and begin a session."""
         super().start(upcalls)
         uninterrupted(self._start)
 

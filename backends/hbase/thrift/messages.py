@@ -1,4 +1,4 @@
-"""The typed border to happybase and thriftpy2: requests as bytes, and replies from a stream of bytes.
+"""The typed boundary to happybase and thriftpy2: requests as bytes, and replies from a stream of bytes.
 
 The service is the `Hbase.thrift` that happybase ships, which HBase calls Thrift1. For structures that occur in large
 numbers, this module has its own classes with the same fields: they have slots and no constructor in Python, and omit

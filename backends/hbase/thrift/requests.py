@@ -49,7 +49,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 Written = TypeVar("Written")
 
 
-@dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take thrice as long
+@dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take three times as long
 class Call(Generic[Result_co]):
     """One request; the API's and the arguments' names are those of the IDL."""
 
@@ -119,7 +119,7 @@ def put_column(
     limit_rows: int = ROWS_AT_ONCE,
     limit_bytes: int = 1 << 20,
 ) -> Iterator[Call[None]]:
-    """Put one cell of each row, all in one column and with one timestamp, in as many calls as `split_rows` would."""
+    """Put one cell of each row, all in one column and with one timestamp, in calls as `split_rows` cuts them."""
     for part in _parts(rows, len(column), limit_rows, limit_bytes):
         batches = putting_column(column, part)
         yield Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)

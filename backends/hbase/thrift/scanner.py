@@ -82,7 +82,6 @@ class _PageSize:
         self.rows = min(_FIRST_PAGE, most)
 
     def learn(self, rows: int, size: int) -> None:
-        """Adapt to the size of a page."""
         fitting = max(1, _PAGE_BYTES * rows // max(size, 1)) if rows else self._most
         self.rows = min(self.rows * _GROWTH, self._most, fitting)
 

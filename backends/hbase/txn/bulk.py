@@ -197,7 +197,6 @@ class _Locked(EngineSnapshot):
         self._session = session
 
     def renew_lease(self) -> None:
-        """Renew the lease of the job if it is time."""
         self._session.require_alive()
         self._pending.renew_lease(self._committer.context)
 
