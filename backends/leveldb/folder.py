@@ -61,12 +61,8 @@ class Folder:
     def prepare(self) -> None:
         """Make the folder if it is missing, open to its user alone.
 
-        Raises
-        ------
-        DataCorruptionError
-            If it holds other files and no database; nothing is written.
-        StorageUnavailableError
-            If it cannot be made, read or written, is another user's, or has a part that is a link.
+        Raises `DataCorruptionError` if it holds other files and no database, and writes nothing then. A folder of
+        another user, or with a part that is a link, is a `StorageUnavailableError`.
         """
         try:
             _make(self.path)
@@ -86,14 +82,9 @@ class Folder:
     def require_database(self) -> None:
         """Check that there is a database, and create nothing.
 
-        Raises
-        ------
-        StoreNotFoundError
-            If there is none, or only the remains of an interrupted creation.
-        DataCorruptionError
-            If there was one, and the file that LevelDB begins with is gone.
-        StorageUnavailableError
-            If the folder cannot be read, or is a file, or holds pipes or devices among LevelDB's files.
+        Raises `StoreNotFoundError` if there is none, or only the remains of an interrupted creation;
+        `DataCorruptionError` if there was one, and the file that LevelDB begins with is gone; `StorageUnavailableError`
+        if the folder cannot be read, or holds pipes or devices among LevelDB's files.
         """
         try:
             if self.path.exists() and not self.path.is_dir():
@@ -110,13 +101,7 @@ class Folder:
             )
 
     def checkpoint(self, plan: str) -> Path:
-        """Return the path of the checkpoint of a plan.
-
-        Raises
-        ------
-        ValueError
-            If it is not the name of a plan.
-        """
+        """Return the path of the checkpoint of a plan; `ValueError` if it is not the name of a plan."""
         if not re.fullmatch(r"[0-9a-f]{32}", plan):
             raise ValueError(f"{plan!r} is not the name of a plan")
         return self.checkpoints / plan / "state"
@@ -124,13 +109,7 @@ class Folder:
     # Ownership
 
     def try_own(self) -> bool:
-        """Become the owner, unless another process is; true if this one is already.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If the lock file cannot be made.
-        """
+        """Become the owner, unless another process is; true if this one is already."""
         with _FORKING:  # a child that shares the descriptor would keep the lock after this process
             if self._lock is not None:
                 return True
@@ -175,13 +154,6 @@ class Folder:
             return None  # missing, or not written by an owner
 
     def write_owner(self, socket: str) -> None:
-        """Publish the socket of this process.
-
-        Raises
-        ------
-        OSError
-            If that cannot be written.
-        """
         _replace(self.owner, json.dumps({"socket": socket, "process": os.getpid()}).encode())
 
     # Damage that LevelDB itself would not notice
@@ -189,10 +161,7 @@ class Folder:
     def may_create(self) -> bool:
         """Return whether there is no database yet, or only the remains of an interrupted creation.
 
-        Raises
-        ------
-        DataCorruptionError
-            If there was a database, and the file that LevelDB begins with is gone.
+        Raises `DataCorruptionError` if there was one, and the file that LevelDB begins with is gone.
         """
         if _is_note(self._creating):
             return True
@@ -207,13 +176,7 @@ class Folder:
         return True
 
     def begin_creation(self) -> None:
-        """Remove what an interrupted creation has left, and record that another one begins.
-
-        Raises
-        ------
-        OSError
-            If it cannot be recorded.
-        """
+        """Remove the remains of an interrupted creation, and record that another one begins."""
         os.close(open_private(self._creating, os.O_WRONLY | os.O_CREAT))
         _sync_folder(self.path)
         for entry in os.scandir(self.database):
@@ -223,13 +186,7 @@ class Folder:
         _sync_folder(self.database)
 
     def end_creation(self) -> None:
-        """Record that the database is made; nothing was acknowledged before.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If it cannot be recorded.
-        """
+        """Record that the database is made; nothing was acknowledged before."""
         try:
             _sync_folder(self.database)
             self._creating.unlink(missing_ok=True)
@@ -270,16 +227,8 @@ class Folder:
         """Compare the files with the record of the last orderly close, and remove the record unless `keep`.
 
         LevelDB takes a shortened log for one whose last write was cut off by a crash, and continues without the rest.
-
-        Returns
-        -------
-        bool
-            Whether the logs are as they were at the last orderly close; false if that is unknown.
-
-        Raises
-        ------
-        DataCorruptionError
-            If a file is gone or shorter.
+        Raises `DataCorruptionError` if a file is gone or shorter. Returns whether the logs are as they were at the last
+        orderly close; false if that is unknown.
         """
         try:
             note = json.loads(_read(self._clean))

@@ -62,13 +62,7 @@ class Membership:
 
     @classmethod
     def join(cls, folder: Folder, settings: Settings, engine: RoutedEngine) -> Membership:
-        """Add an engine to the membership in a folder; the first one opens the database.
-
-        Raises
-        ------
-        StorageUnavailableError, DataCorruptionError
-            If it cannot be opened.
-        """
+        """Add an engine to the membership in a folder; the first one opens the database."""
         member: Membership | None = None
         try:
             with _REGISTRY.lock:
@@ -154,13 +148,7 @@ class Membership:
     # Ownership
 
     def failover(self, lost: Route) -> Route:
-        """Return the next route after one was lost: as a client of the next owner, or as the owner.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If there is no owner within the time-out.
-        """
+        """Return the next route after one was lost: as a client of the next owner, or as the owner."""
         return uninterrupted(lambda: self._next_route(lost))
 
     def _next_route(self, lost: Route) -> Route:
@@ -173,13 +161,7 @@ class Membership:
             return self._route
 
     def _elect(self) -> None:
-        """Become the owner, or a client of the owner, while other processes come and go.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If neither is possible within the time-out.
-        """
+        """Become the owner, or a client of the owner, while other processes come and go."""
         begun = time.monotonic()
         deadline = begun + self.settings.request_timeout
         pause = _FIRST_PAUSE
@@ -281,7 +263,6 @@ class Membership:
     # Callbacks of the store and the server
 
     def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
-        """Apply increments to a row."""
         return self._any_engine().upcalls.merge(value, increments)
 
     def recover(self) -> None:
@@ -292,7 +273,6 @@ class Membership:
                 recover(b"")
 
     def run(self, procedure: str, argument: bytes) -> bytes:
-        """Run a procedure of an engine that is open in this process."""
         with self._at_work() as engine:
             return engine.upcalls.procedures[procedure](argument)
 

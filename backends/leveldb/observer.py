@@ -62,13 +62,7 @@ class Observer:
         _OPEN.add(self)
 
     def open(self) -> None:
-        """Connect to the owner, or make a copy if there is none.
-
-        Raises
-        ------
-        StorageUnavailableError, DataCorruptionError
-            If neither is possible.
-        """
+        """Connect to the owner, or make a copy if there is none."""
         with self._lock:
             self._choose()
 
@@ -144,15 +138,7 @@ class Observer:
             raise StorageUnavailableError(f"the folder {self.folder.path} cannot be used: {error}") from error
 
     def open_store(self, path: Path, private: Folder) -> None:
-        """Open a copy, and complete the bulk commits decided in it.
-
-        Parameters
-        ----------
-        path : pathlib.Path
-            The copy.
-        private : Folder
-            The folder for checkpoints of it.
-        """
+        """Open a copy, and complete the bulk commits decided in it; `private` is for checkpoints of it."""
         before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
         store = LocalStore(path, self._settings.database, shared, self._merge, self._recover)
         try:
@@ -170,7 +156,6 @@ class Observer:
         self._engine.bind(route, shared)
 
     def checkpoint(self, plan: str, private: Folder) -> None:
-        """Make a checkpoint of the newest state for a plan."""
         with self._lock:
             route = self._route
         if isinstance(route, LocalRoute):
@@ -192,16 +177,12 @@ class Observer:
     # Callbacks for the store of a copy
 
     def _merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
-        """Apply increments to a row."""
         return self._engine.upcalls.merge(value, increments)
 
     def _recover(self) -> None:
         """Complete, in the copy, the bulk commits that were decided and not completed.
 
-        Raises
-        ------
-        RunLostError
-            If the rows of one are gone, most likely because another process completed it meanwhile.
+        Raises `RunLostError` if the rows of one are gone, most likely because another process completed it meanwhile.
         """
         lost: list[str] = json.loads(self._engine.upcalls.procedures["recover"](b""))
         if lost and not self._accepts_losses:
@@ -223,7 +204,6 @@ class Observer:
                 copy.remove()
 
     def end(self) -> None:
-        """Close as the interpreter ends."""
         try:
             self.close()
         finally:

@@ -39,13 +39,7 @@ class Runs:
         self._folder = folder
 
     def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Write a run, durably, and return its path below the folder.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If it cannot be written; nothing is left behind.
-        """
+        """Write a run, durably, and return its path below the folder; after an error nothing is left behind."""
         name = f"{_hashed(job_id)}/{uuid.uuid4().hex}.run"
         path = self._folder / name
         new = path.with_suffix(".new")
@@ -89,14 +83,7 @@ class Runs:
     def read(self, state: bytes) -> Iterator[Pair]:
         """Yield the pairs of a run, in the order written.
 
-        Raises
-        ------
-        RunLostError
-            If it is not there.
-        StorageUnavailableError
-            If it cannot be read.
-        DataCorruptionError
-            If it is damaged.
+        Raises `RunLostError` if it is not there, and `DataCorruptionError` if it is damaged.
         """
         for content in self._frames(state):
             yield from _pairs(content)
@@ -133,13 +120,7 @@ class Runs:
             raise StorageUnavailableError(f"the run {path} cannot be read: {error}") from error
 
     def drop(self, job_id: str) -> None:
-        """Remove all runs of a job; idempotent.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If they cannot be removed.
-        """
+        """Remove all runs of a job; idempotent."""
         folder = self._folder / _hashed(job_id)
         try:
             shutil.rmtree(folder)
