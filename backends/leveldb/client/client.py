@@ -30,12 +30,8 @@ __all__ = ["Client"]
 class Client(Route):
     """Sends every operation to the owner. Each thread uses a connection of its own.
 
-    Raises
-    ------
-    PeerLostError, TimedOutError
-        If no owner answers there.
-    StorageUnavailableError
-        If the owner, or this process, cannot open a connection.
+    Raises `PeerLostError` or `TimedOutError` if no owner answers there, and `StorageUnavailableError` if the owner, or
+    this process, cannot open a connection.
     """
 
     def __init__(

@@ -75,12 +75,7 @@ class _RefusedError(Exception):
 class ConnectionPool:
     """Connections to one owner, made as they are needed and closed when they have been idle for a while.
 
-    Raises
-    ------
-    PeerLostError, TimedOutError
-        If no owner answers there.
-    StorageUnavailableError
-        If the owner, or this process, has no means for a connection.
+    The errors are those of `Client`.
     """
 
     def __init__(self, client: bytes, path: str, folder: Folder, seconds: float) -> None:

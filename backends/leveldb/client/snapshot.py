@@ -30,20 +30,8 @@ class RemoteSnapshot(EngineSnapshot):
       pinned to `base`: it reads what has not changed since then, and any other read is a conflict.
     - If nothing is read, conflicts count from `base`.
 
-    The owner knows the numbers of its newest commits only; any other `base` is a conflict.
-
-    Parameters
-    ----------
-    requests : OwnerRequests
-        The owner.
-    number : int
-        The client's number for the snapshot.
-    base : int
-        The number of the newest commit when the transaction began.
-    epoch : int
-        The schema epoch that it must have.
-    flags : int
-        `messages.READ_ONLY` or 0.
+    The owner knows the numbers of its newest commits only; any other `base` is a conflict. `number` is the client's own
+    for the snapshot, `epoch` the schema epoch that it must have.
     """
 
     __slots__ = ("_ended", "_held", "base", "epoch", "flags", "number", "requests")

@@ -13,13 +13,7 @@ _PROBE = 256 << 10
 
 
 def probe_space(folder: Path) -> None:
-    """Check that there is room to reopen a database, which turns its logs into table files.
-
-    Raises
-    ------
-    OSError
-        If there is too little, or a file cannot be written.
-    """
+    """Raise `OSError` if there is no room to reopen a database, which turns its logs into table files."""
     wanted = _PROBE + sum(path.stat().st_size for path in log_files(folder))
     probes: list[Path] = []
     try:

@@ -14,13 +14,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def sync_logs(folder: Path) -> None:
-    """Make everything that was written to the logs durable; LevelDB's own sync covers the newest log only.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be synced.
-    """
+    """Make everything that was written to the logs durable; LevelDB's own sync covers the newest log only."""
     for path in log_files(folder):
         try:
             descriptor = os.open(path, os.O_RDONLY)

@@ -24,13 +24,7 @@ UNSYNCED = "unsynced"
 
 
 def note_unsynced(folder: Path) -> None:
-    """Record, durably, that records from here on are not synced one by one.
-
-    Raises
-    ------
-    OSError
-        If it cannot be recorded.
-    """
+    """Record, durably, that records from here on are not synced one by one."""
     newest = log_files(folder)[-1]
     new = folder / f"{UNSYNCED}.new"
     with open(new, "wb") as file:
@@ -42,13 +36,7 @@ def note_unsynced(folder: Path) -> None:
 
 
 def all_synced(folder: Path) -> None:
-    """Record that everything in the logs is durable.
-
-    Raises
-    ------
-    OSError
-        If that cannot be recorded.
-    """
+    """Record that everything in the logs is durable."""
     try:
         (folder / UNSYNCED).unlink()
     except FileNotFoundError:
@@ -57,26 +45,10 @@ def all_synced(folder: Path) -> None:
 
 
 def repair_after_crash(folder: Path, *, verify: bool) -> bool:
-    """Cut off records that were never acknowledged and cannot be read.
+    """Cut off records that were never acknowledged and cannot be read, and return whether there were any.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The database, which must not be open.
-    verify : bool
-        Whether to verify checksums as well, after LevelDB has refused the database.
-
-    Returns
-    -------
-    bool
-        Whether anything was cut off.
-
-    Raises
-    ------
-    DataCorruptionError
-        If acknowledged records are missing.
-    OSError
-        If a file cannot be read or cut.
+    The database must not be open. `verify` verifies checksums as well, after LevelDB has refused the database. Raises
+    `DataCorruptionError` if acknowledged records are missing.
     """
     try:
         manifest = folder / (folder / "CURRENT").read_text().strip()

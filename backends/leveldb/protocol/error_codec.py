@@ -28,13 +28,7 @@ def pack_error(error: Exception) -> bytes:
 
 
 def unpack_error(body: bytes) -> StructableError:
-    """Return the error.
-
-    Raises
-    ------
-    ValueError
-        If the body is not an error.
-    """
+    """Return the error; `ValueError` if the body is not one."""
     name, message, facts = json.loads(body)
     found = _CLASSES.get(name, StructableError)
     error = found.__new__(found, message)
