@@ -62,13 +62,7 @@ class History:
             self.numbers = CommitNumbers(self._shared, self.tail)
 
     def find(self, number: int) -> CommitNode:
-        """Return the commit of a number that a client noted.
-
-        Raises
-        ------
-        SnapshotLostError
-            If it is not known.
-        """
+        """Return the commit of a number that a client noted; `SnapshotLostError` if it is not known."""
         node = None if self.numbers is None else self.numbers.find(number)
         if node is None:
             raise SnapshotLostError("the transaction began too many commits ago, or under an owner that has ended")

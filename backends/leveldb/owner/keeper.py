@@ -42,17 +42,8 @@ Changes = Mapping[bytes, bytes | None]
 class DatabaseKeeper:
     """A database in any of these conditions.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder of the LevelDB files.
-    options : DatabaseOptions
-        How LevelDB works.
-    committer : Committer
-        Passes the right to write.
-    recover : callable
-        Called with the schema epoch of a database that was opened, before it is served: completes the bulk commits
-        that were decided and not completed.
+    `recover` is called with the schema epoch of a database that was opened, before it is served: it completes the bulk
+    commits that were decided and not completed.
     """
 
     def __init__(
@@ -104,19 +95,8 @@ class DatabaseKeeper:
     def open(self, *, create: bool, checked: bool = False) -> None:
         """Open the database, complete what was decided, and serve; the calling thread holds the right to write.
 
-        Parameters
-        ----------
-        create : bool
-            Whether to make it.
-        checked : bool
-            Whether its logs are known to be whole.
-
-        Raises
-        ------
-        DataCorruptionError
-            If it is damaged, newer, or not structable's.
-        StorageUnavailableError
-            If it cannot be opened.
+        With `checked`, the logs are known to be whole. Raises `DataCorruptionError` if the database is damaged, newer,
+        or not structable's.
         """
         database = self._open_repaired(create, checked)
         try:
@@ -264,10 +244,7 @@ class DatabaseKeeper:
     def close(self) -> bool:
         """Close the database; idempotent. The calling thread holds the right to write.
 
-        Returns
-        -------
-        bool
-            Whether the files hold everything that was committed, durably.
+        Returns whether the files hold everything that was committed, durably.
         """
         self._closed = True
         sound = not self.is_ailing()

@@ -48,13 +48,7 @@ class Server:
         self._workers: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Listen, and publish the socket; all or nothing.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If it cannot listen.
-        """
+        """Listen, and publish the socket; all or nothing."""
         try:
             self._listener = Listener(self._folder)
             for work in (self._accept, self._pulse):

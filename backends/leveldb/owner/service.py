@@ -29,7 +29,6 @@ class ClientSession:
         self.said_goodbye = False
 
     def end(self) -> None:
-        """Free its snapshots."""
         while self.snapshots:
             self.snapshots.popitem()[1].close()
 
@@ -76,6 +75,5 @@ class Service:
 
     @property
     def sessions(self) -> list[ClientSession]:
-        """The sessions of the connected clients."""
         with self._lock:
             return list(self._sessions.values())

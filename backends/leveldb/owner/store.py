@@ -117,7 +117,6 @@ class LocalStore:
 
     @native_call
     def begin(self, read_only: bool) -> LocalSnapshot:
-        """Return a snapshot of the newest committed state."""
         history = self._history
         epoch = history.epoch
         # A snapshot is taken after the tail was read, and a commit becomes the tail after its write: a commit between
@@ -146,23 +145,11 @@ class LocalStore:
         self._history.count_commits()
 
     def begin_unread(self, number: int) -> LocalSnapshot:
-        """Return a snapshot at the commit of a number, for a commit: it cannot be read, and costs nothing.
-
-        Raises
-        ------
-        SnapshotLostError
-            If the commit of that number is not known.
-        """
+        """Return a snapshot at the commit of a number, for a commit: it cannot be read, and costs nothing."""
         return LocalSnapshot.unread(self._history.find(number), self.epoch)
 
     def begin_pinned(self, number: int) -> PinnedSnapshot:
-        """Return a snapshot pinned to the commit of a number; it may wait for a commit.
-
-        Raises
-        ------
-        SnapshotLostError
-            If the commit of that number is not known.
-        """
+        """Return a snapshot pinned to the commit of a number; it may wait for a commit."""
         base = self._history.find(number)
         # No commit is being written now: every commit that the snapshot shows is in the history.
         with self.committer.exclusive():
