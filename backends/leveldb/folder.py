@@ -28,6 +28,7 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
 
+from .native.log import sync_folder
 from .permissions import check_entries, check_kinds, close_to_others, open_private
 
 __all__ = ["Folder"]
@@ -130,7 +131,7 @@ class Folder:
             return True
 
     @property
-    def owned(self) -> bool:
+    def holds_lock(self) -> bool:
         """Whether this process holds the lock that other processes would try."""
         if self._lock is None:
             return False
@@ -178,19 +179,19 @@ class Folder:
     def begin_creation(self) -> None:
         """Remove the remains of an interrupted creation, and record that another one begins."""
         os.close(open_private(self._creating, os.O_WRONLY | os.O_CREAT))
-        _sync_folder(self.path)
+        sync_folder(self.path)
         for entry in os.scandir(self.database):
             if entry.is_file(follow_symlinks=False) and entry.name != "LOCK":
                 os.unlink(entry.path)
         self._clean.unlink(missing_ok=True)
-        _sync_folder(self.database)
+        sync_folder(self.database)
 
     def end_creation(self) -> None:
         """Record that the database is made; nothing was acknowledged before."""
         try:
-            _sync_folder(self.database)
+            sync_folder(self.database)
             self._creating.unlink(missing_ok=True)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         except OSError as error:
             raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
 
@@ -259,7 +260,7 @@ class Folder:
                 )
         if not keep:
             self._clean.unlink(missing_ok=True)
-            _sync_folder(self.path)  # an old note must not come back after a crash
+            sync_folder(self.path)  # an old note must not come back after a crash
         return bool(checksums)
 
 
@@ -279,7 +280,7 @@ def _make(path: Path) -> None:
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another process makes it too; its kind is checked below
             os.mkdir(folder, 0o700)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
         if not folder.is_dir():
             raise NotADirectoryError(f"{folder} is not a folder")
 
@@ -298,14 +299,6 @@ def _replace(path: Path, content: bytes) -> None:
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 os.register_at_fork(before=_FORKING.acquire, after_in_parent=_FORKING.release, after_in_child=_FORKING.release)

@@ -15,14 +15,13 @@ from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import Increment
 from structable.spi.errors import StorageUnavailableError, StructableError
 
-from .client.client import Client
+from .client.client import Client, connect_to_owner
 from .folder import Folder
 from .native.database import CLOSED, DatabaseLockedError
 from .owner.commit_markers import sweep_markers
 from .owner.local_route import LocalRoute
 from .owner.server import Server
 from .owner.store import LocalStore
-from .protocol.channel import PeerLostError, TimedOutError
 from .protocol.shared_memory import no_shared, open_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
@@ -193,18 +192,16 @@ class Membership:
 
     def _try_owner(self) -> str:
         """Become a client of the owner; return the problem if that fails."""
-        owner = self.folder.read_owner()
-        if owner is None:
-            return "which has not published its address"
-        path, process = owner
-        try:
-            self._connect(path, process)
-        except TimedOutError:
-            return f"process {process}, which does not answer"
-        except PeerLostError as error:
-            return f"process {process}, which cannot be reached: {error}"
-        except StorageUnavailableError as error:
-            return f"process {process}, which cannot be used: {error}"
+        client = connect_to_owner(self.folder, self.failover, self.settings.request_timeout)
+        if isinstance(client, str):
+            return client
+        self._go(client, client.shared)
+        _log.info(
+            "process %d is a client of process %d, the owner of the database in %s",
+            os.getpid(),
+            client.process,
+            self.folder.path,
+        )
         return ""
 
     def _own(self) -> None:
@@ -219,7 +216,7 @@ class Membership:
             raise StorageUnavailableError(f"the folder {folder.path} cannot be used: {error}") from error
         store = LocalStore(folder.database, settings.database, shared, self.merge, self.recover)
         try:
-            with store.exclusive():
+            with store.committer.exclusive():
                 # From now on calls wait in the store, except for this thread, which recovers through the engines.
                 self._go(LocalRoute(store, folder), shared)
                 store.open(create=create, checked=checked)
@@ -240,19 +237,6 @@ class Membership:
             finally:
                 store.close()
             raise
-
-    def _connect(self, socket: str, process: int) -> None:
-        try:
-            shared = open_shared(self.folder.epoch, writable=False)
-        except (OSError, ValueError) as error:
-            raise PeerLostError(str(error)) from error
-        self._go(Client(self.folder, self.failover, shared, socket, process, self.settings.request_timeout), shared)
-        _log.info(
-            "process %d is a client of process %d, the owner of the database in %s",
-            os.getpid(),
-            process,
-            self.folder.path,
-        )
 
     def _go(self, route: Route, shared: memoryview[int]) -> None:
         self._route = route

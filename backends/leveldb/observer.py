@@ -24,7 +24,7 @@ from structable.spi.errors import (
     UnsupportedOperationError,
 )
 
-from .client.client import Client
+from .client.client import Client, connect_to_owner
 from .folder import Folder
 from .membership import INHERITED
 from .native.checkpoint import copy_checkpoint
@@ -32,8 +32,7 @@ from .native.database import CLOSED
 from .owner.local_route import LocalRoute
 from .owner.store import LocalStore
 from .private import PrivateCopy, private_folder
-from .protocol.channel import PeerLostError, TimedOutError
-from .protocol.shared_memory import no_shared, open_shared
+from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
 from .settings import Settings
@@ -84,33 +83,17 @@ class Observer:
         deadline = time.monotonic() + self._settings.request_timeout
         pause = _FIRST_PAUSE
         while True:
-            problem = "which has not published its address"
-            owner = self.folder.read_owner()
-            if owner is not None:
-                try:
-                    self._connect(*owner)
-                except TimedOutError:
-                    problem = f"process {owner[1]}, which does not answer"
-                except PeerLostError as error:
-                    problem = f"process {owner[1]}, which cannot be reached: {error}"
-                except StorageUnavailableError as error:
-                    problem = f"process {owner[1]}, which cannot be used: {error}"
-                else:
-                    return
+            found = connect_to_owner(self.folder, self.failover, self._settings.request_timeout)
+            if isinstance(found, Client):
+                self._go(found, found.shared)
+                return
             if not self.folder.is_owned():
                 self._open_copy()
                 return
             if time.monotonic() > deadline:
-                raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {problem}")
+                raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {found}")
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
-
-    def _connect(self, socket: str, process: int) -> None:
-        try:
-            shared = open_shared(self.folder.epoch, writable=False)
-        except (OSError, ValueError) as error:
-            raise PeerLostError(str(error)) from error
-        self._go(Client(self.folder, self.failover, shared, socket, process, self._settings.request_timeout), shared)
 
     def _open_copy(self) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -142,7 +125,7 @@ class Observer:
         before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
         store = LocalStore(path, self._settings.database, shared, self._merge, self._recover)
         try:
-            with store.exclusive():
+            with store.committer.exclusive():
                 self._go(LocalRoute(store, private), shared)
                 store.open(create=False)
         except BaseException:

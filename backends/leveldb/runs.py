@@ -23,6 +23,8 @@ from pathlib import Path
 from structable.backends.ordered.engine import Pair, RunLostError
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
+from .native.log import sync_folder
+
 __all__ = ["Runs"]
 
 _FRAME = struct.Struct("<II")
@@ -60,7 +62,7 @@ class Runs:
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(new, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             if isinstance(error, StorageUnavailableError):
                 raise
@@ -78,7 +80,7 @@ class Runs:
         new = folder / f"{_NAME}.{uuid.uuid4().hex}"
         new.write_text(job_id, encoding="utf-8")
         os.rename(new, name)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def read(self, state: bytes) -> Iterator[Pair]:
         """Yield the pairs of a run, in the order written.
@@ -159,11 +161,3 @@ def _pairs(content: bytes) -> Iterator[Pair]:
         middle = offset + _PAIR.size + key_length
         offset = middle + value_length
         yield content[middle - key_length : middle], content[middle:offset]
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

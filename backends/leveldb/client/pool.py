@@ -230,20 +230,18 @@ class ConnectionPool:
         try:
             _connect_before(end, path, deadline)
             check_peer(end, self._folder.path)
-            opened = Connection(Channel(end, receive_seconds=self._seconds, send_seconds=self._seconds), self._number())
+            channel = Channel(end, receive_seconds=self._seconds, send_seconds=self._seconds)
+            opened = Connection(channel, next(self._numbers))
             hello = messages.HELLO_BODY.pack(messages.VERSION, self._client, opened.number)
             with contextlib.suppress(PeerLostError):  # a refusal, read next, closes the connection at once
-                opened.channel.send(messages.HELLO, hello)
-            frame = opened.channel.receive()
+                channel.send(messages.HELLO, hello)
+            frame = channel.receive()
             if frame[0] != messages.DONE:
                 raise _RefusedError(frame)
         except BaseException:
             end.close()
             raise
         return opened
-
-    def _number(self) -> int:
-        return next(self._numbers)
 
     # Closing idle ones
 

@@ -8,7 +8,7 @@ from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
 from structable.backends.leveldb.route import OWNER_ENDED
 from structable.backends.ordered.engine import EngineSnapshot, Pair
-from structable.spi.errors import TransactionClosedError, TransactionConflictError
+from structable.spi.errors import StructableError, TransactionClosedError, TransactionConflictError
 
 from .pool import Connection, HeldSnapshot
 from .requests import OwnerRequests
@@ -73,8 +73,11 @@ class RemoteSnapshot(EngineSnapshot):
     def _begun(self) -> None:
         self.flags &= ~messages.BEGIN
 
-    def _lost(self) -> TransactionConflictError:
-        """Find the next owner, for the retry, and return the error."""
+    def _failed(self, connection: Connection | None, error: Exception) -> StructableError:
+        """Discard the connection, find the next owner, for the retry, if this one has ended, and return the error."""
+        self.requests.pool.discard(connection)
+        if isinstance(error, TimedOutError):
+            return self.requests.silent()
         self.requests.find_next_owner()
         return TransactionConflictError(OWNER_ENDED)
 
@@ -82,8 +85,8 @@ class RemoteSnapshot(EngineSnapshot):
         requests = self.requests
         try:
             frame = requests.ask(messages.READ, self._reference() + key)
-        except PeerLostError:
-            raise self._lost() from None
+        except PeerLostError as error:
+            raise self._failed(None, error) from None
         message = frame[0]
         if message == messages.VALUE:
             self._begun()
@@ -112,12 +115,8 @@ class RemoteSnapshot(EngineSnapshot):
                     found += self._values(connection)
             for _ in range(open_requests):
                 found += self._values(connection)
-        except TimedOutError:
-            pool.discard(connection)
-            raise requests.silent() from None
-        except PeerLostError:
-            pool.discard(connection)
-            raise self._lost() from None
+        except (TimedOutError, PeerLostError) as error:
+            raise self._failed(connection, error) from None
         except BaseException:
             pool.discard(connection)
             raise
@@ -141,12 +140,8 @@ class RemoteSnapshot(EngineSnapshot):
             connection = pool.take()
             flags = messages.REVERSE if reverse else 0
             frame = connection.call(messages.SCAN, self._reference(flags) + messages.pack_texts([begin, end]))
-        except TimedOutError:
-            pool.discard(connection)
-            raise requests.silent() from None
-        except PeerLostError:
-            pool.discard(connection)
-            raise self._lost() from None
+        except (TimedOutError, PeerLostError) as error:
+            raise self._failed(connection, error) from None
         except BaseException:
             pool.discard(connection)
             raise
@@ -181,12 +176,8 @@ class RemoteSnapshot(EngineSnapshot):
         except GeneratorExit:
             self._leave(connection)
             return
-        except TimedOutError:
-            pool.discard(connection)
-            raise requests.silent() from None
-        except PeerLostError:
-            pool.discard(connection)
-            raise self._lost() from None
+        except (TimedOutError, PeerLostError) as error:
+            raise self._failed(connection, error) from None
         except BaseException:
             pool.discard(connection)
             raise

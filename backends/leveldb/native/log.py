@@ -1,11 +1,11 @@
-"""The log files of a LevelDB database, and making them durable."""
+"""The log files of a LevelDB database, and durable changes of files."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["log_files", "sync_logs"]
+__all__ = ["cut", "log_files", "sync_folder", "sync_logs"]
 
 
 def log_files(folder: Path) -> list[Path]:
@@ -24,8 +24,23 @@ def sync_logs(folder: Path) -> None:
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
+    sync_folder(folder)  # LevelDB does not sync the name of a log that it begins
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of a folder's files durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)  # LevelDB does not sync the name of a log that it begins
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cut(path: Path, size: int) -> None:
+    """Cut a file off at a size, durably."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)

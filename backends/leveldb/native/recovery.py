@@ -14,7 +14,7 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError
 
-from .log import log_files
+from .log import cut, log_files, sync_folder
 from .log_format import begins_intact_record, first_tear, records, sequence
 from .manifest import manifest_state
 
@@ -32,7 +32,7 @@ def note_unsynced(folder: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, folder / UNSYNCED)
-    _sync(folder)
+    sync_folder(folder)
 
 
 def all_synced(folder: Path) -> None:
@@ -41,7 +41,7 @@ def all_synced(folder: Path) -> None:
         (folder / UNSYNCED).unlink()
     except FileNotFoundError:
         return
-    _sync(folder)
+    sync_folder(folder)
 
 
 def repair_after_crash(folder: Path, *, verify: bool) -> bool:
@@ -56,7 +56,7 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
         tear = first_tear(content, verify=True) if verify else len(content)
         repaired = 0 < tear < len(content) and not begins_intact_record(content, tear)
         if repaired:
-            _cut(manifest, tear)
+            cut(manifest, tear)
         state = manifest_state(content[:tear])
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, IndexError):
         return False  # LevelDB reports the damage
@@ -82,8 +82,8 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
             raise DataCorruptionError(f"the log {log} is damaged at byte {tear:,}, and intact records follow")
         if gap or acknowledged or verify:
             for later in reversed(logs[position + 1 :]):
-                _cut(later, 0)
-            _cut(log, tear)
+                cut(later, 0)
+            cut(log, tear)
             return True
     return repaired
 
@@ -98,20 +98,3 @@ def _unsynced_from(folder: Path) -> tuple[int, int] | None:
         return int(number), int(size)
     except (FileNotFoundError, ValueError, TypeError):
         return None
-
-
-def _cut(path: Path, size: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

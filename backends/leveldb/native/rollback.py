@@ -6,11 +6,10 @@ appends nothing after the failure, so cutting the log back to the records before
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .log import log_files
+from .log import cut, log_files
 from .log_format import operations, records
 
 __all__ = ["roll_back"]
@@ -37,9 +36,4 @@ def roll_back(folder: Path, batch: Iterable[Mapping[bytes, bytes | None]], *, is
     if not is_state and last and operations(last) == wanted:
         keep = last_start
     if keep < len(content):
-        descriptor = os.open(newest, os.O_WRONLY)
-        try:
-            os.ftruncate(descriptor, keep)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        cut(newest, keep)

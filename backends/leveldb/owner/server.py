@@ -136,7 +136,7 @@ class Server:
     def _listen_again(self) -> None:
         """Replace a socket that clients cannot find any more."""
         before = self._listener
-        if before is None or before.reachable or not self._folder.owned:
+        if before is None or before.reachable or not self._folder.holds_lock:
             return
         try:
             listener = Listener(self._folder)

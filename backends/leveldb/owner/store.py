@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -59,10 +58,6 @@ class LocalStore:
         """Returns the newest value of a key. The function stays the same for the life of the store."""
 
     # Opening and closing
-
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Block commits and all threads that wait for the database, except for this thread."""
-        return self.committer.exclusive()
 
     def open(self, *, create: bool, checked: bool = False) -> None:
         """Open the database as `DatabaseKeeper.open` does."""
