@@ -28,7 +28,7 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
 
-from .native.log import sync_folder
+from .native.disk import sync_folder
 from .permissions import check_entries, check_kinds, close_to_others, open_private
 
 __all__ = ["Folder"]

@@ -23,7 +23,7 @@ from pathlib import Path
 from structable.backends.ordered.engine import Pair, RunLostError
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
-from .native.log import sync_folder
+from .native.disk import sync_folder
 
 __all__ = ["Runs"]
 

@@ -12,7 +12,7 @@ from structable.backends.leveldb.native.log import log_files, sync_logs
 from structable.backends.leveldb.native.log_format import records
 from structable.backends.leveldb.native.manifest import manifest_state
 from structable.backends.leveldb.native.rollback import roll_back
-from structable.backends.leveldb.owner import keeper
+from structable.backends.leveldb.owner import database_handle
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.errors import DataCorruptionError, StoreNotFoundError
 
@@ -182,7 +182,7 @@ def test_a_synced_commit_syncs_earlier_unsynced_ones(tmp_path: Path, monkeypatch
         synced.append(path)
         sync_logs(path)
 
-    monkeypatch.setattr(keeper, "sync_logs", sync)
+    monkeypatch.setattr(database_handle, "sync_logs", sync)
     spec = TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"])
     url = f"leveldb://{tmp_path}/store"
     with connect(url, durability="process") as fast, connect(url, durability="machine") as safe:

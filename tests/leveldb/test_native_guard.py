@@ -103,9 +103,9 @@ def test_reader_that_waits_for_the_database_does_not_keep_it_open(
     """A reopened database that could not be recovered is closed again, and opened by the next attempt."""
     process = run(
         """
-from structable.backends.leveldb.owner import keeper
+from structable.backends.leveldb.owner import database_handle
 from tests.waiting import until
-keeper.READERS_LEAVE = 1e6
+database_handle.READERS_LEAVE = 1e6
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 engine = open_engine(folder)
 put(engine, "before", b"1")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from structable.backends.leveldb.native.database import Database, WriteFailedError
-from structable.backends.leveldb.owner import keeper
+from structable.backends.leveldb.owner import database_handle
 from structable.spi import (
     CommitOutcomeUnknownError,
     Field,
@@ -41,7 +41,7 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, is_last: Callable[[list[Changes]
         real(self, parts, sync)
         if sync and is_last(parts):
             monkeypatch.undo()
-            monkeypatch.setattr(keeper, "roll_back", refuse)
+            monkeypatch.setattr(database_handle, "roll_back", refuse)
             raise WriteFailedError("IO error: fdatasync: Input/output error")
 
     def refuse(*_: object, **__: object) -> None:

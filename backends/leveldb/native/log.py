@@ -1,11 +1,13 @@
-"""The log files of a LevelDB database, and durable changes of files."""
+"""The log files of a LevelDB database, and making them durable."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["cut", "log_files", "sync_folder", "sync_logs"]
+from .disk import sync_folder
+
+__all__ = ["log_files", "sync_logs"]
 
 
 def log_files(folder: Path) -> list[Path]:
@@ -25,22 +27,3 @@ def sync_logs(folder: Path) -> None:
         finally:
             os.close(descriptor)
     sync_folder(folder)  # LevelDB does not sync the name of a log that it begins
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names of a folder's files durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def cut(path: Path, size: int) -> None:
-    """Cut a file off at a size, durably."""
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError
 
-from .log import cut, log_files, sync_folder
+from .disk import cut, sync_folder
+from .log import log_files
 from .log_format import begins_intact_record, first_tear, records, sequence
 from .manifest import manifest_state
 

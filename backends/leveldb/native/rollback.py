@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .log import cut, log_files
+from .disk import cut
+from .log import log_files
 from .log_format import operations, records
 
 __all__ = ["roll_back"]

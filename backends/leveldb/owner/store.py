@@ -28,8 +28,8 @@ from structable.spi.errors import (
 from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
 from .committer import Committer, Pending
+from .database_handle import Changes, DatabaseHandle
 from .history import History
-from .keeper import Changes, DatabaseKeeper
 from .pinned_snapshot import PinnedSnapshot
 from .snapshot import LocalSnapshot
 
@@ -52,17 +52,17 @@ class LocalStore:
         self._recover = recover
         self._history = History(shared)
         self.committer = Committer(self._write_group)
-        self._keeper = DatabaseKeeper(path, options, self.committer, self._recover_from)
-        self._reads = self._keeper.reads
+        self._handle = DatabaseHandle(path, options, self.committer, self._recover_from)
+        self._reads = self._handle.reads
         self.get = self._reads.get
         """Returns the newest value of a key. The function stays the same for the life of the store."""
 
     # Opening and closing
 
     def open(self, *, create: bool, checked: bool = False) -> None:
-        """Open the database as `DatabaseKeeper.open` does."""
+        """Open the database as `DatabaseHandle.open` does."""
         with self.committer.exclusive():
-            self._keeper.open(create=create, checked=checked)
+            self._handle.open(create=create, checked=checked)
 
     def _recover_from(self, epoch: int) -> None:
         self._history.begin(epoch)
@@ -70,19 +70,19 @@ class LocalStore:
         self._history.settle()
 
     def close(self) -> bool:
-        """Close the database as `DatabaseKeeper.close` does."""
+        """Close the database as `DatabaseHandle.close` does."""
         with self.committer.exclusive():
-            return self._keeper.close()
+            return self._handle.close()
 
     def abandon(self) -> None:
         """Leave everything as it is, in a forked process."""
         self.committer = Committer(self._write_group)
-        self._keeper.abandon(self.committer)
+        self._handle.abandon(self.committer)
 
     def copy_to(self, target: Path) -> None:
         """Make a checkpoint of the newest committed state, see `copy_checkpoint`; commits wait for it."""
         with self.committer.exclusive():
-            self._keeper.healthy_database()
+            self._handle.healthy_database()
             copy_checkpoint(self.path, target)
 
     @property
@@ -101,12 +101,12 @@ class LocalStore:
     @property
     def syncs(self) -> bool:
         """Whether every commit since the database was opened was synced."""
-        return self._keeper.syncs
+        return self._handle.syncs
 
     @property
     def busy_with_bulk(self) -> bool:
         """Whether a bulk commit is being applied, which blocks writers."""
-        return self._keeper.busy_with_bulk
+        return self._handle.busy_with_bulk
 
     # Reading
 
@@ -121,7 +121,7 @@ class LocalStore:
             raw = self._reads.take()
         except PLYVEL_ERRORS as error:
             raise translated(error) from error
-        database = self._keeper.database
+        database = self._handle.database
         if epoch is None or history.epoch is not epoch or database is None:
             del raw
             return uninterrupted(partial(self._begin_alone, read_only))
@@ -129,8 +129,8 @@ class LocalStore:
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
         with self.committer.exclusive():
-            if self._keeper.database is None:
-                self._keeper.heal()
+            if self._handle.database is None:
+                self._handle.heal()
             return self.begin(read_only)
 
     # Reading, for clients
@@ -148,7 +148,7 @@ class LocalStore:
         base = self._history.find(number)
         # No commit is being written now: every commit that the snapshot shows is in the history.
         with self.committer.exclusive():
-            if not self._keeper.is_ailing():
+            if not self._handle.is_ailing():
                 self._history.settle()
             snapshot, last = self.begin(False), self._history.tail
             return PinnedSnapshot(snapshot, base, last)
@@ -163,8 +163,8 @@ class LocalStore:
         marker: dict[bytes, bytes | None] | None = None,
     ) -> None:
         """Commit a write set as `Engine.commit` does."""
-        keeper = self._keeper
-        if not (sync or keeper.noted_unsynced):
+        handle = self._handle
+        if not (sync or handle.noted_unsynced):
             uninterrupted(self._note_unsynced)
         node: CommitNode | None = None
         if snapshot is not None:
@@ -178,8 +178,8 @@ class LocalStore:
             return
         try:
             with right:
-                database = keeper.database if keeper.ailing is None else None
-                if self._history.unsettled is not None and keeper.is_ailing():
+                database = handle.database if handle.ailing is None else None
+                if self._history.unsettled is not None and handle.is_ailing():
                     database = None
                 if database is not None:
                     self._write_alone(database, node, changes, sync, marker)
@@ -191,7 +191,7 @@ class LocalStore:
 
     def _note_unsynced(self) -> None:
         with self.committer.exclusive():
-            self._keeper.note_unsynced()
+            self._handle.note_unsynced()
 
     def _commit_in_turn(self, pending: Pending) -> None:
         uninterrupted(partial(self.committer.commit, pending))
@@ -204,16 +204,16 @@ class LocalStore:
         sync: bool,
         marker: dict[bytes, bytes | None] | None,
     ) -> None:
-        history, keeper = self._history, self._keeper
+        history, handle = self._history, self._handle
         if history.unsettled is not None:
             history.settle()
         tail, writes, derived = history.tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
         if not sync:
-            keeper.unsynced = True
-        elif keeper.unsynced:
-            keeper.sync_earlier()
+            handle.unsynced = True
+        elif handle.unsynced:
+            handle.sync_earlier()
         if changes.increments:
             writes = {**writes, **self._merged(database, {}, changes)}
         parts: tuple[Changes, ...] = (writes,) if marker is None else (writes, marker)
@@ -238,15 +238,15 @@ class LocalStore:
         history.unsettled = None
 
     def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
-        error = self._keeper.failed(failure, parts)
+        error = self._handle.failed(failure, parts)
         if not isinstance(error, CommitOutcomeUnknownError):
             self._history.unsettled = None
         return error
 
     def _write_group(self, group: list[Pending]) -> None:
-        history, keeper = self._history, self._keeper
+        history, handle = self._history, self._handle
         try:
-            database = keeper.healthy_database()
+            database = handle.healthy_database()
         except StructableError as error:
             for member in group:
                 member.error = error
@@ -288,10 +288,10 @@ class LocalStore:
         if last is None:
             return
         if not sync:
-            keeper.unsynced = True
-        elif keeper.unsynced:
+            handle.unsynced = True
+        elif handle.unsynced:
             try:
-                keeper.sync_earlier()
+                handle.sync_earlier()
             except StorageUnavailableError as error:
                 for member in group:
                     member.error = member.error or StorageUnavailableError(*error.args)
@@ -325,4 +325,4 @@ class LocalStore:
 
     def _commit_bulk(self, bulk: BulkCommit) -> None:
         with self.committer.exclusive():
-            apply_bulk(self._keeper, self._history, bulk)
+            apply_bulk(self._handle, self._history, bulk)

@@ -1,4 +1,4 @@
-"""`DatabaseKeeper`: opens a database, reopens it after failed writes, whose outcome it makes certain, and closes it.
+"""`DatabaseHandle`: opens a database, reopens it after failed writes, whose outcome it makes certain, and closes it.
 
 A database is in one of these conditions. *Sound*: reads and writes go to LevelDB. *Frozen*: a bulk commit is being
 applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads go on as before, and each
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.native.database import CLOSED, Database, DatabaseOptions, RawSnapshot, WriteFailedError
-from structable.backends.leveldb.native.disk_space import probe_space
+from structable.backends.leveldb.native.disk import probe_disk
 from structable.backends.leveldb.native.format import prepare
-from structable.backends.leveldb.native.log import sync_logs
+from structable.backends.leveldb.native.log import log_files, sync_logs
 from structable.backends.leveldb.native.reads import READERS_LEAVE, ReadSwitch
 from structable.backends.leveldb.native.recovery import all_synced, note_unsynced, repair_after_crash
 from structable.backends.leveldb.native.rollback import roll_back
@@ -31,7 +31,7 @@ from structable.spi.errors import (
 
 from .committer import Committer
 
-__all__ = ["Changes", "DatabaseKeeper"]
+__all__ = ["Changes", "DatabaseHandle"]
 
 _HEAL_PAUSE = 0.2
 _log = logging.getLogger("structable.leveldb")
@@ -39,7 +39,7 @@ _log = logging.getLogger("structable.leveldb")
 Changes = Mapping[bytes, bytes | None]
 
 
-class DatabaseKeeper:
+class DatabaseHandle:
     """A database in any of these conditions.
 
     `recover` is called with the schema epoch of a database that was opened, before it is served: it completes the bulk
@@ -212,7 +212,8 @@ class DatabaseKeeper:
             database = self.database
             try:
                 if database is not None:
-                    probe_space(self.path)
+                    # Reopening turns the logs into table files.
+                    probe_disk(self.path, sum(path.stat().st_size for path in log_files(self.path)))
                     self.reads.withhold()
                     if not database.close(READERS_LEAVE):
                         raise StorageUnavailableError("a reader did not return from LevelDB")
