@@ -126,7 +126,6 @@ class HBaseEngine(Engine):
         return self._newest(key, table, row, found.get(row, {}))
 
     def _newest(self, key: bytes, table: str, row: bytes, cells: Cells) -> bytes | None:
-        """Return the newest committed value of a row that was read."""
         if len(cells) == 1 and (cell := cells.get(VALUE)) is not None and cell[0][0] == PUT:
             return cell[0][1:]
         if any(intent[0] == INCREMENT for _, intent in intents_of(cells)):

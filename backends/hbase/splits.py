@@ -108,7 +108,6 @@ class Splits:
         return next((page[0][0] for page in pages if page), None)
 
     def read(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None) -> Iterator[Pair]:
-        """Yield the pairs of a split; see `Engine.read_split`."""
         split = json.loads(state)
         whole = [(bytes.fromhex(split["begin"]), bytes.fromhex(split["end"]))]
         row, timestamp = bytes.fromhex(split["plan"]), split["timestamp"]
@@ -122,7 +121,6 @@ class Splits:
         self._require_held(row, timestamp)
 
     def values(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of any keys; see `Engine.read_planned`."""
         split = json.loads(state)
         values = self._reader.values(keys, split["timestamp"])
         self._require_held(bytes.fromhex(split["plan"]), split["timestamp"])

@@ -1,4 +1,4 @@
-"""`RoutedEngine`: the `Engine` of one storage, by whichever route leads to the database at the time."""
+"""`RoutedEngine`: the `Engine` of one storage, over the current route to the database."""
 
 from __future__ import annotations
 

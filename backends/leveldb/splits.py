@@ -115,7 +115,6 @@ def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, 
 
 @contextlib.contextmanager
 def _opened(state_path: Path, aside: Folder | None) -> Iterator[Database]:
-    """Open a plan's checkpoint for reading, in this process's copy."""
     try:
         reader = _READERS.open(state_path, aside)
         try:
@@ -207,7 +206,6 @@ class _PlanRelease(Release):
 
 
 def _split_points(database: Database, begin: bytes, end: bytes, count: int) -> list[bytes]:
-    """Return keys that divide an interval into parts of about equal size."""
     ends = _first_and_last(database, begin, end)
     if count < 2 or ends is None:
         return []

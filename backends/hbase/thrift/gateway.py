@@ -56,7 +56,6 @@ class Gateway:
 
     @property
     def round_trips(self) -> int:
-        """The number of waits for replies."""
         return self.pool.round_trips
 
     def close(self) -> None:

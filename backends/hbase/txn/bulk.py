@@ -64,7 +64,6 @@ class BulkCommitter:
         self._resolution = IntentResolution(context)
 
     def commit(self, session: Session, bulk: BulkCommit) -> None:
-        """Commit the whole job, or nothing; see `Engine.commit_bulk`."""
         session.require_alive()
         txid = session.next_transaction()
         try:

@@ -29,7 +29,7 @@ __all__ = ["Client", "connect_to_owner"]
 
 
 def connect_to_owner(folder: Folder, failover: Callable[[Route], Route], seconds: float) -> Client | str:
-    """Return a client of the owner of a database; or the problem, as words about another process, if that fails."""
+    """Return a client of the owner of a database, or the problem, as the end of "another process owns it, ..."."""
     owner = folder.read_owner()
     if owner is None:
         return "which has not published its address"

@@ -117,7 +117,6 @@ class ConnectionPool:
             self.close_idle()
 
     def discard(self, connection: Connection | None) -> None:
-        """Close a connection, if there is one."""
         if connection is not None:
             self.open.pop(ref(connection), None)
             connection.channel.close()

@@ -1,4 +1,4 @@
-"""`OwnerRequests`: requests to the owner of a database, by a pool of connections."""
+"""`OwnerRequests`: requests to the owner of a database, through a pool of connections."""
 
 from __future__ import annotations
 

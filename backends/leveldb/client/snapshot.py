@@ -100,8 +100,7 @@ class RemoteSnapshot(EngineSnapshot):
         if not keys:
             return []
         found: list[bytes | None] = []
-        requests = self.requests
-        pool = requests.pool
+        pool = self.requests.pool
         connection: Connection | None = None
         try:
             connection = pool.take()

@@ -49,7 +49,6 @@ class ReadSwitch:
         return database.take()
 
     def serve(self, database: Database) -> None:
-        """Send reads to the newest state."""
         self._read = database.read
         self.take = database.take
 

@@ -41,7 +41,7 @@ class CommitNode:
         return not (self.written.isdisjoint(changes.writes) and self.written.isdisjoint(changes.increments))
 
     def touched_any(self, reads: ReadSet) -> bool:
-        """Return whether this commit wrote something that `changes` read: rows, index entries or gaps."""
+        """Return whether this commit wrote something in `reads`: rows, index entries or gaps."""
         return _meets(self.written, reads)
 
     def changed_any(self, spaces: set[bytes]) -> bool:
@@ -142,7 +142,6 @@ class Summary:
                 self._keys.update(node.touched())
 
     def touched_any(self, reads: ReadSet) -> bool:
-        """Return whether one of the commits changed something that was read."""
         return _meets(self._keys, reads) or any(bulk.touched_any(reads) for bulk in self._bulks)
 
 

@@ -5,8 +5,8 @@ commit the whole queue as one batch with one sync of the log. So a lone thread p
 share the syncs.
 
 An exception from a signal's handler can leave a call at any point, but only in the main thread. So the main thread
-holds the right by `with right` alone, which always gives it back, for a commit of its own; everything else is done in
-other threads (`uninterrupted`). An interrupted main thread may fail to wake the queue, so the queued threads look for
+holds the right through `with right` only, which always gives it back, for a commit of its own; other threads do
+everything else (`uninterrupted`). An interrupted main thread may fail to wake the queue, so the queued threads look for
 themselves from time to time.
 """
 
@@ -73,7 +73,7 @@ class Committer:
         self.queue: deque[Pending] = deque()
         """Commits that wait for the right."""
         self.holder = 0
-        """The thread that holds the right by `exclusive`, for longer than one commit."""
+        """The thread that holds the right through `exclusive`, for longer than one commit."""
 
     def wake(self) -> None:
         """Make the first thread in the queue check again, after `right` was released."""

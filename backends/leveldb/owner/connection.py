@@ -52,7 +52,6 @@ class ServedConnection:
         self._delegated = False
 
     def serve(self) -> None:
-        """Answer until the client or the owner ends."""
         try:
             self._greet()
             try:
@@ -96,7 +95,6 @@ class ServedConnection:
             self._channel.send(messages.ENDING)
 
     def abandon(self) -> None:
-        """Close the copy of the connection in a forked process."""
         self._channel.close()
 
     def pulse(self) -> None:

@@ -236,7 +236,6 @@ class DatabaseHandle:
         return self.ailing is not None
 
     def thaw(self) -> None:
-        """Let reads go to the newest state again."""
         assert self.database is not None
         self._frozen = False
         if not self._recovering:

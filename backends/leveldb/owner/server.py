@@ -33,8 +33,8 @@ _log = logging.getLogger("structable.leveldb")
 class Server:
     """Serves a database to the other processes of this machine.
 
-    It listens as long as it runs: if the socket's file is removed, it makes another; while descriptors or threads run
-    out, it refuses clients.
+    It listens as long as it runs: a socket whose file is removed is replaced. While descriptors or threads run out, it
+    refuses clients.
     """
 
     def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes], seconds: float) -> None:

@@ -45,7 +45,6 @@ class Service:
         self._sessions: dict[bytes, ClientSession] = {}
 
     def attach(self, client: bytes, number: int, connection: object) -> ClientSession:
-        """Add a connection, and return the session of its client."""
         with self._lock:
             self.store.count_commits()
             session = self._sessions.get(client)
@@ -68,7 +67,6 @@ class Service:
         session.end()
 
     def is_connected(self, client: bytes, number: int) -> bool:
-        """Return whether a connection of a client is still being served."""
         with self._lock:
             session = self._sessions.get(client)
             return session is not None and number in session.connections

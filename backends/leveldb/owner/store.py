@@ -60,7 +60,6 @@ class LocalStore:
     # Opening and closing
 
     def open(self, *, create: bool, checked: bool = False) -> None:
-        """Open the database as `DatabaseHandle.open` does."""
         with self.committer.exclusive():
             self._handle.open(create=create, checked=checked)
 
@@ -70,7 +69,6 @@ class LocalStore:
         self._history.settle()
 
     def close(self) -> bool:
-        """Close the database as `DatabaseHandle.close` does."""
         with self.committer.exclusive():
             return self._handle.close()
 
@@ -87,7 +85,6 @@ class LocalStore:
 
     @property
     def epoch(self) -> int:
-        """The number of the newest schema change."""
         epoch = self._history.epoch
         if epoch is None:
             epoch = uninterrupted(self._settled_epoch)
@@ -100,12 +97,10 @@ class LocalStore:
 
     @property
     def syncs(self) -> bool:
-        """Whether every commit since the database was opened was synced."""
         return self._handle.syncs
 
     @property
     def busy_with_bulk(self) -> bool:
-        """Whether a bulk commit is being applied, which blocks writers."""
         return self._handle.busy_with_bulk
 
     # Reading
@@ -136,7 +131,6 @@ class LocalStore:
     # Reading, for clients
 
     def count_commits(self) -> None:
-        """Number commits from now on, in shared memory, for clients to note; by one thread at a time."""
         self._history.count_commits()
 
     def begin_unread(self, number: int) -> LocalSnapshot:
@@ -162,7 +156,6 @@ class LocalStore:
         sync: bool,
         marker: dict[bytes, bytes | None] | None = None,
     ) -> None:
-        """Commit a write set as `Engine.commit` does."""
         handle = self._handle
         if not (sync or handle.noted_unsynced):
             uninterrupted(self._note_unsynced)
@@ -320,7 +313,6 @@ class LocalStore:
         return merged
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
-        """Apply a bulk commit as `Engine.commit_bulk` does."""
         uninterrupted(partial(self._commit_bulk, bulk))
 
     def _commit_bulk(self, bulk: BulkCommit) -> None:

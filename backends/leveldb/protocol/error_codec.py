@@ -18,7 +18,7 @@ _CLASSES: dict[str, type[StructableError]] = {
 
 
 def pack_error(error: Exception) -> bytes:
-    """Return an error in its encoded form; another's error becomes a `StructableError` with its text."""
+    """Return an error in its encoded form; a foreign error becomes a `StructableError` with its text."""
     name = type(error).__name__
     if _CLASSES.get(name) is not type(error):
         name = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _CLASSES), "")
