@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ __all__ = [
     "Region",
     "compare_and_put",
     "create_table",
+    "delete_columns",
     "delete_row",
     "delete_table",
     "disable_table",
@@ -35,6 +36,7 @@ __all__ = [
 
 ROWS_AT_ONCE = 500
 """Per call: more would gain nothing, and the gateway holds all of them in memory."""
+_CALL_BYTES = 1 << 20
 
 Cell = tuple[bytes, int]
 """A value and its timestamp."""
@@ -111,31 +113,16 @@ def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp:
     return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
 
 
-def put_column(
-    table: str,
-    column: bytes,
-    rows: Mapping[bytes, bytes],
-    timestamp: int,
-    limit_rows: int = ROWS_AT_ONCE,
-    limit_bytes: int = 1 << 20,
-) -> Iterator[Call[None]]:
+def put_column(table: str, column: bytes, rows: Mapping[bytes, bytes], timestamp: int) -> Iterator[Call[None]]:
     """Put one cell of each row, all in one column and with one timestamp, in calls as `split_rows` cuts them."""
-    for part in _parts(rows, len(column), limit_rows, limit_bytes):
+    each = len(column) + 64
+    size = sum(map(len, rows)) + sum(map(len, rows.values())) + each * len(rows)
+    parts: Iterable[Mapping[bytes, bytes]] = [rows] if rows else []
+    if len(rows) > ROWS_AT_ONCE or size > _CALL_BYTES:
+        parts = _cut(rows, lambda value: len(value) + each, ROWS_AT_ONCE, _CALL_BYTES)
+    for part in parts:
         batches = putting_column(column, part)
         yield Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
-
-
-def _parts(
-    rows: Mapping[bytes, bytes], column_size: int, limit_rows: int, limit_bytes: int
-) -> Iterator[Mapping[bytes, bytes]]:
-    each = column_size + 64
-    if len(rows) <= limit_rows and (
-        sum(map(len, rows)) + sum(map(len, rows.values())) + each * len(rows) <= limit_bytes
-    ):
-        if rows:
-            yield rows
-        return
-    yield from _cut(rows, lambda value: len(value) + each, limit_rows, limit_bytes)
 
 
 def put_then_delete(
@@ -151,6 +138,17 @@ def put_then_delete(
     batches = [putting(row, cells) for row, cells in puts.items()]
     batches += [deleting(row, columns) for row, columns in deletes.items()]
     return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+
+
+def delete_columns(
+    table: str, rows: Iterable[bytes], columns: Sequence[bytes], timestamp: int, limit_rows: int = ROWS_AT_ONCE
+) -> list[Call[None]]:
+    """Delete all versions of the same columns of each row up to a timestamp, in calls of at most `limit_rows` rows."""
+    names = list(rows)
+    return [
+        put_then_delete(table, {}, dict.fromkeys(names[begin : begin + limit_rows], columns), timestamp)
+        for begin in range(0, len(names), limit_rows)
+    ]
 
 
 def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | None, new: bytes) -> Call[bool]:
@@ -257,7 +255,7 @@ def close_scanner(scanner: int) -> Call[None]:
 
 
 def split_rows(
-    rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = ROWS_AT_ONCE, limit_bytes: int = 1 << 20
+    rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = ROWS_AT_ONCE, limit_bytes: int = _CALL_BYTES
 ) -> Iterator[dict[bytes, Mapping[bytes, bytes]]]:
     """Split rows into parts for one call each, in order, by rows and bytes; a row beyond the limit is its own part."""
     return _cut(

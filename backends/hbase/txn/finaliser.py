@@ -155,8 +155,8 @@ class Finaliser:
             if self.unmarked and self._is_time_to_mark():
                 self._mark()
 
-    def _pause(self, seconds: float = _PAUSE) -> None:
-        end = time.monotonic() + seconds
+    def _pause(self) -> None:
+        end = time.monotonic() + _PAUSE
         while not self._stopping and (left := end - time.monotonic()) > 0:
             self._listen(left)
 

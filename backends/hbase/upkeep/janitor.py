@@ -31,6 +31,7 @@ from structable.backends.hbase.thrift.requests import (
     ROWS_AT_ONCE,
     Call,
     compare_and_put,
+    delete_columns,
     delete_row,
     get_row,
     get_rows,
@@ -320,9 +321,8 @@ class Janitor:
         table = self._layout.table(space)
         deleted = [row for row, kind in kinds.items() if kind == TOMBSTONE]
         replaced = [row for row, kind in kinds.items() if kind not in (TOMBSTONE, LOCK)]
-        for rows, at in ((deleted, commit), (replaced, commit - 1)):
-            for begin in range(0, len(rows), ROWS_AT_ONCE):
-                yield put_then_delete(table, {}, {row: [VALUE] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
+        yield from delete_columns(table, deleted, [VALUE], commit)
+        yield from delete_columns(table, replaced, [VALUE], commit - 1)
 
     def _remove(self, calls: Sequence[Call[None]]) -> None:
         """Make the calls in order, skipping dropped tables."""
