@@ -24,6 +24,7 @@ import re
 import stat
 import threading
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
@@ -59,13 +60,21 @@ class Folder:
         self._creating = self.path / "creating"
         self._lock: int | None = None
 
+    @contextlib.contextmanager
+    def usable(self) -> Iterator[None]:
+        """Raise `StorageUnavailableError` for each `OSError` of the `with` block."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
+
     def prepare(self) -> None:
         """Make the folder if it is missing, open to its user alone.
 
         Raises `DataCorruptionError` if it holds other files and no database, and writes nothing then. A folder of
         another user, or with a part that is a link, is a `StorageUnavailableError`.
         """
-        try:
+        with self.usable():
             _make(self.path)
             found = set(os.listdir(self.path))
             foreign = sorted(found - _OURS - _HARMLESS)
@@ -77,8 +86,6 @@ class Folder:
             for part in (self.database, self.staging, self.checkpoints):
                 _make(part)
                 check_entries(part, owners=close_to_others(part) or was_open)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
 
     def require_database(self) -> None:
         """Check that there is a database, and create nothing.
@@ -87,14 +94,12 @@ class Folder:
         `DataCorruptionError` if there was one, and the file that LevelDB begins with is gone; `StorageUnavailableError`
         if the folder cannot be read, or holds pipes or devices among LevelDB's files.
         """
-        try:
+        with self.usable():
             if self.path.exists() and not self.path.is_dir():
                 raise NotADirectoryError(f"{self.path} is not a folder")
             missing = not self.database.is_dir() or self.may_create()
             if not missing:
                 check_kinds(self.database)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
         if missing:
             what = "holds no database of structable's" if self.path.is_dir() else "does not exist"
             raise StoreNotFoundError(
@@ -114,10 +119,8 @@ class Folder:
         with _FORKING:  # a child that shares the descriptor would keep the lock after this process
             if self._lock is not None:
                 return True
-            try:
+            with self.usable():
                 descriptor = open_private(self._lock_path, os.O_RDWR | os.O_CREAT)
-            except OSError as error:
-                raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._lock = descriptor
@@ -188,12 +191,10 @@ class Folder:
 
     def end_creation(self) -> None:
         """Record that the database is made; nothing was acknowledged before."""
-        try:
+        with self.usable():
             sync_folder(self.database)
             self._creating.unlink(missing_ok=True)
             sync_folder(self.path)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
 
     def record_clean(self) -> None:
         """Record sizes and checksums of the files after an orderly and durable close."""

@@ -206,14 +206,12 @@ class Membership:
 
     def _own(self) -> None:
         folder, settings, before = self.folder, self.settings, self._route
-        try:
+        with folder.usable():
             create = folder.may_create()
             if create:
                 folder.begin_creation()
             checked = folder.check_clean()
             shared = open_shared(folder.epoch, writable=True)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {folder.path} cannot be used: {error}") from error
         store = LocalStore(folder.database, settings.database, shared, self.merge, self.recover)
         try:
             with store.committer.exclusive():

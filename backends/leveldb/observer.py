@@ -100,7 +100,8 @@ class Observer:
             copy: PrivateCopy | None = None
             self._accepts_losses = attempt == _ATTEMPTS
             try:
-                self._check_clean()
+                with self.folder.usable():
+                    self.folder.check_clean(keep=True)
                 copy = PrivateCopy(self.folder.database)
                 self.open_store(copy.path, copy.folder)
             except StructableError as error:
@@ -113,12 +114,6 @@ class Observer:
             else:
                 self._copy = copy
                 return
-
-    def _check_clean(self) -> None:
-        try:
-            self.folder.check_clean(keep=True)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.folder.path} cannot be used: {error}") from error
 
     def open_store(self, path: Path, private: Folder) -> None:
         """Open a copy, and complete the bulk commits decided in it; `private` is for checkpoints of it."""

@@ -54,7 +54,7 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
     try:
         manifest = folder / (folder / "CURRENT").read_text().strip()
         content = manifest.read_bytes()
-        tear = first_tear(content, verify=True) if verify else len(content)
+        tear = first_tear(content) if verify else len(content)
         repaired = 0 < tear < len(content) and not begins_intact_record(content, tear)
         if repaired:
             cut(manifest, tear)
@@ -66,7 +66,7 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
     expected, exact = state.sequence + 1, False
     for position, log in enumerate(logs):
         content = log.read_bytes()
-        tear, gap = first_tear(content, verify=True) if verify else len(content), False
+        tear, gap = first_tear(content) if verify else len(content), False
         kept = 0
         for start, end, record in records(content[:tear] if verify else content):
             first, following = sequence(record)

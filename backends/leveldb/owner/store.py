@@ -124,8 +124,7 @@ class LocalStore:
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
         with self.committer.exclusive():
-            if self._handle.database is None:
-                self._handle.heal()
+            self._handle.sound_database()
             return self.begin(read_only)
 
     # Reading, for clients
