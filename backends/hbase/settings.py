@@ -11,13 +11,13 @@ __all__ = ["Settings"]
 class Settings:
     """The options of the protocol; times are in seconds."""
 
-    lease: float = 10.0  # without a heartbeat, until other processes may abort a pending transaction
-    session_timeout: float = 60.0  # without a heartbeat, until other processes end a process's snapshots and plans
-    late_writes: float = 1_200.0
+    lease: float  # without a heartbeat, until other processes may abort a pending transaction
+    session_timeout: float  # without a heartbeat, until other processes end a process's snapshots and plans
+    late_writes: float
     """A write accepted by a gateway arrives within this time, or never. Must exceed HBase's
     `hbase.client.operation.timeout` at the gateways."""
-    timeout: float = 30.0  # for which failed calls are retried, and the outcome of a commit is sought
-    housekeeping: float = 30.0  # between two rounds of the janitor
-    read_back_rows: int = 8  # that a commit reads back at most; a larger one reads the lists of recent writes
-    create: bool = True  # missing tables of the prefix
-    read_only: bool = False  # nothing is written, except to push pending transactions
+    timeout: float  # for which failed calls are retried, and the outcome of a commit is sought
+    housekeeping: float  # between two rounds of the janitor
+    read_back_rows: int  # that a commit reads back at most; a larger one reads the lists of recent writes
+    create: bool  # missing tables of the prefix
+    read_only: bool  # nothing is written, except to push pending transactions
