@@ -46,7 +46,7 @@ _ATTEMPTS = 5
 
 
 class Observer:
-    """The access of one read-only engine to a database folder: as a client of the owner, or by a private copy."""
+    """The access of one read-only engine to a database folder: as a client of the owner, or through a private copy."""
 
     def __init__(self, engine: ObservingEngine, folder: Folder, settings: Settings) -> None:
         self.shared = no_shared()

@@ -69,7 +69,7 @@ def _remove(path: Path, process: int) -> None:
 
 
 class PrivateCopy:
-    """A copy of a database's files, removed by `remove`, by the end of the process, or by the next process.
+    """A copy of a database's files, removed by `remove`, when the process ends, or by the next process.
 
     The original may be open in another process.
     """

@@ -2,7 +2,7 @@
 
     checkpoints/<plan>/hold      locked with flock by the planner, as long as the plan is held
     checkpoints/<plan>/state     the checkpoint
-    checkpoints/<plan>/reader-*  a copy of each reading process, because LevelDB locks what it opens
+    checkpoints/<plan>/reader-*  a copy of each reading process, because LevelDB locks each database that it opens
 
 A plan ends with the process that made it, however that ends.
 """

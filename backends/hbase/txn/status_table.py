@@ -38,7 +38,7 @@ class StatusTable:
     """The status records of one prefix.
 
     `known_for` is the time in seconds that "committed, not yet finalised" may be cached. It must be shorter than
-    `late_writes`: versions read by a status may be removed that long after it changed.
+    `late_writes`: versions read because of a status may be removed that long after it changed.
     """
 
     def __init__(self, gateway: Gateway, layout: Layout, known_for: float) -> None:

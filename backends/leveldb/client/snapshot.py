@@ -27,7 +27,7 @@ class RemoteSnapshot(EngineSnapshot):
 
     - If the first operation is a read, the owner's snapshot is the transaction's, and conflicts count from it.
     - If it is a write, `pin` is called, and conflicts count from `base`. A later read makes the owner take a snapshot
-      pinned to `base`: it reads what has not changed since then, and any other read is a conflict.
+      pinned to `base`: reading anything that has changed since then is a conflict.
     - If nothing is read, conflicts count from `base`.
 
     The owner knows the numbers of its newest commits only; any other `base` is a conflict. `number` is the client's own

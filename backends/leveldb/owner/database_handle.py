@@ -93,7 +93,7 @@ class DatabaseHandle:
         return self.database
 
     def open(self, *, create: bool, checked: bool = False) -> None:
-        """Open the database, complete what was decided, and serve; the calling thread holds the right to write.
+        """Open the database, complete decided bulk commits, and serve; the calling thread holds the right to write.
 
         With `checked`, the logs are known to be whole. Raises `DataCorruptionError` if the database is damaged, newer,
         or not structable's.
