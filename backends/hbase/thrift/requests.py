@@ -220,28 +220,9 @@ def _regions(found: Sequence[Any]) -> list[Region]:
     )
 
 
-def open_scanner(
-    table: str,
-    begin: bytes,
-    end: bytes,
-    columns: Sequence[bytes],
-    *,
-    before: int | None,
-    reverse: bool,
-    caching: int,
-    server_filter: str | None,
-) -> Call[int]:
-    """Open a scanner from `begin`, included, to `end`, excluded; empty is the table's own end."""
-    scan = scan_of(
-        startRow=begin or None,
-        stopRow=end or None,
-        timestamp=before,
-        columns=list(columns),
-        caching=caching,
-        filterString=server_filter.encode() if server_filter is not None else None,
-        reversed=True if reverse else None,
-    )
-    return Call("scannerOpenWithScan", {"tableName": table, "scan": scan}, int, repeatable=False)
+def open_scanner(table: str, **settings: object) -> Call[int]:
+    """Open a scanner with the settings of the IDL's `TScan`; None leaves one out."""
+    return Call("scannerOpenWithScan", {"tableName": table, "scan": scan_of(**settings)}, int, repeatable=False)
 
 
 def next_rows(scanner: int, count: int) -> Call[list[FoundRow]]:
