@@ -43,7 +43,6 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             self.reads = ReadSet()
 
     def table(self, name: str) -> OrderedTable:
-        """Return a table inside this transaction; the same object each time."""
         if not self.usable:
             self.refuse()
         tables = self._tables
@@ -76,13 +75,11 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         return snapshot
 
     def fail(self, error: Exception) -> NoReturn:
-        """Raise an error after which the transaction can only be left."""
         if isinstance(error, SchemaChangedError):
             error = TransactionConflictError("a table's schema changed as the transaction began; run it again")
         super().fail(error)
 
     def commit(self) -> None:
-        """Pass all writes to the engine; see `Transaction.commit`."""
         if not self.usable:
             self.refuse_commit()
         has_writes = False

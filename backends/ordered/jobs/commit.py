@@ -208,7 +208,6 @@ class JobCommit(BulkCommit):
         self._recheck = recheck
 
     def check(self, latest: EngineSnapshot) -> None:
-        """Raise if the newest state does not admit the job."""
         if self._recheck is not None:
             self._recheck(latest)
             self._rows.check(latest)
@@ -217,5 +216,4 @@ class JobCommit(BulkCommit):
                 continue
 
     def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
-        """Yield the changes of rows and index entries."""
         return self._rows.chunks(latest)

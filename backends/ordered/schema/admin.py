@@ -58,7 +58,6 @@ class OrderedAdmin(TableAdmin):
         self._ddl_timeout = ddl_timeout
 
     def create(self, spec: TableSpecification) -> None:
-        """Create an empty table; see `TableAdmin.create`."""
         require_specification(spec)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
@@ -69,7 +68,6 @@ class OrderedAdmin(TableAdmin):
         self._change(body)
 
     def create_or_update(self, spec: TableSpecification) -> None:
-        """Create or change a table; see `TableAdmin.create_or_update`."""
         require_specification(spec)
 
         built: dict[str, tuple[bytes, int]] = {}
@@ -99,23 +97,18 @@ class OrderedAdmin(TableAdmin):
                 built[name] = schema.space, schema.building[name]
 
     def exists(self, table: str) -> bool:
-        """Tell whether there is a table of exactly this name."""
         return self._schema(table) is not None
 
     def get_specification(self, table: str) -> TableSpecification:
-        """Return a table's specification; see `TableAdmin.get_specification`."""
         schema = self._schema(table)
         if schema is None:
             raise TableNotFoundError(table)
         return schema.spec
 
     def list(self) -> list[str]:
-        """Return the names of all tables, in code point order."""
         return self._look(lambda snapshot: sorted(schema.spec.name for schema in list_schemas(snapshot)))
 
     def drop(self, table: str) -> None:
-        """Remove a table; see `TableAdmin.drop`."""
-
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema = _named(snapshot, table)
             if schema is not None:
@@ -127,8 +120,6 @@ class OrderedAdmin(TableAdmin):
         self._garbage.notify()
 
     def drop_index(self, table: str, field: str) -> None:
-        """Drop an index; see `TableAdmin.drop_index`."""
-
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema = _named(snapshot, table)
             if schema is None:

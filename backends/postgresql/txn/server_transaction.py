@@ -281,7 +281,6 @@ class ServerTransaction(TransactionLifecycle):
     # The end
 
     def commit(self) -> None:
-        """Make all writes visible; see `Transaction.commit`."""
         if not self.usable:
             self.refuse_commit()
         if self._pending and not self._begun:
