@@ -14,13 +14,7 @@ _AMOUNT_BYTES = 20
 
 
 def check_write_size(changes: WriteSet) -> None:
-    """Check the size of a transaction's writes: rows, index entries and increments, with their overhead in a protocol.
-
-    Raises
-    ------
-    UnsupportedOperationError
-        If the size exceeds the limit of a transaction.
-    """
+    """Reject a transaction whose rows, index entries and increments, with their protocol overhead, are too large."""
     count = len(changes.writes) + len(changes.derived)
     if changes.increments:
         count += sum(map(len, changes.increments.values()))

@@ -30,21 +30,7 @@ class JobEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """One call, in the form sent to the process that executes it.
-
-    Parameters
-    ----------
-    job_id, table : str
-        The job.
-    identity : bytes
-        The identity of the job's table.
-    mode : WriteMode
-        The mode of the job.
-    call : str
-        A random name of the call.
-    staged : tuple of str
-        The staged rows to commit.
-    """
+    """One call, in the form sent to the process that executes it; `call` is its random name."""
 
     job_id: str
     table: str
@@ -84,15 +70,7 @@ def living_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
 
 
 def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
-    """Return the table of exactly this name.
-
-    Raises
-    ------
-    TableNotFoundError
-        If there is none.
-    DataCorruptionError
-        If it has a write job that cannot be completed.
-    """
+    """Return the table of exactly this name; rejects one with a write job that cannot be completed."""
     schema = living_schema(snapshot, table)
     if schema is None:
         raise TableNotFoundError(table)
@@ -103,12 +81,8 @@ def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
 def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, TableSchema]:
     """Return the record of a job that can be committed, and its table.
 
-    Raises
-    ------
-    TableNotFoundError
-        If the job's table does not exist, even if another of its name does.
-    TransactionClosedError
-        If the job was aborted, or is unknown (possibly because its record has expired).
+    Raises `TableNotFoundError` even if another table has the name by now, and `TransactionClosedError` if the job was
+    aborted, or is unknown (possibly because its record has expired).
     """
     schema = living_schema(snapshot, order.table)
     if schema is None or schema.identity != order.identity:

@@ -27,16 +27,8 @@ class _Change(Protocol):
 class JobRecovery:
     """Recovery of decided jobs after a crash.
 
-    Parameters
-    ----------
-    engine : OrderedMap
-        The store.
-    commit_of : callable
-        Returns the commit of a decided job, given its id and record.
-    change : callable
-        Runs a transaction on the catalog.
-    drop_runs : callable
-        Drops the runs of an owner, see `runs_owner`; must not raise.
+    `commit_of` returns the commit of a decided job, `change` runs a transaction on the catalog, and `drop_runs` drops
+    the runs of an owner without ever raising.
     """
 
     def __init__(
@@ -52,17 +44,10 @@ class JobRecovery:
         self._drop_runs = drop_runs
 
     def recover(self) -> list[str]:
-        """Complete decided jobs. A job whose rows are lost or damaged makes its own table unreadable, and no other.
+        """Complete decided jobs; return descriptions of those set aside, whose rows are lost or damaged.
 
-        Returns
-        -------
-        list of str
-            Descriptions of the jobs that this call set aside.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If a job cannot be completed now, but perhaps later.
+        Such a job makes its own table unreadable, and no other. Raises `StorageUnavailableError` if a job cannot be
+        completed now, but perhaps later.
         """
         with closing(self._engine.begin(True)) as snapshot:
             decided = [(job_id, record) for job_id, record in list_jobs(snapshot) if record.state == "applying"]

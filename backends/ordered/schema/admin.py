@@ -161,10 +161,7 @@ class OrderedAdmin(TableAdmin):
     def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int]:
         """Add the index entries of some rows from `position` on.
 
-        Returns
-        -------
-        tuple of bytes or None and int
-            The position of the next rows, None at the end; and the number of rows to add without a conflict.
+        Returns the position of the next rows, None at the end, and the number of rows to add without a conflict.
         """
         attempts = count()
 

@@ -63,15 +63,7 @@ class Catalog:
         self._bound: dict[bytes, TableBinding] = {}
 
     def table(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
-        """Return a table as of a snapshot.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no table of exactly this name.
-        DataCorruptionError
-            If it has a write job that cannot be completed.
-        """
+        """Return the table of exactly this name in a snapshot; rejects one whose write job cannot be completed."""
         epoch, tables = self._current
         known = epoch == snapshot.epoch
         if not isinstance(name, str):

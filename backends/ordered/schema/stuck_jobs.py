@@ -59,13 +59,7 @@ def list_stuck(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
 
 
 def require_whole(raw: bytes | None, schema: TableSchema) -> None:
-    """Raise if a table has a stuck job.
-
-    Raises
-    ------
-    DataCorruptionError
-        If the table has a stuck job.
-    """
+    """Raise `DataCorruptionError` if a table has a stuck job."""
     if raw is None:
         return
     job = StuckJob.decode(raw)
