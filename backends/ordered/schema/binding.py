@@ -104,13 +104,7 @@ class TableBinding:
         return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
 
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
-        """Return the raw value of a row after a user's change: fields that the change does not name keep their value.
-
-        Raises
-        ------
-        InvalidFieldError, FieldSizeLimitError
-            If the change does not fit the table, or the row exceeds a limit.
-        """
+        """Return the raw value of a row after a user's change; fields that the change does not name are as before."""
         if row.__class__ is dict:
             values = self.nulls if old is None else self.rows.decode_values(old)
             encoded = self.encode_full({**dict(zip(self.value_names, values, strict=True)), **row})

@@ -81,21 +81,7 @@ def read_pages(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows on some pages of a table, in physical order.
 
-    Parameters
-    ----------
-    connection : ServerConnection
-        In a transaction of the plan's snapshot, after `ORDERLY`.
-    state : SplitState
-        The split.
-    pages : PageRange
-        Its pages.
-    schema : pyarrow.Schema
-        Of the batches.
-
-    Raises
-    ------
-    StatementRefusedError, BrokenConnectionError
-        As `ServerConnection.pipeline` does.
+    The connection is in a transaction of the plan's snapshot, after `ORDERLY`.
     """
     if pages.begin == pages.end:
         return

@@ -40,13 +40,7 @@ class ConnectionFactory:
     shown: str
 
     def open(self) -> ServerConnection:
-        """Open a connection.
-
-        Raises
-        ------
-        StorageUnavailableError
-            With the server's reason.
-        """
+        """Open a connection; raises `StorageUnavailableError` with the server's reason."""
         try:
             connection = psycopg.connect(**self.parameters, autocommit=True)  # type: ignore[arg-type]
         except psycopg.Error as error:

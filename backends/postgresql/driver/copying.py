@@ -119,12 +119,9 @@ class Copying:
             self._wait(generators.send(self._pg))
 
     def _await_copy(self, copied: list[int]) -> bool:
-        """Wait until the server accepts or sends rows, or has finished; record the row counts of finished runs.
+        """Wait for the server; return True if it accepts or sends rows, False if it has finished.
 
-        Returns
-        -------
-        bool
-            Whether the server accepts or sends rows.
+        Records the row counts of finished runs.
         """
         pg, wait = self._pg, self._wait
         failed: pq.abc.PGresult | None = None

@@ -67,13 +67,7 @@ class Catalog:
         self._tables.pop(name, None)
 
     def lookup(self, ask: Ask, name: str) -> TableBinding:
-        """Return a table as recorded in the catalog.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no table of exactly this name.
-        """
+        """Return the table of exactly this name as recorded in the catalog, or raise `TableNotFoundError`."""
         found = self.find(ask, name)
         if found is None:
             self.forget(name)
@@ -110,14 +104,8 @@ class Catalog:
 def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
     """Create the schema and the catalog if they are missing; several processes may do so at once.
 
-    Raises
-    ------
-    StoreNotFoundError
-        If they are missing, and `create` is false.
-    DataCorruptionError
-        If a newer structable made them.
-    StatementRefusedError, BrokenConnectionError
-        From the server.
+    Raises `StoreNotFoundError` if they are missing and `create` is false, `DataCorruptionError` if a newer structable
+    made them.
     """
     for attempt in (1, 2):
         there = command(f"select to_regclass({literal(qualified(schema, FORMAT))}) is not null")

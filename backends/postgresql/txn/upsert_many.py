@@ -42,13 +42,7 @@ _ROLLBACK = Call(Statement("rollback to structable_copy"))
 
 
 def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> None:
-    """Put rows; all are checked before anything is written.
-
-    Raises
-    ------
-    InvalidFieldError, FieldSizeLimitError
-        For the first row that does not fit.
-    """
+    """Put rows; all are checked before anything is written."""
     if len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
         return
     binding = table.binding
