@@ -28,15 +28,7 @@ def table_in_words(storage: Storage, table: str) -> str:
 
 
 def confirm(storage: Storage, table: str, action: str, *, yes: bool) -> None:
-    """Ask before rows are lost, unless `--yes` was given. The action is a verb: "drop".
-
-    Raises
-    ------
-    UsageProblem
-        If there is no terminal to ask on.
-    CommandError
-        If the answer is no.
-    """
+    """Ask before rows are lost, unless `--yes` was given. The action is a verb: "drop"."""
     if yes:
         return
     named = table_in_words(storage, table)

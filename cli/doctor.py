@@ -60,13 +60,7 @@ def doctor(
 
 
 def examine(url: str, tables: list[str] | None = None, *, repair: bool = False) -> Iterator[Finding]:
-    """Yield the findings of a check of a store, each as soon as it is known.
-
-    Raises
-    ------
-    UsageProblem
-        If the URL is malformed. Any other problem is a finding.
-    """
+    """Yield the findings of a check of a store, each as soon as it is known; only a malformed URL raises."""
     yield Finding(FindingLevel.OK, "program", f"structable {version('structable')}, Python {python_version()}")
     scheme = url.partition("://")[0].lower()
     for one in installed_backends():

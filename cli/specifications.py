@@ -24,13 +24,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def read_specification(place: str) -> TableSpecification:
-    """Return the specification of a file, or of standard input, which holds JSON if it begins with a brace.
-
-    Raises
-    ------
-    UsageProblem
-        If the file cannot be read, or is not TOML or JSON, with the line, or breaks a rule of specifications.
-    """
+    """Return the specification of a file, or of standard input, which holds JSON if it begins with a brace."""
     name = "standard input" if place == "-" else place
     try:
         content = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()

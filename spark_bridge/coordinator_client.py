@@ -52,13 +52,6 @@ class CoordinatorClient:
     secret: bytes = field(repr=False)
 
     def describe(self, store: StoreClient, table: str) -> TableSpecification:
-        """Return a table's specification.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no such table.
-        """
         return cast(TableSpecification, self._ask("describe", store, table))
 
     def plan(
@@ -68,11 +61,6 @@ class CoordinatorClient:
 
         Once the execution has ended, and all others whose tasks read the snapshot, it is held for another
         `options.grace` seconds, renewed by reading.
-
-        Raises
-        ------
-        StructableError
-            As `Storage.plan_scan` does.
         """
         return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution))
 
@@ -96,10 +84,7 @@ class CoordinatorClient:
     def holding(self, plan_id: str, options: ReadOptions, reader: Reader) -> Iterator[None]:
         """Keep a plan's snapshot open for a `with` block, however long it takes.
 
-        Raises
-        ------
-        TransactionClosedError
-            If the coordinator has closed the plan.
+        Raises `TransactionClosedError` if the coordinator has closed the plan.
         """
         try:
             channel = open_channel(self.readers, self.secret)

@@ -46,13 +46,7 @@ class Reader:
 
     @classmethod
     def from_text(cls, text: str) -> Reader:
-        """Return the reader that `to_text` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the text is malformed.
-        """
+        """Return the reader that `to_text` wrote; ValueError if the text is malformed."""
         split, execution, stage = (int(number) for number in text.split())
         return cls(split, None if execution < 0 else execution, stage)
 
@@ -88,12 +82,7 @@ class HeldPlan:
     def record(self, reader: Reader, *, late: bool) -> None:
         """Record the stage and the execution of an admitted reader.
 
-        Parameters
-        ----------
-        reader : Reader
-            The reader.
-        late : bool
-            Whether its execution is no longer running, so that its end implies nothing about further readers.
+        If `late`, its execution is no longer running, so that its end implies nothing about further readers.
         """
         self._stages.add(reader.stage)
         if late:

@@ -334,13 +334,10 @@ def execution_of(schema: StructType) -> int | None:
 
 
 def isolate_scans(spark: SparkSession) -> bool:
-    """Give each scan of the format a separate reader, in this session and those derived from it.
+    """Give each scan of the format a separate reader, in this session and those derived from it; return whether it has.
 
-    Returns
-    -------
-    bool
-        Whether filters may be pushed down. If not, a warning is issued and results are still right: Spark evaluates all
-        filters itself, reads all columns, and scans of one `load()` share a snapshot.
+    If not, filters must not be pushed down. A warning is issued, and results are still right: Spark evaluates all
+    filters itself, reads all columns, and scans of one `load()` share a snapshot.
     """
     reason = ensure_rule(spark, _RULE_CLASS, _JAVA)
     if reason is not None:

@@ -59,13 +59,7 @@ class MemorySnapshot(EngineSnapshot):
 
 
 class MemoryEngine(Engine):
-    """One connection to a map in this process.
-
-    Parameters
-    ----------
-    stored : VersionedMap
-        The map, which outlives the connection if it is named.
-    """
+    """One connection to a map in this process; the map outlives the connection if it is named."""
 
     plans_hold_everything = True
 

@@ -98,14 +98,8 @@ class VersionedMap:
     ) -> None:
         """Make changes visible together, and drop the versions that no open snapshot sees; the lock is held.
 
-        Parameters
-        ----------
-        parts : tuple of mappings
-            New values of keys; None deletes.
-        merged : mapping
-            New values of keys that only increments changed.
-        spaces : set of bytes
-            Spaces whose schema the commit changes.
+        `parts` are new values of keys, where None deletes, and `merged` those that only increments changed; `spaces`
+        are those whose schema the commit changes.
         """
         number = self.number + 1
         self._unfinished = (*parts, merged)
