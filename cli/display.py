@@ -47,7 +47,6 @@ class TableWriter(BatchWriter):
             self._print([column.to_pylist() for column in batch.slice(start, _ROWS).columns])
 
     def finish(self) -> None:
-        """Print the header of an empty table."""
         if self._empty:
             self._print([])
 

@@ -45,7 +45,6 @@ class Listener:
         threading.Thread(target=self._accept, name="structable-coordinator-listener", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening; open connections stay open."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which `close` alone does not
         self._listener.close()

@@ -97,7 +97,6 @@ class Coordinator:
 
     @property
     def closed(self) -> bool:
-        """Whether the coordinator was closed."""
         return self._closed.is_set()
 
     def close(self) -> None:
@@ -116,7 +115,6 @@ class Coordinator:
         self.stores.close()
 
     def plans(self) -> int:
-        """Return the number of snapshots that are held."""
         with self._lock:
             return len(self.held)
 

@@ -65,7 +65,6 @@ class CoordinatorClient:
         return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution))
 
     def begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
-        """Begin a write job, as `Storage.begin_write` does."""
         return cast(WriteJob, self._ask("begin_write", options, job_id))
 
     def commit_write(self, store: StoreClient, job: WriteJob, staged: Sequence[StagedWrite]) -> CommitResult:
@@ -73,7 +72,6 @@ class CoordinatorClient:
         return cast(CommitResult, self._ask("commit_write", store, job, list(staged)))
 
     def abort_write(self, store: StoreClient, job: WriteJob) -> None:
-        """Abort a write job, as `Storage.abort_write` does."""
         self._ask("abort_write", store, job)
 
     def leave_write(self, store: StoreClient, job: WriteJob) -> None:

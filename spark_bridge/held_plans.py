@@ -41,7 +41,6 @@ class Reader:
     stage: int
 
     def to_text(self) -> str:
-        """Return the text of a message to the coordinator."""
         return f"{self.split} {-1 if self.execution is None else self.execution} {self.stage}"
 
     @classmethod
@@ -74,7 +73,6 @@ class HeldPlan:
             self._executions.add(self.execution)
 
     def admit(self) -> None:
-        """Count a reader in."""
         self.readers += 1
         self.visits += 1
         self._over_since = None
@@ -91,7 +89,6 @@ class HeldPlan:
             self._executions.add(reader.execution)
 
     def leave(self, reader: Reader) -> None:
-        """Count a reader out."""
         self.readers -= 1
         self.idle_since = time.monotonic()
         self._unread.discard(reader.split)

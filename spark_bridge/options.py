@@ -53,13 +53,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
-        """Check the options of `df.write`.
-
-        Raises
-        ------
-        ValueError
-            If an option is missing, belongs to reads, contradicts the save mode, or has an invalid value.
-        """
+        """Check the options of `df.write`; ValueError for one missing, invalid, of reads or against the mode."""
         given = _take(options, WRITE_OPTIONS, READ_OPTIONS, "writing")
         mode = _write_mode(given["mode"]) if "mode" in given else None
         if overwrite and mode not in (None, WriteMode.OVERWRITE):

@@ -30,7 +30,6 @@ class TypeForm:
     least: int = 0  # the contract's bounds (the years 1 to 9999) where the number's own range is wider
     greatest: int = 0
 
-
     @property
     def width(self) -> int:
         """Bytes of the number; 0 for types without one."""

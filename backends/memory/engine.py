@@ -81,7 +81,6 @@ class MemoryEngine(Engine):
         return self._closed or os.getpid() != self._process
 
     def require_open(self) -> None:
-        """Raise `StorageUnavailableError` if the engine is closed."""
         if self.closed:
             raise StorageUnavailableError("the memory store was closed, or belongs to the process that forked this one")
 

@@ -66,7 +66,6 @@ class VersionedMap:
             self._open[reference] = self.number
 
     def close_snapshot(self, snapshot: Held) -> None:
-        """Release a state; idempotent."""
         self._open.pop(ref(snapshot), None)
 
     def get(self, key: bytes, number: int) -> bytes | None:
@@ -77,7 +76,6 @@ class VersionedMap:
         return None
 
     def newest(self, key: bytes) -> bytes | None:
-        """Return a key's value in the newest state."""
         # In this order: a number read first could be older than every version left.
         versions = self._versions.get(key, ())
         number = self.number

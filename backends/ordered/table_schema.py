@@ -53,11 +53,9 @@ class TableSchema:
 
     @property
     def maintained(self) -> dict[str, int]:
-        """All indexes that writes maintain, finished or not."""
         return {**self.indexes, **self.building}
 
     def encode(self) -> bytes:
-        """Return the catalog's form, UTF-8 JSON."""
         document = {
             "specification": specification_to_document(self.spec),
             "space": self.space.hex(),

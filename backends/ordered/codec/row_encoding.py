@@ -66,7 +66,6 @@ def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_
 
 
 def _nothing(kind: FieldType) -> str:
-    """Return the source of the placeholder stored for a null."""
     form = FIELD_TYPES[kind]
     return repr(struct.unpack(f"<{form.number}", bytes(form.width))[0]) if form.number else 'b""'
 

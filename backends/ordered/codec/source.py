@@ -54,7 +54,6 @@ class Source:
         }
 
     def add(self, indent: int, line: str) -> None:
-        """Append a line, indented by so many steps."""
         self._lines.append(f"{'    ' * indent}{line}")
 
     def add_values(self, indent: int, values: Sequence[str]) -> None:

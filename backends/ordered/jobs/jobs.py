@@ -68,7 +68,6 @@ class WriteJobs:
         return {"commit_job": self._commit_job, "abort_job": self._abort_job, "recover": self._recover}
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
-        """Record a job; see `Storage.begin_write`."""
         mode = check_job(mode, job_id)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
@@ -97,7 +96,6 @@ class WriteJobs:
         return job
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        """Store one attempt's rows as sorted runs; see `Storage.stage`."""
         from structable.backends.ordered.arrow.encoder import ArrowEncoder
 
         binding = self._catalog.bind(job.state)
@@ -128,12 +126,10 @@ class WriteJobs:
         return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Commit a job in the process best suited; see `Storage.commit_write`."""
         applied: bool = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
         return CommitResult(applied)
 
     def abort(self, job: WriteJob) -> None:
-        """Abort a job; see `Storage.abort_write`."""
         self._engine.delegate("abort_job", JobOrder.of(job).encode())
 
     def _abort_job(self, argument: bytes) -> bytes:
@@ -196,7 +192,6 @@ class WriteJobs:
         return None
 
     def _apply(self, order: JobOrder, record: JobRecord, schema: TableSchema) -> None:
-        """Commit a job in place."""
         raw_schema = schema.encode()
 
         def recheck(latest: EngineSnapshot) -> None:
@@ -224,11 +219,9 @@ class WriteJobs:
         return json.dumps(self._recovery.recover()).encode()
 
     def diagnose(self) -> Iterator[Finding]:
-        """Yield the tables whose jobs cannot be completed."""
         return self._recovery.diagnose()
 
     def repair(self) -> Iterator[Finding]:
-        """Give up the jobs that cannot be completed."""
         return self._recovery.repair()
 
     def _overwrite(self, order: JobOrder) -> None:
@@ -316,7 +309,6 @@ class WriteJobs:
                 _log.info("removed staged rows of the write job %r, which has ended or was given up", owner)
 
     def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
-        """Run a transaction on the catalog; retries conflicts."""
         for attempt in range(1, attempts + 1):
             snapshot = self._engine.begin(False)
             try:

@@ -41,7 +41,6 @@ class JobOrder:
 
     @classmethod
     def of(cls, job: WriteJob, staged: Iterable[StagedWrite] = ()) -> Self:
-        """Return the order of a new call."""
         identity = TableSchema.decode(job.state).identity
         return cls(
             job.job_id,
@@ -53,12 +52,10 @@ class JobOrder:
         )
 
     def encode(self) -> bytes:
-        """Return this as JSON."""
         return json.dumps([self.job_id, self.table, self.identity.hex(), self.mode, self.call, self.staged]).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        """Read what `encode` returned."""
         job_id, table, identity, mode, call, staged = json.loads(raw)
         return cls(job_id, table, bytes.fromhex(identity), WriteMode(mode), call, tuple(staged))
 

@@ -79,7 +79,6 @@ class JobRecovery:
         return found
 
     def diagnose(self) -> Iterator[Finding]:
-        """Yield the tables that are incomplete."""
         with closing(self._engine.begin(True)) as snapshot:
             stuck = list(_list_present(snapshot))
         for job in stuck:

@@ -79,7 +79,6 @@ class TableBinding:
         return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
 
     def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
-        """Return the encoded key of a checked row."""
         return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))
 
     def row_decoder(self, columns: tuple[str, ...]) -> RowDecoder:
@@ -137,7 +136,6 @@ class TableBinding:
         return self.rows.encode_values(tuple(values))
 
     def current(self, raw: bytes) -> bytes:
-        """Return a raw value in the current layout."""
         return raw if raw.startswith(self._version_mark) else self.rows.encode_values(self.rows.decode_values(raw))
 
     def checked_increment(self, field: object, amount: object) -> Increment:

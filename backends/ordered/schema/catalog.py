@@ -84,7 +84,6 @@ class Catalog:
         return binding
 
     def bind(self, raw: bytes) -> TableBinding:
-        """Return the binding of an encoded `TableSchema`."""
         binding = self._bound.get(raw)
         if binding is None:
             binding = TableBinding(TableSchema.decode(raw), raw)

@@ -52,7 +52,6 @@ class JobRecord:
         )
 
     def encode(self) -> bytes:
-        """Return the catalog's form, UTF-8 JSON."""
         document: dict[str, object] = {
             "state": self.state,
             "table": self.table,

@@ -65,7 +65,6 @@ class CopyEncoder:
         return data[offsets[0] : offsets[-1]].tobytes()
 
     def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
-        """Reject rows as the table would."""
         by_name = {field.name: column for field, column in zip(self._fields, columns, strict=True)}
         bad, totals = over_limits(self._spec, {name: column.sizes for name, column in by_name.items()})
         self.largest = max(self.largest, int(totals.max()))

@@ -109,7 +109,6 @@ class JobRecords:
 
     @staticmethod
     def locked(rows: list[tuple[object, ...]]) -> JobRecord | None:
-        """Return the record in the result of the query of `lock`."""
         if not rows:
             return None
         state, table, table_id, mode, transaction = rows[0]
@@ -117,7 +116,6 @@ class JobRecords:
         return JobRecord(str(state), str(table), number, str(mode), str(transaction))
 
     def done(self, job_id: str) -> Call:
-        """Return the statement that records a job as committed."""
         return Call(self._done, (job_id.encode(),))
 
     def upgraded(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:

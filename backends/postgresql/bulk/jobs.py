@@ -54,7 +54,6 @@ class WriteJobs:
         self._records = JobRecords(catalog.schema)
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
-        """Record a job; see `Storage.begin_write`."""
         mode = check_job(mode, job_id)
         with self._pool.connection() as connection:
             try:
@@ -82,7 +81,6 @@ class WriteJobs:
             connection.roll_back()
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        """Store one attempt's rows in a separate table; see `Storage.stage`."""
         from .copy_encoder import CopyEncoder
 
         binding = _bound(self._catalog.schema, job.state)
@@ -117,7 +115,6 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Publish the staged rows; see `Storage.commit_write`."""
         tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
         table_id = _bound(self._catalog.schema, job.state).version.id
         commit = JobCommit(self._pool, self._catalog, self._records, job, table_id, tables, self._lock_timeout)
@@ -126,7 +123,6 @@ class WriteJobs:
         return result
 
     def abort(self, job: WriteJob) -> None:
-        """Abort a job; see `Storage.abort_write`."""
         number = _bound(self._catalog.schema, job.state).version.id
         with self._pool.connection() as connection:
             try:

@@ -86,14 +86,12 @@ def _arrays(rows: list[Buffer], fields: list[Field]) -> list[Array]:
 
 
 def _gathered(data: Numbers, places: Numbers, kind: np.dtype[Any]) -> Numbers:
-    """Return the numbers at offsets of a buffer."""
     width = kind.itemsize
     windows = np.lib.stride_tricks.sliding_window_view(data, width)
     return windows[places].view(kind).reshape(len(places))
 
 
 def _numbers(field: Field, data: Numbers, places: Numbers, valid: Numbers | None) -> Array:
-    """Return the array of fixed-width values."""
     kind: Any = arrow_type(field)
     sent = sent_type(field)
     validity = None

@@ -100,7 +100,6 @@ class SplitReader:
                 connection.roll_back()
 
     def close(self) -> None:
-        """End all connections; idempotent."""
         self._pool.close()
 
 

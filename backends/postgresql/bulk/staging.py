@@ -57,7 +57,6 @@ class StagedTable:
     largest: int  # the size of the largest row, in bytes
 
     def encode(self) -> bytes:
-        """Return this as JSON."""
         return json.dumps([self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest]).encode()
 
     @classmethod

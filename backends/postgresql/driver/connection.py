@@ -75,7 +75,6 @@ class ServerConnection(PooledConnection):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection has ended."""
         return self._pg.status != pq.ConnStatus.OK or os.getpid() != self._client
 
     @property
@@ -116,7 +115,6 @@ class ServerConnection(PooledConnection):
                 raise
 
     def receive(self) -> pq.abc.PGresult:
-        """Return the result of the sent statement."""
         self._require_own()
         with self._lock:
             try:

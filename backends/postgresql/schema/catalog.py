@@ -59,7 +59,6 @@ class Catalog:
         self._names = Statement(f'select name from {where} order by name collate "C"')
 
     def known(self, name: str) -> TableBinding | None:
-        """Return a table as last read."""
         return self._tables.get(name)
 
     def forget(self, name: str) -> None:
@@ -87,7 +86,6 @@ class Catalog:
         return self._version(rows[0]) if rows else None
 
     def names(self, ask: Ask) -> list[str]:
-        """Return the names of all tables, in code point order."""
         return [str(row[0]) for row in ask(Call(self._names))]
 
     def _version(self, row: Values) -> TableVersion:

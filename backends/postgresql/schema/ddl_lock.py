@@ -111,7 +111,6 @@ class AdminWork:
         return self._altered
 
     def ask(self, call: Call) -> list[tuple[object, ...]]:
-        """Run a statement and return its rows."""
         return self.connection.ask(call)
 
     def change(
@@ -210,7 +209,6 @@ class AdminWork:
         return True
 
     def busy(self, budget: WaitBudget) -> StorageUnavailableError:
-        """Return the error of a call that has waited for too long."""
         return StorageUnavailableError(
             f"table {self.table!r} is in use by open transactions; waited {budget.seconds:g} s (ddl_timeout), and "
             "nothing was changed"

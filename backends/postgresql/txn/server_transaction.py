@@ -111,12 +111,10 @@ class ServerTransaction(TransactionLifecycle):
 
     @property
     def connection(self) -> ServerConnection:
-        """The connection, once an operation has run."""
         assert self._connection is not None
         return self._connection
 
     def rows_of(self, result: pq.abc.PGresult) -> list[Values]:
-        """Return the rows of a result as tuples of values."""
         return self.connection.rows(result)
 
     def ask(
@@ -171,12 +169,10 @@ class ServerTransaction(TransactionLifecycle):
             self.fail(self._explained(error, what))
 
     def require_usable(self) -> None:
-        """Raise unless operations may go on."""
         if not self.usable:
             self.refuse()
 
     def require_writable(self) -> None:
-        """Raise unless writes may go on."""
         if not self.usable or self._read_only:
             self.refuse_write()
 

@@ -75,7 +75,6 @@ def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[st
 
 
 def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
-    """Tell whether all rows name all fields."""
     width = len(binding.spec.fields)
     names = tuple(rows[0]) if rows[0].__class__ is dict else ()
     return binding.known_names(names) is not None and {*map(type, rows)} == {dict} and {*map(len, rows)} == {width}
