@@ -166,11 +166,11 @@ class OrderedStorage(Storage):
 
     def diagnose(self) -> Iterator[Finding]:
         self._require_open()
-        return chain(self._jobs.diagnose(), self.engine.diagnose(self.spaces))
+        return chain(self._jobs.recovery.diagnose(), self.engine.diagnose(self.spaces))
 
     def repair(self) -> Iterator[Finding]:
         self._require_open()
-        return chain(self._jobs.repair(), self.engine.repair(self.spaces))
+        return chain(self._jobs.recovery.repair(), self.engine.repair(self.spaces))
 
     def spaces(self) -> Spaces:
         while True:

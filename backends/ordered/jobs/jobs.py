@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from structable.backends.base.job_rules import conformed_batches, job_of_another
 from structable.backends.ordered.engine import Engine, EngineSnapshot, Pair, RunLostError, SchemaChangedError, WriteSet
-from structable.backends.ordered.schema.catalog import Catalog, garbage_key, read_schema, schema_key
+from structable.backends.ordered.schema.catalog import Catalog, garbage_key, named_schema, read_schema, schema_key
 from structable.backends.ordered.schema.garbage import GarbageCollector
 from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from structable.backends.ordered.schema.spaces import allocate_space
@@ -21,7 +21,6 @@ from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
     DataCorruptionError,
-    Finding,
     StagedWrite,
     StorageUnavailableError,
     StructableError,
@@ -29,13 +28,10 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.rules.jobs import (
-    JOB_RETENTION_SECONDS,
-    check_job,
-)
+from structable.spi.rules.jobs import JOB_RETENTION_SECONDS, check_job
 
 from .commit import JobCommit, JobRows, StagedRows
-from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
+from .orders import JobEndedError, JobOrder, open_job, required_schema
 from .recovery import JobRecovery
 
 if TYPE_CHECKING:
@@ -59,7 +55,7 @@ class WriteJobs:
         self._catalog = catalog
         self._garbage = garbage
         self._next_sweep = 0.0
-        self._recovery = JobRecovery(
+        self.recovery = JobRecovery(
             engine, lambda job_id, record: self._job_commit(job_id, record, None), self._change, self._drop_runs
         )
 
@@ -73,7 +69,7 @@ class WriteJobs:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
             schema = required_schema(snapshot, table)
             record = read_job(snapshot, job_id)
-            if record is not None and not record.belongs_to(living_schema(snapshot, record.table)):
+            if record is not None and not record.belongs_to(named_schema(snapshot, record.table)):
                 _discard_loading(record, changes)
                 record = None
             if record is None:
@@ -153,11 +149,8 @@ class WriteJobs:
     def _commit_job(self, argument: bytes) -> bytes:
         order = JobOrder.decode(argument)
         try:
-            snapshot = self._engine.begin(True)
-            try:
+            with closing(self._engine.begin(True)) as snapshot:
                 record, schema = open_job(snapshot, order)
-            finally:
-                snapshot.close()
             if record.mode is WriteMode.OVERWRITE:
                 self._overwrite(order)
             else:
@@ -182,13 +175,11 @@ class WriteJobs:
 
     def _ended(self, order: JobOrder) -> JobRecord | None:
         """Return the record of a job if it is committed by now; raise as `open_job` does if it ended otherwise."""
-        snapshot = self._engine.begin(True)
-        try:
-            open_job(snapshot, order)
-        except JobEndedError as ended:
-            return ended.record if ended.record.state == "committed" else None
-        finally:
-            snapshot.close()
+        with closing(self._engine.begin(True)) as snapshot:
+            try:
+                open_job(snapshot, order)
+            except JobEndedError as ended:
+                return ended.record if ended.record.state == "committed" else None
         return None
 
     def _apply(self, order: JobOrder, record: JobRecord, schema: TableSchema) -> None:
@@ -216,13 +207,7 @@ class WriteJobs:
         )
 
     def _recover(self, _: bytes) -> bytes:
-        return json.dumps(self._recovery.recover()).encode()
-
-    def diagnose(self) -> Iterator[Finding]:
-        return self._recovery.diagnose()
-
-    def repair(self) -> Iterator[Finding]:
-        return self._recovery.repair()
+        return json.dumps(self.recovery.recover()).encode()
 
     def _overwrite(self, order: JobOrder) -> None:
         """Load the rows into a space of their own, then let the table point to it."""
@@ -261,9 +246,7 @@ class WriteJobs:
         except CommitOutcomeUnknownError:
             raise  # the table may be there
         except (StructableError, JobEndedError):
-            with suppress(
-                StructableError, SchemaChangedError
-            ):  # the next attempt, or the sweep, finds it by the record
+            with suppress(StructableError, SchemaChangedError):  # the next attempt, or the sweep, finds the record
                 self._discard_space(table, loaded.space)
             raise
         self._garbage.notify()

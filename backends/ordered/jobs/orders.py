@@ -10,14 +10,14 @@ from typing import Self
 
 from structable.backends.base.job_rules import require_undecided
 from structable.backends.ordered.engine import EngineSnapshot
-from structable.backends.ordered.schema.catalog import read_schema
+from structable.backends.ordered.schema.catalog import named_schema
 from structable.backends.ordered.schema.job_records import JobRecord, read_job
 from structable.backends.ordered.schema.stuck_jobs import require_whole, stuck_key
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import StagedWrite, TableNotFoundError, WriteJob, WriteMode
 from structable.spi.rules.jobs import last_attempts, table_dropped
 
-__all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_schema"]
+__all__ = ["JobEndedError", "JobOrder", "open_job", "required_schema"]
 
 
 class JobEndedError(Exception):
@@ -60,15 +60,9 @@ class JobOrder:
         return cls(job_id, table, bytes.fromhex(identity), WriteMode(mode), call, tuple(staged))
 
 
-def living_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
-    """Return the table of exactly this name."""
-    schema = read_schema(snapshot, table) if isinstance(table, str) else None
-    return schema if schema is not None and schema.spec.name == table else None
-
-
 def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
     """Return the table of exactly this name; rejects one with a write job that cannot be completed."""
-    schema = living_schema(snapshot, table)
+    schema = named_schema(snapshot, table)
     if schema is None:
         raise TableNotFoundError(table)
     require_whole(snapshot.get(stuck_key(table)), schema)
@@ -81,7 +75,7 @@ def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, Tabl
     Raises `TableNotFoundError` even if another table has the name by now, and `TransactionClosedError` if the job was
     aborted, or is unknown (possibly because its record has expired).
     """
-    schema = living_schema(snapshot, order.table)
+    schema = named_schema(snapshot, order.table)
     if schema is None or schema.identity != order.identity:
         raise table_dropped(order.table, order.job_id)
     record = read_job(snapshot, order.job_id)

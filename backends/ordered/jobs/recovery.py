@@ -8,12 +8,12 @@ from contextlib import closing
 from typing import Protocol
 
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, RunLostError, WriteSet
+from structable.backends.ordered.schema.catalog import named_schema
 from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from structable.backends.ordered.schema.stuck_jobs import StuckJob, list_stuck, stuck_key
 from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUnavailableError
 
 from .commit import JobCommit
-from .orders import living_schema
 
 __all__ = ["JobRecovery"]
 
@@ -101,7 +101,7 @@ class JobRecovery:
 
     def _set_apart(self, job: StuckJob) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = living_schema(snapshot, job.table)
+            schema = named_schema(snapshot, job.table)
             if schema is not None and snapshot.get(stuck_key(job.table)) != job.encode():
                 changes.writes[stuck_key(job.table)] = job.encode()
                 changes.changed_spaces.add(schema.space)
@@ -126,17 +126,17 @@ class JobRecovery:
 def _list_present(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
     """Yield the stuck jobs of existing tables; a job of a dropped table does not count for a new one of its name."""
     for job in list_stuck(snapshot):
-        schema = living_schema(snapshot, job.table)
+        schema = named_schema(snapshot, job.table)
         if schema is not None and schema.identity == job.identity:
             yield job
 
 
 def _has_table(snapshot: EngineSnapshot, record: JobRecord) -> bool:
-    return record.belongs_to(living_schema(snapshot, record.table))
+    return record.belongs_to(named_schema(snapshot, record.table))
 
 
 def _make_whole(snapshot: EngineSnapshot, changes: WriteSet, record: JobRecord) -> None:
     changes.writes[stuck_key(record.table)] = None
-    schema = living_schema(snapshot, record.table)
+    schema = named_schema(snapshot, record.table)
     if schema is not None:
         changes.changed_spaces.add(schema.space)

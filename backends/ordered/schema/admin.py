@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
 from typing import TypeVar
@@ -26,7 +27,7 @@ from structable.spi.rules.schema_changes import SchemaChange, plan_schema_change
 from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
-from .catalog import Catalog, garbage_key, list_schemas, read_schema, schema_key
+from .catalog import Catalog, garbage_key, list_schemas, named_schema, read_schema, schema_key
 from .garbage import GarbageCollector
 from .spaces import allocate_space
 
@@ -110,7 +111,7 @@ class OrderedAdmin(TableAdmin):
 
     def drop(self, table: str) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = _named(snapshot, table)
+            schema = named_schema(snapshot, table)
             if schema is not None:
                 changes.writes[schema_key(table)] = None
                 changes.writes[garbage_key(schema.space)] = b"\x01"
@@ -121,7 +122,7 @@ class OrderedAdmin(TableAdmin):
 
     def drop_index(self, table: str, field: str) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = _named(snapshot, table)
+            schema = named_schema(snapshot, table)
             if schema is None:
                 raise TableNotFoundError(table)
             require_index(table, field, schema.maintained, schema.spec.indexes)
@@ -166,7 +167,7 @@ class OrderedAdmin(TableAdmin):
         attempts = count()
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> tuple[bytes | None, int]:
-            current = _named(snapshot, schema.spec.name)
+            current = named_schema(snapshot, schema.spec.name)
             if not _is_building(current, schema, name):
                 raise _IndexGoneError
             assert current is not None
@@ -190,7 +191,7 @@ class OrderedAdmin(TableAdmin):
 
     def _give_up_index(self, schema: TableSchema, name: str) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            current = _named(snapshot, schema.spec.name)
+            current = named_schema(snapshot, schema.spec.name)
             if current is not None and _is_building(current, schema, name):
                 self._remove_index(changes, current, name)
 
@@ -198,7 +199,7 @@ class OrderedAdmin(TableAdmin):
         self._garbage.notify()
 
     def _schema(self, table: str) -> TableSchema | None:
-        return self._look(lambda snapshot: _named(snapshot, table))
+        return self._look(lambda snapshot: named_schema(snapshot, table))
 
     def _look(self, look: Callable[[EngineSnapshot], Result]) -> Result:
         return self._change(lambda snapshot, _: look(snapshot))
@@ -207,30 +208,21 @@ class OrderedAdmin(TableAdmin):
         """Run a transaction on the catalog until it commits, for `ddl_timeout` seconds."""
         end = time.monotonic() + self._ddl_timeout
         for attempt in count():
-            snapshot: EngineSnapshot | None = None
             try:
-                snapshot = self._engine.begin(False)
-                changes = WriteSet()
-                result = body(snapshot, changes)
-                if changes.writes or changes.derived:
-                    self._engine.commit(snapshot, changes)
-                return result
+                with closing(self._engine.begin(False)) as snapshot:
+                    changes = WriteSet()
+                    result = body(snapshot, changes)
+                    if changes.writes or changes.derived:
+                        self._engine.commit(snapshot, changes)
+                    return result
             except (TransactionConflictError, SchemaChangedError) as conflict:
                 if time.monotonic() > end:
                     raise StorageUnavailableError(
                         f"the admin call was overtaken {attempt + 1} times in {self._ddl_timeout:g} s (ddl_timeout), "
                         f"the last time because {conflict}"
                     ) from conflict
-            finally:
-                if snapshot is not None:
-                    snapshot.close()
             time.sleep(_PAUSE)
         raise AssertionError("unreachable: the count is endless")
-
-
-def _named(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
-    schema = read_schema(snapshot, table) if isinstance(table, str) else None
-    return schema if schema is not None and schema.spec.name == table else None
 
 
 def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema | None:

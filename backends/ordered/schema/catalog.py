@@ -17,6 +17,7 @@ __all__ = [
     "garbage_key",
     "list_garbage",
     "list_schemas",
+    "named_schema",
     "read_schema",
     "schema_key",
 ]
@@ -35,6 +36,12 @@ def read_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
     """Return the table whose name equals `table` up to case."""
     raw = snapshot.get(schema_key(table))
     return None if raw is None else TableSchema.decode(raw)
+
+
+def named_schema(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
+    """Return the table of exactly this name."""
+    schema = read_schema(snapshot, table) if isinstance(table, str) else None
+    return schema if schema is not None and schema.spec.name == table else None
 
 
 def list_schemas(snapshot: EngineSnapshot) -> Iterator[TableSchema]:

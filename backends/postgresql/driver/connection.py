@@ -47,7 +47,7 @@ class ServerConnection(PooledConnection):
         self.server = server
         self._psycopg = connection
         self._pg = connection.pgconn
-        self._process = self._pg.backend_pid  # a closed connection no longer has it
+        self.process = self._pg.backend_pid  # the server's process; a closed connection no longer has it
         self._client = os.getpid()
         self._wait = connection.wait
         self._poll = select.poll()
@@ -55,11 +55,6 @@ class ServerConnection(PooledConnection):
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)
-
-    @property
-    def process(self) -> int:
-        """The server's process that serves this connection."""
-        return self._process
 
     @property
     def version(self) -> int:
@@ -252,7 +247,7 @@ class ServerConnection(PooledConnection):
         """Close the broken connection, and return the error for it."""
         reason = " ".join(reason.split())
         self._discard()
-        _log.warning("lost the connection to server process %d: %s", self._process, reason)
+        _log.warning("lost the connection to server process %d: %s", self.process, reason)
         return BrokenConnectionError(reason)
 
     def ask(self, call: Call) -> list[Values]:

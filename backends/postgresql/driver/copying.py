@@ -34,12 +34,7 @@ class Waiter(Protocol):
 class Copying:
     """One COPY on a connection, whose owner holds the lock, and closes the connection if the COPY fails."""
 
-    def __init__(
-        self,
-        pg: pq.abc.PGconn,
-        wait: Waiter,
-        failure: Callable[[pq.abc.PGresult], Exception],
-    ) -> None:
+    def __init__(self, pg: pq.abc.PGconn, wait: Waiter, failure: Callable[[pq.abc.PGresult], Exception]) -> None:
         self._pg = pg
         self._wait = wait
         self._failure = failure

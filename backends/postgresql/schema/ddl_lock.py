@@ -79,19 +79,11 @@ class WaitBudget:
         self.left = seconds
         self._pause = 0.02
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Charge the time of the `with` block."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.left -= time.monotonic() - began
-
     def pause(self) -> None:
         """Pause, longer each time."""
-        with self.waiting():
-            time.sleep(max(0.0, min(random.uniform(self._pause / 2, self._pause), self.left)))
+        began = time.monotonic()
+        time.sleep(max(0.0, min(random.uniform(self._pause / 2, self._pause), self.left)))
+        self.left -= time.monotonic() - began
         self._pause = min(self._pause * 1.6, _LONGEST_PAUSE)
 
 
@@ -103,12 +95,8 @@ class AdminWork:
         self.connection = connection
         self.table = table
         self.budget = budget
-        self._altered = False
-
-    @property
-    def altered(self) -> bool:
+        self.altered = False
         """Whether the connection has settings that must not reach its next user."""
-        return self._altered
 
     def ask(self, call: Call) -> list[tuple[object, ...]]:
         return self.connection.ask(call)
@@ -194,7 +182,7 @@ class AdminWork:
         raises `StorageUnavailableError`.
         """
         milliseconds = max(100, round(self.budget.left * 1_000))
-        self._altered = True
+        self.altered = True
         self.connection.pipeline([command("set statement_timeout = 0"), command(f"set lock_timeout = {milliseconds}")])
         began = time.monotonic()
         try:
