@@ -14,7 +14,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import command
-from structable.backends.postgresql.schema.catalog import Catalog, encode_specification
+from structable.backends.postgresql.schema.catalog import Catalog, decode_version, encode_specification
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import qualified
 from structable.spi import (
@@ -26,7 +26,6 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.documents import specification_from_document
 from structable.spi.rules.jobs import check_job, last_attempts
 
 from .job_commit import JobCommit
@@ -157,9 +156,6 @@ def _encode(table: TableVersion) -> bytes:
 @lru_cache(maxsize=64)
 def _bound(schema: str, state: bytes) -> TableBinding:
     try:
-        number, version, specification, building, changed_by = json.loads(state)
-        spec = specification_from_document(json.loads(specification))
-        fields = tuple(json.loads(building))
-        return TableBinding(schema, TableVersion(int(number), int(version), spec, fields, int(changed_by)))
+        return TableBinding(schema, decode_version(*map(str, json.loads(state))))
     except (ValueError, TypeError, RecursionError, StructableError) as error:
         raise DataCorruptionError(f"the state of a write job cannot be decoded: {error}") from error

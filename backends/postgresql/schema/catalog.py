@@ -13,7 +13,7 @@ from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, lite
 from structable.spi import DataCorruptionError, StoreNotFoundError, StructableError, TableNotFoundError
 from structable.spi.documents import specification_from_document, specification_to_document
 
-__all__ = ["FORMAT_VERSION", "Catalog", "encode_specification", "is_name", "prepare"]
+__all__ = ["FORMAT_VERSION", "Catalog", "decode_version", "encode_specification", "is_name", "prepare"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -29,6 +29,12 @@ _COLUMNS = (
 def encode_specification(table: TableVersion) -> tuple[str, str]:
     """Return the record of a table: its specification and the indexes that are being built, as JSON."""
     return json.dumps(specification_to_document(table.spec)), json.dumps(list(table.building))
+
+
+def decode_version(number: str, version: str, specification: str, building: str, changed_by: str) -> TableVersion:
+    """Return the version of a table with this record; any error of decoding is raised."""
+    spec = specification_from_document(json.loads(specification))
+    return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by))
 
 
 def is_name(name: object) -> TypeGuard[str]:
@@ -89,11 +95,8 @@ class Catalog:
         return [str(row[0]) for row in ask(Call(self._names))]
 
     def _version(self, row: Values) -> TableVersion:
-        number, version, specification, building, changed_by = row
         try:
-            spec = specification_from_document(json.loads(str(specification)))
-            fields = tuple(json.loads(str(building)))
-            return TableVersion(int(str(number)), int(str(version)), spec, fields, int(str(changed_by)))
+            return decode_version(*map(str, row))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, StructableError) as error:
             shown = f"{row!r:.1000}"
             raise DataCorruptionError(f"the catalog {self.schema}.{CATALOG} holds {shown}: {error}") from error

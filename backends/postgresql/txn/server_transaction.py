@@ -41,8 +41,7 @@ from structable.spi import (
 )
 from structable.spi.rules.transaction_size import check_transaction_size
 
-from .bound_table import BoundTable
-from .table_call import TableCall
+from .bound_table import BoundTable, TableCall
 
 __all__ = ["ServerTransaction"]
 
