@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -32,16 +31,7 @@ from .snapshots import snapshot_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CopyMode", "copy"]
-
-
-class CopyMode(enum.StrEnum):
-    """The modes of write jobs that can copy whole rows."""
-
-    UPSERT = WriteMode.UPSERT.value
-    INSERT = WriteMode.INSERT.value
-    REPLACE = WriteMode.REPLACE.value
-    OVERWRITE = WriteMode.OVERWRITE.value
+__all__ = ["copy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +56,8 @@ def copy(
     ],
     tables: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="Which tables; all by default.")] = None,
     mode: Annotated[
-        CopyMode | None, typer.Option(help="What happens to each row; needed for a table that has rows in URL2.")
+        Literal["upsert", "insert", "replace", "overwrite"] | None,
+        typer.Option(help="What happens to each row; needed for a table that has rows in URL2."),
     ] = None,
     job_id: Annotated[
         str | None,

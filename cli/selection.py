@@ -60,7 +60,6 @@ def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
 def selected(
     spec: TableSpecification,
     where: str | None,
-    *,
     prefix: Sequence[str] | None,
     at_least: Sequence[str] | None,
     above: Sequence[str] | None,
