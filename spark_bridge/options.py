@@ -24,8 +24,8 @@ class ReadOptions:
     table: str
     columns: tuple[str, ...] | None  # all if None
     splits: int | None  # about so many partitions; Spark's default parallelism if None
-    lease: float = DEFAULT_LEASE_SECONDS  # without a read, after which a snapshot is closed
-    grace: float = DEFAULT_GRACE_SECONDS  # after the end of its query and its last read, likewise
+    lease: float = DEFAULT_LEASE_SECONDS  # seconds without a read, until a snapshot is closed
+    grace: float = DEFAULT_GRACE_SECONDS  # seconds after the end of its query and its last read
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:

@@ -183,7 +183,7 @@ public final class StructableScanIsolation extends Rule {
       return new PythonScanBuilder(newProvider(shared), FORMAT, schema, options);
     }
 
-    // What the query needs and what the filters name, for Spark describes them by the schema; and a column at least.
+    // The columns of the query and of the filters, which Spark describes by the schema; at least one column.
     private StructType columns() {
       Set names = new HashSet(Arrays.asList(required.fieldNames()));
       for (int i = 0; i < accepted.length; i++) names.addAll(Arrays.asList(accepted[i].references()));

@@ -201,7 +201,7 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         except StatementRefusedError as error:
             if error.state in STALE:
                 self._catalog.forget(self._name)
-            elif translated(error, "a read").__class__ not in _RETRIED:
+            elif translated(error, "a read").__class__ is not StorageUnavailableError:
                 raise translated(error, "a read") from error
         except BrokenConnectionError:
             pass
@@ -209,6 +209,3 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
             pool.release(connection)
         # A transaction looks the table up again, retries, and raises the error.
         return super().read(key, names)
-
-
-_RETRIED = (StorageUnavailableError,)

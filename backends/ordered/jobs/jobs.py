@@ -334,4 +334,4 @@ def _staged_rows(states: Iterable[str]) -> list[StagedRows]:
             for document in map(json.loads, states)
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataCorruptionError(f"what a job has staged cannot be decoded: {error!r}") from error
+        raise DataCorruptionError(f"the staged rows of a write job cannot be decoded: {error!r}") from error

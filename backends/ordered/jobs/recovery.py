@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Protocol
 
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, RunLostError, WriteSet
@@ -52,7 +53,7 @@ class JobRecovery:
         with closing(self._engine.begin(True)) as snapshot:
             decided = [(job_id, record) for job_id, record in list_jobs(snapshot) if record.state == "applying"]
             stuck = {job.job_id for job in list_stuck(snapshot)}
-            gone = {job_id for job_id, record in decided if not _has_table(snapshot, record)}
+            gone = {one for one, record in decided if not record.belongs_to(named_schema(snapshot, record.table))}
         found: list[str] = []
         for job_id, record in decided:
             if job_id in gone:
@@ -74,7 +75,7 @@ class JobRecovery:
                 ) from error
             _log.warning("completed the write job %r of table %r, which a crash interrupted", job_id, record.table)
             if job_id in stuck:
-                self._clear(record)
+                self._change(partial(_make_whole, record=record))
             self._drop_runs(runs_owner(job_id, record.identity))
         return found
 
@@ -108,12 +109,6 @@ class JobRecovery:
 
         self._change(body)
 
-    def _clear(self, record: JobRecord) -> None:
-        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            _make_whole(snapshot, changes, record)
-
-        self._change(body)
-
     def _give_up(self, job_id: str, record: JobRecord) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             _make_whole(snapshot, changes, record)
@@ -129,10 +124,6 @@ def _list_present(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
         schema = named_schema(snapshot, job.table)
         if schema is not None and schema.identity == job.identity:
             yield job
-
-
-def _has_table(snapshot: EngineSnapshot, record: JobRecord) -> bool:
-    return record.belongs_to(named_schema(snapshot, record.table))
 
 
 def _make_whole(snapshot: EngineSnapshot, changes: WriteSet, record: JobRecord) -> None:

@@ -1,4 +1,4 @@
-"""Removal of dropped tables and indexes, in the background and in small steps; also finds what a crash left over."""
+"""Removal of dropped tables and indexes in the background, in small steps, even those that a crash left behind."""
 
 from __future__ import annotations
 
