@@ -11,9 +11,12 @@ from structable.spi import Storage, StructableError
 
 from .errors import CommandError, UsageProblem
 
-__all__ = ["DryRun", "Yes", "confirm", "table_in_words"]
+__all__ = ["DryRun", "Yes", "YesToOverwrite", "confirm", "table_in_words"]
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal to ask on.")]
+YesToOverwrite = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
 

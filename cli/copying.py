@@ -22,7 +22,7 @@ from structable.spi import (
 )
 
 from .arguments import URL_VARIABLE, Access, open_store
-from .confirmation import confirm
+from .confirmation import YesToOverwrite, confirm
 from .errors import CommandError, UsageProblem
 from .jobs import commit, write_job
 from .progress import Advance, progress
@@ -68,9 +68,7 @@ def copy(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and report what would be copied.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
-    ] = False,
+    yes: YesToOverwrite = False,
 ) -> None:
     """Copy tables from one store to another, of any kind: specification, indexes and rows.
 

@@ -12,7 +12,7 @@ import typer
 from structable.spi import CommitOutcomeUnknownError, InvalidFieldError, TableSpecification, WriteMode
 
 from .arguments import Access, Table, Url, open_store
-from .confirmation import confirm
+from .confirmation import YesToOverwrite, confirm
 from .errors import CommandError, UsageProblem
 from .jobs import commit, write_job
 from .output import format_of, open_output, open_writer
@@ -53,9 +53,7 @@ def import_rows(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check the whole file as the store would, and write nothing.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
-    ] = False,
+    yes: YesToOverwrite = False,
 ) -> None:
     """Write the rows of a CSV, JSON lines, Arrow or Parquet file: all or none.
 

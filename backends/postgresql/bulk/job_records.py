@@ -82,7 +82,7 @@ class JobRecords:
     def begin(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
         """Record a job, unless it is recorded already, and tell whether it is committed.
 
-        Raises ValueError if the id is that of another job, of a table that exists.
+        Raises ValueError if the id belongs to another job of an existing table.
         """
         parameters = _parameters(job_id, table, table_id, mode)
         for _ in range(_ATTEMPTS):
