@@ -43,8 +43,7 @@ class _Task:
 
 def copy(
     source: Annotated[
-        str,
-        typer.Argument(metavar="URL1", help=f"The store to read; - is that of {URL_VARIABLE}.", show_default=False),
+        str, typer.Argument(metavar="URL1", help=f"The store to read; - is that of {URL_VARIABLE}.", show_default=False)
     ],
     target: Annotated[
         str,

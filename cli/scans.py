@@ -127,11 +127,6 @@ def explain(
         spec = storage.admin.get_specification(table)
         range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         explanation = storage.table(table).explain(
-            range_,
-            where=filter_,
-            columns=named_columns(spec, columns),
-            order_by=order_by,
-            reverse=reverse,
-            limit=limit,
+            range_, where=filter_, columns=named_columns(spec, columns), order_by=order_by, reverse=reverse, limit=limit
         )
     typer.echo(str(explanation))

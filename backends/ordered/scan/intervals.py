@@ -12,15 +12,7 @@ from structable.backends.ordered.engine import successor
 from structable.spi import Field, FieldType, Filter, Range, Value
 from structable.spi.filters import Comparison, IsIn, IsNull, Operator, StartsWith
 
-__all__ = [
-    "Condition",
-    "Interval",
-    "contains",
-    "field_condition",
-    "intersection",
-    "range_interval",
-    "union",
-]
+__all__ = ["Condition", "Interval", "contains", "field_condition", "intersection", "range_interval", "union"]
 
 Interval: TypeAlias = tuple[bytes, bytes]
 """Half-open: begin <= key < end."""

@@ -133,11 +133,7 @@ def _index_path(
     head = keys.index_begin(index.number)
     whole = (head, keys.index_end(index.number))
     condition = field_condition(
-        field,
-        rest,
-        lambda value: head + keys.encode_index_value(field, value),
-        whole=whole,
-        nullable=True,
+        field, rest, lambda value: head + keys.encode_index_value(field, value), whole=whole, nullable=True
     ) or Condition([whole], None, ())
     residual = conjunction([part for part in rest if part not in condition.used])
     within: list[Interval] | None = key.intervals
