@@ -9,7 +9,7 @@ __all__ = ["add_rule", "ensure_rule", "has_rule"]
 
 
 def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
-    """Add a rule to the optimizer of a session and those derived from it; return why it is missing, None if it is in.
+    """Add a rule to the optimizer of a session and those derived from it; return the reason if that fails.
 
     The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
     its code generation, compiles its source `java`; it knows no generics.

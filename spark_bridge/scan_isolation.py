@@ -334,7 +334,7 @@ def execution_of(schema: StructType) -> int | None:
 
 
 def isolate_scans(spark: SparkSession) -> bool:
-    """Give each scan of the format a separate reader, in this session and those derived from it; return whether it has.
+    """Give each scan of the format a separate reader, in this session and those derived from it; True if that works.
 
     If not, filters must not be pushed down. A warning is issued, and results are still right: Spark evaluates all
     filters itself, reads all columns, and scans of one `load()` share a snapshot.

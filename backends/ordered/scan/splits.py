@@ -37,7 +37,7 @@ class _Divided:
     columns: tuple[str, ...]
     residual: Filter | None
     intervals: list[Interval]  # of raw row keys, or of raw entries of the index
-    index: str | None  # its field
+    index: str | None  # the field whose index finds the rows
     within: list[Interval] | None  # the raw row keys that count among those that the index finds
 
 

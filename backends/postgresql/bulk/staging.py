@@ -53,8 +53,8 @@ class StagedTable:
     table_id: int  # of the table that the rows were staged for
     columns: tuple[str, ...]  # fields, which the staging table calls `c0`, `c1` and so on
     indexes: tuple[str, ...]  # the fields whose sizes were checked against the limits of indexed values
-    rows: int  # their number, at least 1
-    largest: int  # the size of the largest row, in bytes
+    rows: int  # at least 1
+    largest: int  # bytes of the largest row
 
     def encode(self) -> bytes:
         return json.dumps([self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest]).encode()
