@@ -15,30 +15,14 @@ Round = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The amount of work measured.
+    """The amount of work measured."""
 
-    Parameters
-    ----------
-    rows : int
-        Rows of the tables for single operations and scans.
-    many_rows : int
-        Rows of the tables of the Spark and the memory benchmarks.
-    samples : int
-        Single operations in one round.
-    rounds : int
-        Rounds of floor and contenders that count, after one that does not.
-    records : int
-        Rows of the tables of whole programs.
-    seconds : float
-        The time of a round of such a program.
-    """
-
-    rows: int = 200_000
-    many_rows: int = 2_000_000
-    samples: int = 20_000
-    rounds: int = 7
-    records: int = 100_000
-    seconds: float = 0.4
+    rows: int = 200_000  # of the tables for single operations and scans
+    many_rows: int = 2_000_000  # of the tables of the Spark and the memory benchmarks
+    samples: int = 20_000  # single operations in one round
+    rounds: int = 7  # that count, after one that does not
+    records: int = 100_000  # rows of the tables of whole programs
+    seconds: float = 0.4  # the time of a round of such a program
 
 
 QUICK = Scale(rows=2_000, many_rows=10_000, samples=200, rounds=2, records=1_000, seconds=0.05)
@@ -47,17 +31,7 @@ QUICK = Scale(rows=2_000, many_rows=10_000, samples=200, rounds=2, records=1_000
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Work compared with a floor.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    work : callable
-        One round.
-    goal : float or None
-        The highest promised ratio to the floor; None if there is no promise.
-    """
+    """Work compared with a floor; `goal` is the highest promised ratio to it, None without a promise."""
 
     name: str
     work: Round
@@ -66,38 +40,18 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The result of a measurement.
-
-    Parameters
-    ----------
-    area, name : str
-        The benchmark, and the work.
-    floor, ours : float
-        Medians, in `unit`; the floor is NaN if the figure is compared with the goal itself.
-    ratio : float
-        Ours divided by the floor, or ours itself if there is no floor.
-    goal : float or None
-        The highest ratio promised.
-    spread : float
-        The spread of the rounds' ratios: the largest minus the smallest, divided by their median.
-    against : str
-        A description of the floor.
-    unit : str
-        The unit of floor and ours.
-    note : str
-        What else was seen.
-    """
+    """The result of a measurement."""
 
     area: str
     name: str
-    floor: float
+    floor: float  # a median in `unit`; NaN if the figure is compared with the goal itself
     ours: float
-    ratio: float
-    goal: float | None
-    spread: float
-    against: str
+    ratio: float  # ours divided by the floor, or ours itself without a floor
+    goal: float | None  # the highest promised ratio
+    spread: float  # of the rounds' ratios: the largest minus the smallest, divided by their median
+    against: str  # describes the floor
     unit: str = "us"
-    note: str = ""
+    note: str = ""  # other observations
 
     @property
     def verdict(self) -> str:
@@ -112,20 +66,7 @@ def compare(
 ) -> list[Measurement]:
     """Run floor and contenders by turns and return one measurement for each contender, in microseconds.
 
-    Parameters
-    ----------
-    area : str
-        The benchmark.
-    against : str
-        A description of the floor.
-    floor : callable
-        One round of the floor; it opens every turn.
-    contenders : list of Contender
-        The work to compare with the floor.
-    rounds : int
-        The number of turns that count.
-    warm_up : bool
-        Whether to begin with a turn that does not count.
+    The floor opens every turn. A warm-up is one more turn, before the `rounds` that count.
     """
     works: Mapping[str, Round] = {contender.name: contender.work for contender in contenders}
     floors: list[float] = []

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from types import FrameType
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -146,10 +146,7 @@ def _program(
         typer.echo(context.get_help())
 
 
-_Command: TypeAlias = Callable[..., None]
-
-
-def _add(name: str, command: _Command, cls: type[TyperCommand]) -> None:
+def _add(name: str, command: Callable[..., None], cls: type[TyperCommand]) -> None:
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")  # whose lines would be kept in the help
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     app.command(name, cls=cls, help=text, epilog=epilog(name))(command)

@@ -75,15 +75,7 @@ class Access(enum.Enum):
 
 
 def open_store(url: str, access: Access = Access.READ) -> Storage:
-    """Connect to the store of a URL, whose parameters `create` and `read_only` override the access.
-
-    Raises
-    ------
-    UsageProblem
-        If the URL or one of its options is wrong.
-    StructableError
-        As `connect` does; `StoreNotFoundError` for a missing store that the command does not create.
-    """
+    """Connect to the store of a URL, whose parameters `create` and `read_only` override the access."""
     try:
         options: dict[str, object] = {"create": access is Access.CREATE, "read_only": access is Access.READ}
         for name in StorageUrl.parse(url).parameters:

@@ -107,5 +107,4 @@ class ParquetSource(_TypedSource):
 
     @property
     def fraction(self) -> float | None:
-        """The part of the rows that has been read."""
         return self._fraction

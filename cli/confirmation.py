@@ -11,9 +11,12 @@ from structable.spi import Storage, StructableError
 
 from .errors import CommandError, UsageProblem
 
-__all__ = ["DryRun", "Yes", "confirm", "table_in_words"]
+__all__ = ["DryRun", "Yes", "YesToOverwrite", "confirm", "table_in_words"]
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal to ask on.")]
+YesToOverwrite = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
 
@@ -28,15 +31,7 @@ def table_in_words(storage: Storage, table: str) -> str:
 
 
 def confirm(storage: Storage, table: str, action: str, *, yes: bool) -> None:
-    """Ask before rows are lost, unless `--yes` was given. The action is a verb: "drop".
-
-    Raises
-    ------
-    UsageProblem
-        If there is no terminal to ask on.
-    CommandError
-        If the answer is no.
-    """
+    """Ask before rows are lost, unless `--yes` was given. The action is a verb: "drop"."""
     if yes:
         return
     named = table_in_words(storage, table)

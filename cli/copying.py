@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,7 +22,7 @@ from structable.spi import (
 )
 
 from .arguments import URL_VARIABLE, Access, open_store
-from .confirmation import confirm
+from .confirmation import YesToOverwrite, confirm
 from .errors import CommandError, UsageProblem
 from .jobs import commit, write_job
 from .progress import Advance, progress
@@ -32,16 +31,7 @@ from .snapshots import snapshot_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CopyMode", "copy"]
-
-
-class CopyMode(enum.StrEnum):
-    """The modes of write jobs that can copy whole rows."""
-
-    UPSERT = WriteMode.UPSERT.value
-    INSERT = WriteMode.INSERT.value
-    REPLACE = WriteMode.REPLACE.value
-    OVERWRITE = WriteMode.OVERWRITE.value
+__all__ = ["copy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +43,7 @@ class _Task:
 
 def copy(
     source: Annotated[
-        str,
-        typer.Argument(metavar="URL1", help=f"The store to read; - is that of {URL_VARIABLE}.", show_default=False),
+        str, typer.Argument(metavar="URL1", help=f"The store to read; - is that of {URL_VARIABLE}.", show_default=False)
     ],
     target: Annotated[
         str,
@@ -66,7 +55,8 @@ def copy(
     ],
     tables: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="Which tables; all by default.")] = None,
     mode: Annotated[
-        CopyMode | None, typer.Option(help="What happens to each row; needed for a table that has rows in URL2.")
+        Literal["upsert", "insert", "replace", "overwrite"] | None,
+        typer.Option(help="What happens to each row; needed for a table that has rows in URL2."),
     ] = None,
     job_id: Annotated[
         str | None,
@@ -77,9 +67,7 @@ def copy(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and report what would be copied.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
-    ] = False,
+    yes: YesToOverwrite = False,
 ) -> None:
     """Copy tables from one store to another, of any kind: specification, indexes and rows.
 

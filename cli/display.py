@@ -43,12 +43,10 @@ class TableWriter(BatchWriter):
         self._shown = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Print the rows of a batch."""
         for start in range(0, batch.num_rows, _ROWS):
             self._print([column.to_pylist() for column in batch.slice(start, _ROWS).columns])
 
     def finish(self) -> None:
-        """Print the header of an empty table."""
         if self._empty:
             self._print([])
 

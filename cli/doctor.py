@@ -60,13 +60,7 @@ def doctor(
 
 
 def examine(url: str, tables: list[str] | None = None, *, repair: bool = False) -> Iterator[Finding]:
-    """Yield the findings of a check of a store, each as soon as it is known.
-
-    Raises
-    ------
-    UsageProblem
-        If the URL is malformed. Any other problem is a finding.
-    """
+    """Yield the findings of a check of a store, each as soon as it is known; only a malformed URL raises."""
     yield Finding(FindingLevel.OK, "program", f"structable {version('structable')}, Python {python_version()}")
     scheme = url.partition("://")[0].lower()
     for one in installed_backends():
@@ -119,10 +113,14 @@ class _Rows:
 
     def __init__(self, fields: tuple[str, ...]) -> None:
         self.count = 0
+        self.disorder = 0  # rows whose position is not above that of the row before
         self.sums = dict.fromkeys(fields, 0)
+        self._before: tuple[object, ...] | None = None
 
-    def add(self, key: tuple[Value, ...], values: dict[str, Value]) -> None:
+    def add(self, position: tuple[object, ...], key: tuple[Value, ...], values: dict[str, Value]) -> None:
         self.count += 1
+        self.disorder += self._before is not None and not self._before < position
+        self._before = position
         for field, value in values.items():
             self.sums[field] = (self.sums[field] + hash((key, value))) & _HASH
 
@@ -131,20 +129,15 @@ def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[
     subject = f"table {spec.name}"
     rows = _Rows(spec.indexes)
     samples: dict[str, dict[Value, int]] = {field: {} for field in spec.indexes}
-    before: tuple[Value, ...] | None = None
-    disorder = 0
     for row in table.scan():
-        key = row.key
-        disorder += before is not None and not before < key
-        before = key
-        values = {field: row[field] for field in spec.indexes}
-        rows.add(key, values)
+        key, values = row.key, {field: row[field] for field in spec.indexes}
+        rows.add(key, key, values)
         for field, value in values.items():
             seen = samples[field]
             if value in seen or len(seen) < _SAMPLED_VALUES:
                 seen[value] = seen.get(value, 0) + 1
-    if disorder:
-        yield Finding(FindingLevel.PROBLEM, subject, f"{disorder:,} rows are not in key order")
+    if rows.disorder:
+        yield Finding(FindingLevel.PROBLEM, subject, f"{rows.disorder:,} rows are not in key order")
     counted = table.count()
     if counted != rows.count:
         yield Finding(FindingLevel.PROBLEM, subject, f"a scan finds {rows.count:,} rows, count() {counted:,}")
@@ -162,20 +155,15 @@ def _examine_index(table: StructuredTable, spec: TableSpecification, field: str,
     """Read the whole index in order and compare: the same rows, each once, ordered by their values."""
     subject = f"index {spec.name}.{field}"
     found = _Rows((field,))
-    before: tuple[object, ...] | None = None
-    disorder = 0
     for row in table.scan(columns=[field], order_by=field):
         value = row[field]
         position = (value is not None, *(() if value is None else (value,)), *row.key)
-        disorder += before is not None and not before < position
-        before = position
-        found.add(row.key, {field: value})
+        found.add(position, row.key, {field: value})
     if found.count != rows.count:
         return Finding(FindingLevel.PROBLEM, subject, f"it has {found.count:,} rows, the table has {rows.count:,}")
-    if disorder or found.sums[field] != rows.sums[field]:
-        return Finding(
-            FindingLevel.PROBLEM, subject, f"it does not agree with the rows ({disorder:,} are out of order)"
-        )
+    if found.disorder or found.sums[field] != rows.sums[field]:
+        text = f"it does not agree with the rows ({found.disorder:,} are out of order)"
+        return Finding(FindingLevel.PROBLEM, subject, text)
     return Finding(FindingLevel.OK, subject, f"agrees with all {rows.count:,} rows")
 
 

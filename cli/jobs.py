@@ -17,11 +17,6 @@ def write_job(storage: Storage, table: str, mode: WriteMode, job_id: str, *, kee
     """Begin a write job, and abort it if the block raises.
 
     With `keep`, for an id from the user, the job is not aborted: the next attempt continues it.
-
-    Raises
-    ------
-    CommandError
-        If the id cannot be used.
     """
     try:
         job = storage.begin_write(table, mode=mode, job_id=job_id)

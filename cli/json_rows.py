@@ -21,15 +21,7 @@ def row_to_json(spec: TableSpecification, row: Mapping[str, Value], columns: Seq
 
 
 def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
-    """Return the fields that a JSON object names.
-
-    Raises
-    ------
-    LiteralError
-        If the text is not an object, names an unknown field or one twice, or a value does not fit.
-    json.JSONDecodeError
-        If the text is not JSON.
-    """
+    """Return the fields that a JSON object names; raises `LiteralError` or json.JSONDecodeError."""
     try:
         document = _DECODER.decode(text)
     except RecursionError:

@@ -37,13 +37,7 @@ class LiteralError(ValueError):
 
 
 def parse_value(field: Field, text: str) -> Value:
-    """Return the value of a text; never null.
-
-    Raises
-    ------
-    LiteralError
-        If the text is not a value of the field's type, or is out of its range.
-    """
+    """Return the value of a text, never null, or raise `LiteralError`."""
     return _checked(field, _PARSERS[field.type](text))
 
 
@@ -189,13 +183,7 @@ def value_to_json(field: Field, value: Value) -> JsonValue:
 
 
 def value_from_json(field: Field, value: object) -> Value:
-    """Return the value of a JSON value, null included.
-
-    Raises
-    ------
-    LiteralError
-        If it is not one of the field's type.
-    """
+    """Return the value of a JSON value, null included, or raise `LiteralError`."""
     kind = field.type
     if value is None:
         return None

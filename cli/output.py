@@ -39,13 +39,7 @@ _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
 def format_of(place: str, given: str | None) -> str:
-    """Return the file format: from the option, or else from the path's extension.
-
-    Raises
-    ------
-    UsageProblem
-        If neither names a format.
-    """
+    """Return the file format: from the option, or else from the path's extension."""
     path = Path(place)
     compressed = path.suffix.lower() == ".gz"
     found = given or _SUFFIXES.get((path.with_suffix("") if compressed else path).suffix.lower())
@@ -115,13 +109,7 @@ def _named(place: str) -> Iterator[None]:
 def open_writer(
     format_: str, stream: BinaryIO, place: str | None, spec: TableSpecification, columns: Sequence[str]
 ) -> BatchWriter:
-    """Return the writer of a format, with its header written. The stream is that of `open_output(place)`.
-
-    Raises
-    ------
-    UsageProblem
-        If a binary format would go to a terminal.
-    """
+    """Return the writer of a format, with its header written. The stream is that of `open_output(place)`."""
     from structable.spi.arrow import arrow_schema
 
     from .display import TableWriter

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from structable.spi import Range, RecordNotFoundError, Row, StructuredTable, TableSpecification, Value
+from structable.spi import Range, RecordNotFoundError, Row, TableSpecification, Value
 from structable.spi.showing import not_a_field
 
 from .arguments import Access, Table, Url, open_store
@@ -21,23 +20,7 @@ from .json_rows import row_from_json, row_to_json
 from .literals import LiteralError, format_value, parse_value
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, parse_key, selected
 
-__all__ = ["PutMode", "RowFormat", "delete", "get", "put"]
-
-
-class RowFormat(enum.StrEnum):
-    """How a row is shown: for people, or as one JSON object."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class PutMode(enum.StrEnum):
-    """What `put` does; the names are those of the table operations."""
-
-    UPSERT = "upsert"
-    INSERT = "insert"
-    REPLACE = "replace"
-    UPDATE = "update"
+__all__ = ["delete", "get", "put"]
 
 
 def get(
@@ -45,7 +28,7 @@ def get(
     table: Table,
     key: Annotated[list[str], typer.Argument(metavar="KEY...", help="The key's values, in key order.")],
     columns: Columns = None,
-    format_: Annotated[RowFormat, typer.Option("--format", help="How the row is shown.")] = RowFormat.TABLE,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How the row is shown.")] = "table",
 ) -> None:
     """Show the row of a key. If there is none, the exit code is 3."""
     with open_store(url) as storage:
@@ -56,7 +39,7 @@ def get(
     if row is None:
         raise RecordNotFoundError(table, values)
     shown = list(spec.field_names) if names is None else names
-    if format_ is RowFormat.JSON:
+    if format_ == "json":
         typer.echo(row_to_json(spec, row, shown))
     else:
         print_table(("field", "value"), [(name, _text(spec, row, name)) for name in shown])
@@ -80,30 +63,18 @@ def put(
         ),
     ] = None,
     mode: Annotated[
-        PutMode,
+        Literal["upsert", "insert", "replace", "update"],
         typer.Option(
             help="upsert keeps the fields that are not named, replace sets them to null, "
             "insert requires a new key, update an existing one."
         ),
-    ] = PutMode.UPSERT,
+    ] = "upsert",
 ) -> None:
     """Write one row."""
     with open_store(url, Access.WRITE) as storage:
         spec = storage.admin.get_specification(table)
         values = _row(spec, assignments or (), null or ()) if row is None else _json_row(spec, row, assignments, null)
-        _write(storage.table(table), values, mode)
-
-
-def _write(view: StructuredTable, values: dict[str, Value], mode: PutMode) -> None:
-    match mode:
-        case PutMode.UPSERT:
-            view.upsert(values)
-        case PutMode.INSERT:
-            view.insert(values)
-        case PutMode.REPLACE:
-            view.replace(values)
-        case PutMode.UPDATE:
-            view.update(values)
+        getattr(storage.table(table), mode)(values)
 
 
 def _json_row(
@@ -179,9 +150,7 @@ def delete(
             else:
                 view.delete(values)
             return
-        range_, filter_ = selected(
-            spec, where, prefix=prefix, at_least=at_least, above=above, at_most=at_most, below=below
-        )
+        range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         if dry_run:
             typer.echo(f"{view.count([range_], filter_):,} rows would be deleted", err=True)
             return

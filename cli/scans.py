@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,7 +14,7 @@ from .arguments import Table, Url, open_store
 from .output import format_of, open_output, open_writer
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, selected
 
-__all__ = ["ScanFormat", "chunks", "count", "explain", "scan"]
+__all__ = ["chunks", "count", "explain", "scan"]
 
 _TABLE_LIMIT = 100
 _CHUNK_ROWS = 1024
@@ -24,15 +23,6 @@ _CHUNK_BYTES = 16 * 1024 * 1024
 OrderBy = Annotated[str | None, typer.Option(metavar="FIELD", help="A key field or an indexed one; nulls first.")]
 Reverse = Annotated[bool, typer.Option("--reverse", help="Exactly the reverse order.")]
 Limit = Annotated[int | None, typer.Option(metavar="ROWS", help="At most this many rows.", min=0)]
-
-
-class ScanFormat(enum.StrEnum):
-    """Formats of rows: a table for people, JSON lines, CSV with a header, Arrow."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    ARROW = "arrow"
 
 
 def scan(
@@ -49,7 +39,7 @@ def scan(
     reverse: Reverse = False,
     limit: Limit = None,
     format_: Annotated[
-        ScanFormat | None,
+        Literal["table", "json", "csv", "arrow"] | None,
         typer.Option("--format", help="How rows are written.  [default: by the extension of --output, else table]"),
     ] = None,
     output: Annotated[
@@ -60,13 +50,10 @@ def scan(
 
     Without --limit, the table format ends after 100 rows, with a note; all other formats show all rows.
     """
-    named = format_.value if format_ else None
-    form = "table" if named is None and output in (None, "-") else format_of(output or "-", named)
+    form = "table" if format_ is None and output in (None, "-") else format_of(output or "-", format_)
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
-        range_, filter_ = selected(
-            spec, where, prefix=prefix, at_least=at_least, above=above, at_most=at_most, below=below
-        )
+        range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         names = named_columns(spec, columns)
         cut = form == "table" and limit is None
         found = storage.table(table).scan(
@@ -116,9 +103,7 @@ def count(
     """Print the number of rows."""
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
-        range_, filter_ = selected(
-            spec, where, prefix=prefix, at_least=at_least, above=above, at_most=at_most, below=below
-        )
+        range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         number = storage.table(table).count([range_], filter_)
     typer.echo(number)
 
@@ -140,15 +125,8 @@ def explain(
     """Show the path that a scan with the same options would take, without running it."""
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
-        range_, filter_ = selected(
-            spec, where, prefix=prefix, at_least=at_least, above=above, at_most=at_most, below=below
-        )
+        range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         explanation = storage.table(table).explain(
-            range_,
-            where=filter_,
-            columns=named_columns(spec, columns),
-            order_by=order_by,
-            reverse=reverse,
-            limit=limit,
+            range_, where=filter_, columns=named_columns(spec, columns), order_by=order_by, reverse=reverse, limit=limit
         )
     typer.echo(str(explanation))

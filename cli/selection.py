@@ -50,13 +50,7 @@ _Values: TypeAlias = tuple[Value, ...]
 
 
 def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
-    """Return the primary key that arguments give, one text per field, in key order.
-
-    Raises
-    ------
-    UsageProblem
-        If there are too few or too many texts, or one is not a value of its field.
-    """
+    """Return the primary key that arguments give, one text per field, in key order."""
     if len(texts) != len(spec.primary_key):
         wanted = " ".join(field.name.upper() for field in spec.key_fields)
         raise UsageProblem(f"the key of table '{spec.name}' is {wanted}; {len(texts)} given")
@@ -66,20 +60,13 @@ def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
 def selected(
     spec: TableSpecification,
     where: str | None,
-    *,
     prefix: Sequence[str] | None,
     at_least: Sequence[str] | None,
     above: Sequence[str] | None,
     at_most: Sequence[str] | None,
     below: Sequence[str] | None,
 ) -> tuple[Range, Filter | None]:
-    """Return the key range and the filter that the options of this module describe.
-
-    Raises
-    ------
-    UsageProblem
-        If options exclude each other, or a value or the expression is wrong.
-    """
+    """Return the key range and the filter that the options of this module describe."""
     given = {"--prefix": prefix, "--at-least": at_least, "--above": above, "--at-most": at_most, "--below": below}
     bounds = {option: _bound(spec, texts, option) for option, texts in given.items() if texts}
     for one, other in (("--at-least", "--above"), ("--at-most", "--below")):
@@ -100,13 +87,7 @@ def selected(
 
 
 def named_columns(spec: TableSpecification, columns: str | None) -> list[str] | None:
-    """Return the columns that `--columns` names, None for all.
-
-    Raises
-    ------
-    UsageProblem
-        If a name is not a field, or appears twice.
-    """
+    """Return the columns that `--columns` names, None for all."""
     if columns is None:
         return None
     names = [name.strip() for name in columns.split(",")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from structable.spi import Filter, Range, Storage, UnsupportedOperationError
@@ -42,15 +42,10 @@ def snapshot_batches(
                     for batch in storage.read_split(split):
                         yield number / len(plan.splits), batch
                 return
-    yield from ((None, batch) for batch in _scanned(storage, table, columns, range_, where))
-
-
-def _scanned(
-    storage: Storage, table: str, columns: Sequence[str], range_: Range, where: Filter | None
-) -> Iterator[pa.RecordBatch]:
     from structable.spi.arrow import rows_to_batches
 
     view = storage.table(table)
     with view.scan(range_, where=where, columns=columns) as rows:
         for chunk in chunks(rows):
-            yield from rows_to_batches(view.specification, chunk, columns)
+            for batch in rows_to_batches(view.specification, chunk, columns):
+                yield None, batch

@@ -45,13 +45,7 @@ class Source(ABC):
             self._stored.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of a bounded size.
-
-        Raises
-        ------
-        UsageProblem
-            If the file is malformed, or a value does not fit its field; with the line or the row.
-        """
+        """Yield the rows in batches of a bounded size; errors name the line or the row."""
         for batch in self._whole():
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
             for start in range(0, batch.num_rows, rows):

@@ -20,13 +20,7 @@ __all__ = ["open_source"]
 
 
 def open_source(spec: TableSpecification, place: str, format_: str | None) -> Source:
-    """Open a file to import.
-
-    Raises
-    ------
-    UsageProblem
-        If it cannot be read, or has an unknown format.
-    """
+    """Open a file to import."""
     kind = format_of(place, format_)
     if place == "-" and kind == "parquet":
         raise UsageProblem("parquet is read from a file, not from standard input")

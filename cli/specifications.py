@@ -6,15 +6,9 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
-from structable.spi import (
-    InvalidSpecificationError,
-    TableSpecification,
-    specification_from_document,
-    specification_to_document,
-)
+from structable.spi import TableSpecification, specification_from_document, specification_to_document
 
 from .errors import UsageProblem
 
@@ -24,13 +18,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def read_specification(place: str) -> TableSpecification:
-    """Return the specification of a file, or of standard input, which holds JSON if it begins with a brace.
-
-    Raises
-    ------
-    UsageProblem
-        If the file cannot be read, or is not TOML or JSON, with the line, or breaks a rule of specifications.
-    """
+    """Return the specification of a file, or of standard input, which holds JSON if it begins with a brace."""
     name = "standard input" if place == "-" else place
     try:
         content = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
@@ -49,15 +37,10 @@ def read_specification(place: str) -> TableSpecification:
             document = tomllib.loads(text)
         else:
             raise UsageProblem(f"{name} ends in neither .toml nor .json")
+        return specification_from_document(document)
     except json.JSONDecodeError as error:
         raise UsageProblem(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageProblem(f"{name}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageProblem(f"{name}: {error}") from error
-    try:
-        return specification_from_document(document)
-    except InvalidSpecificationError as error:
         raise UsageProblem(f"{name}: {error}") from error
 
 
@@ -84,12 +67,10 @@ def specification_text(spec: TableSpecification, format_: str) -> str:
         *(f"{field.name} = {_toml(field.type_text)}" for field in spec.fields),
     ]
     if spec.options:
-        lines += ["", "[options]", *_toml_items(spec.options)]
+        lines += ["", "[options]"]
+    for name, value in spec.options.items():
+        lines.append(f"{name if _BARE_KEY.match(name) else _toml(name)} = {_toml(value)}")
     return "\n".join(lines) + "\n"
-
-
-def _toml_items(items: Mapping[str, str]) -> list[str]:
-    return [f"{name if _BARE_KEY.match(name) else _toml(name)} = {_toml(value)}" for name, value in items.items()]
 
 
 def _toml(value: str | list[str]) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import json
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,29 +27,14 @@ from .confirmation import DryRun, Yes, confirm, table_in_words
 from .display import print_table
 from .specifications import read_specification, specification_text
 
-__all__ = ["DescriptionFormat", "ListFormat", "backends", "create", "describe", "drop", "tables"]
-
-
-class ListFormat(enum.StrEnum):
-    """How a list is shown: for people, or one JSON object a line."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class DescriptionFormat(enum.StrEnum):
-    """How a specification is shown: for people, or as a file that `create` takes."""
-
-    TABLE = "table"
-    TOML = "toml"
-    JSON = "json"
+__all__ = ["backends", "create", "describe", "drop", "tables"]
 
 
 def backends(
     scheme: Annotated[
         str | None, typer.Argument(metavar="SCHEME", help="Show this backend's options.", show_default=False)
     ] = None,
-    format_: Annotated[ListFormat, typer.Option("--format", help="How they are shown.")] = ListFormat.TABLE,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How they are shown.")] = "table",
 ) -> None:
     """List the installed backends with their URL schemes, or the options of one with their meaning.
 
@@ -62,7 +46,7 @@ def backends(
         found = [one for one in found if one.scheme == scheme]
         if not found:
             raise BackendNotFoundError(f"no backend for {scheme}:// is installed; 'structable backends' lists them")
-    if format_ is ListFormat.JSON:
+    if format_ == "json":
         for one in found:
             known = one.backend
             document = {
@@ -107,14 +91,14 @@ def describe(
     url: Url,
     table: Table,
     format_: Annotated[
-        DescriptionFormat, typer.Option("--format", help="toml and json are what 'create' takes.")
-    ] = DescriptionFormat.TABLE,
+        Literal["table", "toml", "json"], typer.Option("--format", help="toml and json are what 'create' takes.")
+    ] = "table",
 ) -> None:
     """Show a table's fields, primary key, indexes and options."""
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
-    if format_ is not DescriptionFormat.TABLE:
-        typer.echo(specification_text(spec, format_.value), nl=False)
+    if format_ != "table":
+        typer.echo(specification_text(spec, format_), nl=False)
         return
     lines = []
     for field in spec.fields:

@@ -48,13 +48,7 @@ def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the values of a column of texts; nulls stay null.
-
-    Raises
-    ------
-    CellError
-        For the first text that is not a value of the field.
-    """
+    """Return the values of a column of texts, nulls included; `CellError` for the first text that is not one."""
     kind = arrow_type(field)
     if field.type is FieldType.STRING:
         return texts

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from structable.spi import CommitOutcomeUnknownError, InvalidFieldError, WriteMode
+from structable.spi import CommitOutcomeUnknownError, InvalidFieldError, TableSpecification, WriteMode
 
 from .arguments import Access, Table, Url, open_store
-from .confirmation import confirm
+from .confirmation import YesToOverwrite, confirm
 from .errors import CommandError, UsageProblem
 from .jobs import commit, write_job
-from .key_count import KeyCount
 from .output import format_of, open_output, open_writer
 from .progress import Advance, progress
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, selected
@@ -25,20 +23,12 @@ from .snapshots import snapshot_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileFormat", "export_rows", "import_rows"]
+__all__ = ["export_rows", "import_rows"]
 
-
-class FileFormat(enum.StrEnum):
-    """Formats of files."""
-
-    CSV = "csv"
-    JSON = "json"
-    ARROW = "arrow"
-    PARQUET = "parquet"
-
+_KEY_BYTES = 64 * 1024 * 1024
 
 _Format = Annotated[
-    FileFormat | None,
+    Literal["csv", "json", "arrow", "parquet"] | None,
     typer.Option("--format", help="The file's format.  [default: by the extension]", show_default=False),
 ]
 
@@ -63,9 +53,7 @@ def import_rows(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check the whole file as the store would, and write nothing.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
-    ] = False,
+    yes: YesToOverwrite = False,
 ) -> None:
     """Write the rows of a CSV, JSON lines, Arrow or Parquet file: all or none.
 
@@ -80,8 +68,8 @@ def import_rows(
             confirm(storage, table, "overwrite", yes=yes)
         # A dry run stages a job, with all of the store's checks, and then aborts it: never under the user's id.
         name = job_id if job_id and not dry_run else f"structable-import-{uuid.uuid4()}"
-        with open_source(spec, file, format_.value if format_ else None) as source:
-            keys = KeyCount(spec)
+        with open_source(spec, file, format_) as source:
+            keys = _KeyCount(spec)
 
             def batches(advance: Advance) -> Iterator[pa.RecordBatch]:
                 for batch in source.batches():
@@ -108,20 +96,39 @@ def import_rows(
                 if dry_run:
                     storage.abort_write(job)
     if dry_run:
-        typer.echo(f"{_counted(keys)} of {source.name} fit table {table}; nothing was written", err=True)
+        typer.echo(f"{keys} of {source.name} fit table {table}; nothing was written", err=True)
     elif done:
-        typer.echo(
-            f"{_counted(keys)} of {source.name} {_FATES.get(mode, 'are')} in table {table} (job {name})", err=True
-        )
+        typer.echo(f"{keys} of {source.name} {_FATES.get(mode, 'are')} in table {table} (job {name})", err=True)
     else:
         typer.echo(f"job {name} was already committed; nothing was done", err=True)
 
 
-def _counted(keys: KeyCount) -> str:
-    """Return the number of rows, and that of their keys if it differs."""
-    different = keys.different()
-    rows = "1 row" if keys.rows == 1 else f"{keys.rows:,} rows"
-    return rows if different in (None, keys.rows) else f"{rows} ({different:,} different keys)"
+class _KeyCount:
+    """Counts rows, and different keys, of which two rows may share one, as long as they fit in 64 MiB."""
+
+    def __init__(self, spec: TableSpecification) -> None:
+        self._key = list(spec.primary_key)
+        self._batches: list[pa.RecordBatch] | None = []
+        self._bytes = 0
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        if self._batches is not None:
+            keys = batch.select(self._key)
+            self._bytes += keys.nbytes
+            self._batches.append(keys)
+            if self._bytes > _KEY_BYTES:
+                self._batches = None
+
+    def __str__(self) -> str:
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        if not self._batches:
+            return rows
+        import pyarrow as pa
+
+        different = pa.Table.from_batches(self._batches).group_by(self._key).aggregate([]).num_rows
+        return rows if different == self.rows else f"{rows} ({different:,} different keys)"
 
 
 _FATES = {WriteMode.DELETE: "are no longer", WriteMode.OVERWRITE: "are all that is"}
@@ -150,13 +157,11 @@ def export_rows(
 
     The file appears under its name when it is complete.
     """
-    form = format_of(file, format_.value if format_ else None)
+    form = format_of(file, format_)
     rows = 0
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
-        range_, filter_ = selected(
-            spec, where, prefix=prefix, at_least=at_least, above=above, at_most=at_most, below=below
-        )
+        range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         names = named_columns(spec, columns) or list(spec.field_names)
         with (
             open_output(file) as stream,

@@ -17,14 +17,8 @@ def cast_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordBatc
     """Return a batch with the Arrow types of the table, for its own columns in its own order.
 
     Integers may have another width, floats another precision, decimals another precision and scale, timestamps another
-    unit or zone. FLOAT takes 64-bit floats and rounds them, as the contract does. Texts stay texts.
-
-    Raises
-    ------
-    InvalidFieldError
-        For an unknown or repeated column, or one of an unrelated type.
-    pyarrow.ArrowInvalid
-        For a value that the cast would change.
+    unit or zone. FLOAT takes 64-bit floats and rounds them, as the contract does. Texts stay texts. Raises
+    `InvalidFieldError` for a column, and pyarrow.ArrowInvalid for a value that the cast would change.
     """
     columns = [
         _cast(spec.field(name), column) if name in spec else column

@@ -78,10 +78,7 @@ class _Token:
 def parse_where(spec: TableSpecification, text: str) -> Filter:
     """Return the filter of an expression such as `status == 'RUNNING' and attempt < 3 or payload is null`.
 
-    Raises
-    ------
-    UsageProblem
-        If the text is malformed; the message names the column, counted in characters from 1.
+    Errors name the column, counted in characters from 1.
     """
     return _Parser(spec, text).parse()
 

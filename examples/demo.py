@@ -183,10 +183,10 @@ def _check(storage: Storage, outcomes: list[Outcome]) -> None:
         changed = transaction.table("flights").scan(where=col("added_delay").is_not_null(), columns=["added_delay"])
         minutes = sum(row.added_delay for row in changed)
     counted = sum(row.transactions for row in changes)
-    said = sum(outcome.minutes for outcome in outcomes)
-    if counted != transactions or not minutes == said == sum(row.minutes for row in changes):
+    reported = sum(outcome.minutes for outcome in outcomes)
+    if counted != transactions or not minutes == reported == sum(row.minutes for row in changes):
         raise SystemExit(
-            f"the tables disagree: {transactions} transactions, {counted} counted; {minutes} minutes, {said} committed"
+            f"the tables disagree: {transactions} transactions, {counted} counted; {minutes} minutes, not {reported}"
         )
     console.print(
         f"          {len(outcomes)} processes made {lookups:,} look-ups, {scans:,} scans by an index and "

@@ -45,7 +45,6 @@ class Listener:
         threading.Thread(target=self._accept, name="structable-coordinator-listener", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening; open connections stay open."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which `close` alone does not
         self._listener.close()
@@ -84,10 +83,7 @@ class Listener:
 def open_channel(address: Address, secret: bytes) -> Channel:
     """Return an authenticated connection to a `Listener`; a context manager.
 
-    Raises
-    ------
-    OSError, EOFError, AuthenticationError
-        If nothing listens there, or the peer does not know the secret.
+    Raises OSError, EOFError or AuthenticationError if nothing listens there, or the peer does not know the secret.
     """
     connected = socket.create_connection(address, timeout=_HANDSHAKE_SECONDS)
     connected.settimeout(None)
@@ -105,15 +101,7 @@ def open_channel(address: Address, secret: bytes) -> Channel:
 
 
 def send(channel: Channel, message: object) -> None:
-    """Send a picklable object.
-
-    Raises
-    ------
-    UnsupportedOperationError
-        If the object takes 2 GiB or more; nothing is sent.
-    OSError
-        If the other side has ended.
-    """
+    """Send a picklable object, of less than 2 GiB; OSError if the other side has ended."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     if len(data) > MOST_BYTES:
         raise UnsupportedOperationError(
@@ -127,10 +115,7 @@ def send(channel: Channel, message: object) -> None:
 def receive(channel: Channel) -> object:
     """Return the next message, unpickled: only an authenticated peer may send it.
 
-    Raises
-    ------
-    OSError, EOFError
-        If the other side has ended, even in the middle of a message.
+    Raises OSError or EOFError if the other side has ended, even in the middle of a message.
     """
     return pickle.loads(channel.recv_bytes(MOST_BYTES))
 

@@ -58,16 +58,9 @@ PLANS_PER_CONNECTION = 24
 class Coordinator:
     """Plans scans and ends write jobs for an application, and holds their snapshots and connections.
 
-    Parameters
-    ----------
-    parallelism : callable
-        Returns the number of splits for reads that do not specify it.
-    running : callable
-        Returns whether the application is running; the coordinator closes itself when it is not.
-    executions : Executions
-        Knows which queries run.
-    bind, host : str
-        The address to listen on for executors, and the name by which they reach it.
+    `parallelism` returns the number of splits for reads that do not specify it; the coordinator closes itself when
+    `running` returns false. `bind` is the address to listen on for executors, and `host` the name by which they reach
+    it.
     """
 
     def __init__(
@@ -104,7 +97,6 @@ class Coordinator:
 
     @property
     def closed(self) -> bool:
-        """Whether the coordinator was closed."""
         return self._closed.is_set()
 
     def close(self) -> None:
@@ -123,7 +115,6 @@ class Coordinator:
         self.stores.close()
 
     def plans(self) -> int:
-        """Return the number of snapshots that are held."""
         with self._lock:
             return len(self.held)
 

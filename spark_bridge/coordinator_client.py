@@ -52,13 +52,6 @@ class CoordinatorClient:
     secret: bytes = field(repr=False)
 
     def describe(self, store: StoreClient, table: str) -> TableSpecification:
-        """Return a table's specification.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no such table.
-        """
         return cast(TableSpecification, self._ask("describe", store, table))
 
     def plan(
@@ -68,16 +61,10 @@ class CoordinatorClient:
 
         Once the execution has ended, and all others whose tasks read the snapshot, it is held for another
         `options.grace` seconds, renewed by reading.
-
-        Raises
-        ------
-        StructableError
-            As `Storage.plan_scan` does.
         """
         return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution))
 
     def begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
-        """Begin a write job, as `Storage.begin_write` does."""
         return cast(WriteJob, self._ask("begin_write", options, job_id))
 
     def commit_write(self, store: StoreClient, job: WriteJob, staged: Sequence[StagedWrite]) -> CommitResult:
@@ -85,7 +72,6 @@ class CoordinatorClient:
         return cast(CommitResult, self._ask("commit_write", store, job, list(staged)))
 
     def abort_write(self, store: StoreClient, job: WriteJob) -> None:
-        """Abort a write job, as `Storage.abort_write` does."""
         self._ask("abort_write", store, job)
 
     def leave_write(self, store: StoreClient, job: WriteJob) -> None:
@@ -96,10 +82,7 @@ class CoordinatorClient:
     def holding(self, plan_id: str, options: ReadOptions, reader: Reader) -> Iterator[None]:
         """Keep a plan's snapshot open for a `with` block, however long it takes.
 
-        Raises
-        ------
-        TransactionClosedError
-            If the coordinator has closed the plan.
+        Raises `TransactionClosedError` if the coordinator has closed the plan.
         """
         try:
             channel = open_channel(self.readers, self.secret)

@@ -37,15 +37,12 @@ class SparkExecutions:
         ).start()
 
     def runs(self, execution: int) -> bool:
-        """Whether an execution of a query runs; true if unknown."""
         return self._asked(lambda: self._runs(execution))
 
     def runs_stage(self, stage: int) -> bool:
-        """Whether a job with this stage runs; true if unknown."""
         return self._asked(lambda: self._runs_stage(stage))
 
     def runs_any_job(self) -> bool:
-        """Whether any job runs; true if unknown."""
         return self._asked(self._runs_any_job)
 
     def _asked(self, question: Callable[[], bool]) -> bool:

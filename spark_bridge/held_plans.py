@@ -41,18 +41,11 @@ class Reader:
     stage: int
 
     def to_text(self) -> str:
-        """Return the text of a message to the coordinator."""
         return f"{self.split} {-1 if self.execution is None else self.execution} {self.stage}"
 
     @classmethod
     def from_text(cls, text: str) -> Reader:
-        """Return the reader that `to_text` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the text is malformed.
-        """
+        """Return the reader that `to_text` wrote; ValueError if the text is malformed."""
         split, execution, stage = (int(number) for number in text.split())
         return cls(split, None if execution < 0 else execution, stage)
 
@@ -80,7 +73,6 @@ class HeldPlan:
             self._executions.add(self.execution)
 
     def admit(self) -> None:
-        """Count a reader in."""
         self.readers += 1
         self.visits += 1
         self._over_since = None
@@ -88,12 +80,7 @@ class HeldPlan:
     def record(self, reader: Reader, *, late: bool) -> None:
         """Record the stage and the execution of an admitted reader.
 
-        Parameters
-        ----------
-        reader : Reader
-            The reader.
-        late : bool
-            Whether its execution is no longer running, so that its end implies nothing about further readers.
+        If `late`, its execution is no longer running, so that its end implies nothing about further readers.
         """
         self._stages.add(reader.stage)
         if late:
@@ -102,7 +89,6 @@ class HeldPlan:
             self._executions.add(reader.execution)
 
     def leave(self, reader: Reader) -> None:
-        """Count a reader out."""
         self.readers -= 1
         self.idle_since = time.monotonic()
         self._unread.discard(reader.split)

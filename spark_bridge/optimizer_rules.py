@@ -9,21 +9,10 @@ __all__ = ["add_rule", "ensure_rule", "has_rule"]
 
 
 def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
-    """Add a rule to a session's optimizer, unless the session has it, for this session and those derived from it.
+    """Add a rule to the optimizer of a session and those derived from it; return the reason if that fails.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        The session.
-    name : str
-        The rule's class, which has a nested class `Builder`, a function from a session to the rule.
-    java : str
-        Its source. Janino compiles it, which Spark brings for its code generation: it knows no generics.
-
-    Returns
-    -------
-    str or None
-        The reason why the optimizer lacks the rule; None if it has the rule.
+    The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
+    its code generation, compiles its source `java`; it knows no generics.
     """
     try:
         if not has_rule(spark, name):

@@ -18,40 +18,18 @@ DEFAULT_GRACE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of `spark.read`, checked.
-
-    Parameters
-    ----------
-    store : StoreClient
-        The client of the store.
-    table : str
-        The table's name.
-    columns : tuple of str or None
-        The columns to read, in this order; all if None.
-    splits : int or None
-        Approximate number of partitions; Spark's default parallelism if None.
-    lease : float
-        Seconds without a read after which a snapshot is closed.
-    grace : float
-        Seconds after the end of its query and its last read after which a snapshot is closed.
-    """
+    """The options of `spark.read`, checked."""
 
     store: StoreClient
     table: str
-    columns: tuple[str, ...] | None
-    splits: int | None
-    lease: float = DEFAULT_LEASE_SECONDS
-    grace: float = DEFAULT_GRACE_SECONDS
+    columns: tuple[str, ...] | None  # all if None
+    splits: int | None  # about so many partitions; Spark's default parallelism if None
+    lease: float = DEFAULT_LEASE_SECONDS  # seconds without a read, until a snapshot is closed
+    grace: float = DEFAULT_GRACE_SECONDS  # seconds after the end of its query and its last read
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Check the options of `spark.read`.
-
-        Raises
-        ------
-        ValueError
-            If an option is missing, belongs to writes, or has an invalid value.
-        """
+        """Check the options of `spark.read`; ValueError for one that is missing, invalid or of writes."""
         given = _take(options, READ_OPTIONS, WRITE_OPTIONS, "reading")
         columns, splits = given.get("columns"), given.get("splits")
         return cls(
@@ -75,13 +53,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
-        """Check the options of `df.write`.
-
-        Raises
-        ------
-        ValueError
-            If an option is missing, belongs to reads, contradicts the save mode, or has an invalid value.
-        """
+        """Check the options of `df.write`; ValueError for one missing, invalid, of reads or against the mode."""
         given = _take(options, WRITE_OPTIONS, READ_OPTIONS, "writing")
         mode = _write_mode(given["mode"]) if "mode" in given else None
         if overwrite and mode not in (None, WriteMode.OVERWRITE):

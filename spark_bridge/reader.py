@@ -59,10 +59,7 @@ class StructableReader(spark.DataSourceReader):
         assert isinstance(partition, SplitPartition)
         schema = to_arrow_schema(self._schema, timezone="UTC")
         options = self._options
-        with (
-            one_line_errors(),
-            self._coordinator.holding(partition.plan_id, options, _reader(partition.split)),
-        ):
+        with one_line_errors(), self._coordinator.holding(partition.plan_id, options, _reader(partition.split)):
             for batch in options.store.read_split(partition.split):
                 freeze_imports()  # by the first batch everything is imported, the store's driver too
                 # The same buffers under Spark's own schema, which must match exactly: nullability and metadata.

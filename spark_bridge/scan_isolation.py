@@ -183,7 +183,7 @@ public final class StructableScanIsolation extends Rule {
       return new PythonScanBuilder(newProvider(shared), FORMAT, schema, options);
     }
 
-    // What the query needs and what the filters name, for Spark describes them by the schema; and a column at least.
+    // The columns of the query and of the filters, which Spark describes by the schema; at least one column.
     private StructType columns() {
       Set names = new HashSet(Arrays.asList(required.fieldNames()));
       for (int i = 0; i < accepted.length; i++) names.addAll(Arrays.asList(accepted[i].references()));
@@ -334,13 +334,10 @@ def execution_of(schema: StructType) -> int | None:
 
 
 def isolate_scans(spark: SparkSession) -> bool:
-    """Give each scan of the format a separate reader, in this session and those derived from it.
+    """Give each scan of the format a separate reader, in this session and those derived from it; True if that works.
 
-    Returns
-    -------
-    bool
-        Whether filters may be pushed down. If not, a warning is issued and results are still right: Spark evaluates all
-        filters itself, reads all columns, and scans of one `load()` share a snapshot.
+    If not, filters must not be pushed down. A warning is issued, and results are still right: Spark evaluates all
+    filters itself, reads all columns, and scans of one `load()` share a snapshot.
     """
     reason = ensure_rule(spark, _RULE_CLASS, _JAVA)
     if reason is not None:

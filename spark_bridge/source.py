@@ -59,8 +59,7 @@ def bound_data_source(client: CoordinatorClient, *, pushes_filters: bool) -> typ
     """Return the data source of one application."""
 
     # Spark pickles a class that no module holds by value, with its attributes: thus the coordinator's address and
-    # secret
-    # travel with the format to Spark's Python processes, and nowhere else.
+    # secret travel with the format to Spark's Python processes, and nowhere else.
     class ApplicationDataSource(StructableDataSource):
         coordinator = client
 

@@ -24,12 +24,8 @@ class StoreClient:
     def connect(self) -> Storage:
         """Connect to the store, which must exist unless the option `create` says otherwise.
 
-        Raises
-        ------
-        ValueError
-            If neither the bridge nor the backend knows an option; the message lists the options of both.
-        StructableError
-            As `structable.spi.connect` does.
+        Raises ValueError for an option that neither the bridge nor the backend knows; the message lists the options of
+        both.
         """
         options: dict[str, object] = dict(self.options)
         try:

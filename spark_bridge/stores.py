@@ -36,7 +36,6 @@ class OpenStores:
 
     @contextmanager
     def using(self, store: StoreClient, connection: int = 0) -> Iterator[Storage]:
-        """Keep a connection open for a `with` block."""
         entry = self._enter(store, connection)
         try:
             with entry.lock:
@@ -71,7 +70,6 @@ class OpenStores:
                     entry.storage = None
 
     def close(self) -> None:
-        """Close all connections."""
         with self._lock:
             entries = list(self.entries.values())
         for entry in entries:

@@ -35,13 +35,7 @@ def spark_type(field: Field) -> spark.DataType:
 
 
 def spark_schema(spec: TableSpecification, columns: Iterable[str] | None = None) -> spark.StructType:
-    """Return the Spark schema of a table's columns, in the given order; key fields are not nullable.
-
-    Raises
-    ------
-    InvalidFieldError
-        For a column that the table lacks.
-    """
+    """Return the Spark schema of a table's columns, in the given order; key fields are not nullable."""
     names = spec.field_names if columns is None else tuple(columns)
     return spark.StructType(
         [spark.StructField(name, spark_type(_field(spec, name)), name not in spec.primary_key) for name in names]
@@ -51,10 +45,7 @@ def spark_schema(spec: TableSpecification, columns: Iterable[str] | None = None)
 def check_read_schema(spec: TableSpecification, schema: spark.StructType) -> tuple[str, ...]:
     """Return the columns of a schema to read a table with, given by the user or taken from the table at `load()`.
 
-    Raises
-    ------
-    InvalidFieldError
-        For a column that the table lacks, has with another type, or allows to be null although the schema does not.
+    Rejects a column that the table lacks, has with another type, or allows to be null although the schema does not.
     """
     for column in schema.fields:
         field = _field(spec, column.name)
@@ -71,10 +62,7 @@ def check_read_schema(spec: TableSpecification, schema: spark.StructType) -> tup
 def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode: WriteMode) -> None:
     """Check that the rows of a DataFrame can be written to a table, before any of them is computed.
 
-    Raises
-    ------
-    InvalidFieldError
-        For a column that is unknown, repeated, of another type or not wanted by the mode, or a missing key column.
+    Rejects a column that is unknown, repeated, of another type or not wanted by the mode, and a missing key column.
     """
     names = schema.fieldNames()
     for column in schema.fields:

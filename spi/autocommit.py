@@ -18,15 +18,7 @@ Result = TypeVar("Result")
 
 
 class OwningRowIterator(RowIterator):
-    """The rows of a scan together with the transaction that holds their snapshot and ends with them.
-
-    Parameters
-    ----------
-    transaction : Transaction
-        Ended when the rows are exhausted, closed or collected.
-    rows : RowIterator
-        The scan.
-    """
+    """The rows of a scan, whose end (exhausted, closed or collected) ends the transaction with their snapshot."""
 
     __slots__ = ("_rows", "_transaction")
 

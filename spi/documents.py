@@ -68,13 +68,7 @@ def field_to_document(field: Field) -> dict[str, str]:
 
 
 def field_from_document(entry: object) -> Field:
-    """Build a field from its document.
-
-    Raises
-    ------
-    InvalidSpecificationError
-        If it has other parts than name and type, or the type is unknown.
-    """
+    """Build a field from its document: a name and a known type, or `InvalidSpecificationError`."""
     if not isinstance(entry, Mapping) or set(entry) != {"name", "type"} or not isinstance(entry["type"], str):
         raise InvalidSpecificationError(f"the field {shown(entry)} must have a name and a type, and nothing else")
     kind = entry["type"].strip().lower()

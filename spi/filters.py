@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from .values import Value
 
@@ -254,6 +254,3 @@ class Column:
 def col(name: str) -> Column:
     """Return a column to build a filter from: `col("k2") > 100`."""
     return Column(name)
-
-
-Leaf: TypeAlias = Comparison | IsIn | IsNull | StartsWith

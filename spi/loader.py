@@ -90,13 +90,7 @@ def read_split(url: str, split: ScanSplit, **options: object) -> Iterator[Record
 
 
 def load_backend(scheme: str) -> Backend:
-    """Return the backend of a URL scheme.
-
-    Raises
-    ------
-    BackendNotFoundError
-        As `connect` does.
-    """
+    """Return the backend of a URL scheme, or raise `BackendNotFoundError` as `connect` does."""
     entry = _entry_point(scheme)
     try:
         loaded = entry.load()

@@ -31,13 +31,7 @@ _ALL = Range()
 
 
 class _Refusal:
-    """Rejects a call that would change the store.
-
-    Parameters
-    ----------
-    url : str
-        The storage's URL, masked.
-    """
+    """Rejects a call that would change the store; the error names the masked URL."""
 
     __slots__ = ("_url",)
 
@@ -51,15 +45,7 @@ class _Refusal:
 
 
 class ReadOnlyTable(DelegatingTable):
-    """A table that passes reads on to another table, and rejects writes when they are called.
-
-    Parameters
-    ----------
-    table : StructuredTable
-        The table to read.
-    refuse : callable
-        Raises the error of a write, by its name.
-    """
+    """A table that passes reads on to another table, and rejects writes when they are called."""
 
     __slots__ = ("_refuse", "_table")
 
@@ -84,15 +70,7 @@ class ReadOnlyTable(DelegatingTable):
 
 
 class ReadOnlyTransaction(Transaction):
-    """A read-only transaction, whose tables name the storage when they reject a write.
-
-    Parameters
-    ----------
-    transaction : Transaction
-        The transaction to read; begun read-only.
-    refuse : callable
-        Raises the error of a write, by its name.
-    """
+    """A transaction, begun read-only, whose tables name the storage when they reject a write."""
 
     __slots__ = ("_refuse", "_transaction")
 
@@ -115,15 +93,7 @@ class ReadOnlyTransaction(Transaction):
 
 
 class ReadOnlyAdmin(TableAdmin):
-    """The admin of a read-only store.
-
-    Parameters
-    ----------
-    admin : TableAdmin
-        The admin that answers reads.
-    refuse : callable
-        Raises the error of a change, by its name.
-    """
+    """The admin of a read-only store: passes reads on, and rejects changes."""
 
     def __init__(self, admin: TableAdmin, refuse: _Refusal) -> None:
         self._admin = admin
@@ -154,10 +124,7 @@ class ReadOnlyAdmin(TableAdmin):
 class ReadOnlyStorage(Storage):
     """A storage that passes reads on to another storage, and rejects every change; the same for all backends.
 
-    Parameters
-    ----------
-    storage : Storage
-        The storage to read; its backend was given `read_only=True` and writes nothing on its own.
+    The backend of the other storage was given `read_only=True`, and writes nothing on its own.
     """
 
     def __init__(self, storage: Storage) -> None:

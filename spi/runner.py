@@ -118,19 +118,13 @@ def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: flo
     return f"gave up after {attempts} attempt{'s' if attempts > 1 else ''} in {seconds:.2f} s ({limits})"
 
 
-# Which transaction goes first. A long transaction loses against short ones however it pauses, for they commit while it
-# works. So one that has lost for a while lets those of its process wait for its next attempts, each for a limited time:
-# a body that waits for another thread's transaction is held up by that, never locked.
+# Which transaction goes first. A long transaction loses against short ones, which commit while it works, after any
+# pause. So one that has lost for a while makes those of its process wait for its next attempts, each for a short time:
+# a body that waits for another thread's transaction is delayed, never locked.
 
 
 class _Turn:
-    """The turn of the transaction that goes first.
-
-    Parameters
-    ----------
-    courtesy : float
-        Seconds that each attempt of others waits at most.
-    """
+    """The turn of the transaction that goes first; each attempt of others waits for at most `courtesy` seconds."""
 
     def __init__(self, courtesy: float) -> None:
         self.courtesy = courtesy
@@ -178,10 +172,7 @@ class _Losing:
     def goes_first(self, lasted: float) -> bool:
         """Make others wait, so that no pause is needed; false if another body goes first already.
 
-        Parameters
-        ----------
-        lasted : float
-            Seconds that the last attempt took. Later attempts may take longer, as no conflict cuts them short.
+        The last attempt took `lasted` seconds. Later ones may take longer, as no conflict cuts them short.
         """
         courtesy = min(_LONGEST_COURTESY, 0.01 + 4 * lasted)
         if self._turn is not None:

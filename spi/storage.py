@@ -191,8 +191,7 @@ class Storage(Transactional):
         """Clean up after ended processes, if that is safe, and yield the actions.
 
         The call may wait as long as the store needs to tell an ended process from a silent one, and never interferes
-        with a
-        living one. `diagnose` finds the remainder. A store that needs no repair yields nothing, which is the default.
+        with a living one. `diagnose` finds the remainder. A store that needs no repair yields nothing, the default.
 
         Raises
         ------

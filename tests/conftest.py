@@ -23,7 +23,7 @@ from tests.postgresql.support.fixtures import (  # noqa: F401
 # The suite's assertions explain themselves like those of a test module.
 pytest.register_assert_rewrite("structable.spi.conformance")
 
-# Spark's workers run what the tests run on, and need no name of this machine that resolves.
+# Spark's workers use the Python of the tests; this machine's name need not resolve.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 

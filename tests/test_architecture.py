@@ -16,8 +16,8 @@ from tests.module_graph import circles, import_graph, modules
 SPI = Path(__file__).parent.parent / "spi"
 MODULES = [module for module in sorted(SPI.rglob("*.py")) if SPI / "conformance" not in module.parents]
 
-# What each room of a backend may import of the backend's other rooms. Modules beside the rooms join them, and belong to
-# none. docs/architecture.md has the drawing.
+# The other rooms of its backend that each room may import. Modules beside the rooms join them, and belong to none.
+# docs/architecture.md has the drawing.
 ROOMS = {
     "backends.hbase": {
         "thrift": set(),
@@ -51,7 +51,7 @@ MOST_LINES = 400
 
 
 class Imports(ast.NodeVisitor):
-    """The top-level names of what a module imports at run time."""
+    """The top-level names of a module's imports at run time."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -72,7 +72,7 @@ class Imports(ast.NodeVisitor):
 def test_spi_imports_the_standard_library_only(module: Path) -> None:
     allowed = {"structable", *sys.stdlib_module_names}
     if module.name == "arrow.py":
-        allowed.add("pyarrow")  # loaded when a batch is first asked for, as the next test shows
+        allowed.add("pyarrow")  # loaded with the first batch, as the next test shows
     imports = Imports()
     imports.visit(ast.parse(module.read_text(encoding="utf-8")))
     assert imports.names <= allowed

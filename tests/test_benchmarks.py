@@ -1,4 +1,4 @@
-"""The benchmarks run, and know every goal. What they measure is for `make bench`, on a machine with no other work."""
+"""The benchmarks run, and know every goal. `make bench` measures, on a machine with no other work."""
 
 import json
 import os

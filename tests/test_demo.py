@@ -1,4 +1,4 @@
-"""The demo runs, on a sample: the main job of the whole library, from files to a chart."""
+"""The demo runs on a sample, from files to a chart."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(params=["default", "postgresql"])
 def store(request: pytest.FixtureRequest) -> list[str]:
-    """Return the arguments that name the store: none, for a temporary folder, or a server's URL."""
+    """Return the arguments for the store: none, for a temporary folder, or a server's URL."""
     return [] if request.param == "default" else ["--url", request.getfixturevalue("postgresql_url")]
 
 

@@ -62,7 +62,7 @@ def test_docs_name_every_public_export() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_tables_are_whole(page: Path) -> None:
-    """A blank line would cut a table in two, of which the second is shown as text."""
+    """A blank line would split a table in two and show the second part as text."""
     lines = page.read_text(encoding="utf-8").splitlines()
     first = [
         number for number, line in enumerate(lines) if line.startswith("|") and not lines[number - 1].startswith("|")

@@ -1,4 +1,4 @@
-"""What is installed is complete: every package, its type marker, its entry points, and a pin for every requirement."""
+"""The installed packages are complete: every package, type marker and entry point, and a pin for every requirement."""
 
 import shutil
 import subprocess
@@ -45,7 +45,7 @@ def test_wheel_holds_every_module_and_no_stale_one(tmp_path: Path) -> None:
     assert packed(copy, tmp_path / "first") == modules | markers
     assert {path.relative_to(copy) for path in copy.rglob("*") if "__pycache__" not in path.parts} == before
 
-    # The remains of an earlier build, and a module that is gone since the last one.
+    # The remains of an earlier build, and a module deleted since.
     stale = copy / "build" / "lib" / "structable" / "spi" / "stale.py"
     stale.parent.mkdir(parents=True)
     stale.touch()
@@ -54,7 +54,7 @@ def test_wheel_holds_every_module_and_no_stale_one(tmp_path: Path) -> None:
 
 
 def packed(source: Path, folder: Path) -> set[str]:
-    """Build a wheel and return the names of its files, but for its metadata."""
+    """Build a wheel and return the names of its files, without its metadata."""
     pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip_wheel, "--wheel-dir", str(folder), str(source)], check=True)
     (wheel,) = folder.glob("structable-*.whl")
@@ -66,7 +66,7 @@ def test_version() -> None:
 
 
 def test_a_folder_of_the_same_name_beside_a_program(tmp_path: Path) -> None:
-    """What README.md says of it: without an __init__ it does no harm, with one it hides what is installed."""
+    """As README.md says: without an __init__ it does no harm, with one it hides the installed package."""
     installed, beside = tmp_path / "installed", tmp_path / "program"
     for name in ("spi", "cli"):
         ignored = shutil.ignore_patterns("__pycache__", "conformance")
@@ -92,7 +92,7 @@ def test_entry_points_load() -> None:
         assert isinstance(entry.load(), type)
 
 
-def test_constraints_pin_every_requirement_to_what_is_installed() -> None:
+def test_constraints_pin_every_requirement_to_the_installed_version() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     needed: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Waiting for what other threads, processes and servers do."""
+"""Waiting for other threads, processes and servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST = 60.0  # seconds
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Return when a condition is met; the test fails if it is not in a minute."""
+    """Return when a condition is met; the test fails after a minute."""
     end = time.monotonic() + _LONGEST
     while not condition():
         assert time.monotonic() < end, "it did not come about"

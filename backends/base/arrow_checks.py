@@ -22,13 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def valid_portions(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of at most so many bytes, at least one row each.
-
-    Raises
-    ------
-    InvalidFieldError
-        If the batch is not valid Arrow data.
-    """
+    """Yield a batch in parts of at most so many bytes, at least one row each; rejects invalid Arrow data."""
     if batch.nbytes > most_bytes and batch.num_rows > 1:
         half = batch.num_rows // 2
         yield from valid_portions(table, batch.slice(0, half), most_bytes)
@@ -44,10 +38,7 @@ def valid_portions(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterat
 def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[Any]:
     """Return the numbers of a fixed-width column other than DECIMAL, see `FIELD_TYPES`; a null is 0.
 
-    Raises
-    ------
-    InvalidFieldError
-        For a date or time outside of the years 1 to 9999.
+    Rejects a date or time outside of the years 1 to 9999.
     """
     form = FIELD_TYPES[field.type]
     if form.unit:
@@ -66,12 +57,7 @@ def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[
 def over_limits(spec: TableSpecification, sizes: Mapping[str, Integers]) -> tuple[Flags, Integers]:
     """Return a mask of the rows whose key, indexed value or size is over the limits, and the size of each row.
 
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table, with every index that the rows must fit.
-    sizes : mapping of str to array
-        The size that each value of a column counts towards the limits; must cover all key columns.
+    `spec` has every index that the rows must fit; `sizes` has what each value of a column counts, for all key columns.
     """
     key: Integers = np.sum([sizes[name] for name in spec.primary_key], axis=0)
     total: Integers = np.sum(list(sizes.values()), axis=0)

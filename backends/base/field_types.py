@@ -14,31 +14,20 @@ __all__ = ["FIELD_TYPES", "TypeForm"]
 
 @dataclass(frozen=True, slots=True)
 class TypeForm:
-    """One line of the table.
-
-    Parameters
-    ----------
-    python : type
-        The exact class of stored values.
-    number : str
-        The `struct` format of the number that represents a value; empty for STRING and BYTES. Dates and times are days
-        or microseconds since 1970; a decimal is its unscaled value in 16 bytes.
-    key : str
-        The unsigned format of the same number, used in keys; empty if the type is of variable width or not keyable.
-    numpy : str
-        The NumPy dtype of the number, without byte order.
-    unit : str
-        The unit of the number, for dates and times.
-    least, greatest : int
-        The contract's bounds (the years 1 to 9999) where the number's own range is wider.
-    """
+    """One line of the table."""
 
     python: type
+    """The exact class of stored values."""
     number: str = ""
+    """The `struct` format of the number that represents a value; empty for STRING and BYTES.
+
+    Dates and times are days or microseconds since 1970; a decimal is its unscaled value in 16 bytes.
+    """
     key: str = ""
-    numpy: str = ""
-    unit: str = ""
-    least: int = 0
+    """The unsigned format of the same number, used in keys; empty if the type is of variable width or not keyable."""
+    numpy: str = ""  # dtype of the number, without byte order
+    unit: str = ""  # of the number, for dates and times
+    least: int = 0  # the contract's bounds (the years 1 to 9999) where the number's own range is wider
     greatest: int = 0
 
     @property

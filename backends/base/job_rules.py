@@ -41,13 +41,7 @@ def staged_for_dropped(table: str) -> SchemaIncompatibleError:
 
 
 def conformed_batches(job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the non-empty batches, with the contract's types.
-
-    Raises
-    ------
-    InvalidFieldError
-        If batches differ in their columns, or do not fit the table or the job.
-    """
+    """Yield the non-empty batches, with the contract's types; rejects batches that differ in their columns."""
     from structable.spi.arrow import conform_batch
 
     columns: tuple[str, ...] | None = None

@@ -84,10 +84,7 @@ class ConnectionPool(ABC, Generic[Connection]):
     def acquire(self) -> Connection:
         """Return a connection for this thread alone, until `release`. Raises any error of opening a connection.
 
-        Raises
-        ------
-        StorageUnavailableError
-            If all connections stayed in use for `timeout` seconds, or the pool is closed.
+        Raises `StorageUnavailableError` if all connections stayed in use for `timeout` seconds, or the pool is closed.
         """
         if self._closed or os.getpid() != self._process:
             raise self._refusal()

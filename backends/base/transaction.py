@@ -31,7 +31,6 @@ class TransactionLifecycle(ABC):
         return not self.usable and self._failure is None
 
     def refuse(self) -> NoReturn:
-        """Raise the reason why the transaction is not usable."""
         if self._failure is not None:
             raise self._failure
         raise TransactionClosedError("the transaction has ended; begin a new one")
@@ -61,7 +60,6 @@ class TransactionLifecycle(ABC):
         """Make all writes visible; `refuse_commit` unless usable. See `Transaction.commit`."""
 
     def rollback(self) -> None:
-        """Discard all writes; see `Transaction.rollback`."""
         self._failure = None
         if self.usable:
             self._end()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["HBaseBackend"]
 
 _PORT = 9090
-_PREFIX = "structable"
 _FRAME_SLACK = 64 << 10
 
 
@@ -91,7 +90,7 @@ class HBaseBackend(Backend):
 def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> HBaseEngine:
     if url.user is not None:
         raise ValueError(f"{url} names a user, which HBase's Thrift gateway does not support; remove it")
-    prefix = url.path.removeprefix("/") or _PREFIX
+    prefix = url.path.removeprefix("/") or "structable"
     try:
         layout = Layout(prefix)
     except ValueError as error:

@@ -75,17 +75,7 @@ class HBaseEngine(Engine):
         self._diagnosis = Diagnosis(context, self.tables)
 
     def start(self, upcalls: Upcalls) -> None:
-        """Create or check the tables of the prefix, and begin a session.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there are none, and none may be created.
-        StorageUnavailableError
-            If HBase cannot be reached.
-        DataCorruptionError
-            If the tables are of another format, or not structable's.
-        """
+        """Create or check the tables of the prefix, as `Tables.prepare` does, and begin a session."""
         super().start(upcalls)
         uninterrupted(self._start)
 
@@ -136,7 +126,6 @@ class HBaseEngine(Engine):
         return self._newest(key, table, row, found.get(row, {}))
 
     def _newest(self, key: bytes, table: str, row: bytes, cells: Cells) -> bytes | None:
-        """Return the newest committed value of a row that was read."""
         if len(cells) == 1 and (cell := cells.get(VALUE)) is not None and cell[0][0] == PUT:
             return cell[0][1:]
         if any(intent[0] == INCREMENT for _, intent in intents_of(cells)):

@@ -132,23 +132,10 @@ def plan_row(plan: bytes) -> bytes:
 
 
 class Layout:
-    """The names of one prefix.
+    """The names of one prefix, with which the names of all its HBase tables begin, up to an underscore.
 
-    Parameters
-    ----------
-    prefix : str
-        The beginning of the names of all its HBase tables, up to an underscore; with a namespace and a colon if it is
-        not in HBase's default one.
-
-    Attributes
-    ----------
-    namespace : str
-        Empty if none was given.
-
-    Raises
-    ------
-    ValueError
-        If HBase would reject the names.
+    A namespace and a colon precede it if it is not in HBase's default one; `namespace` is empty if none was given.
+    Raises `ValueError` if HBase would reject the names.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -172,16 +159,9 @@ class Layout:
         self.staging = f"{prefix}_staging"
 
     def table(self, space: bytes) -> str:
-        """Return the HBase table of a space."""
         return self.transactions if space == CATALOG_SPACE else f"{self.prefix}_{int.from_bytes(space):08d}"
 
-    def locate(self, key: bytes) -> tuple[str, bytes]:
-        """Return the HBase table and the row of a key."""
-        space = key[:SPACE_BYTES]
-        return self.table(space), self.row(key)
-
     def row(self, key: bytes) -> bytes:
-        """Return the row of a key in its HBase table."""
         if not key.startswith(CATALOG_SPACE):
             return key[SPACE_BYTES:]
         rest = key[SPACE_BYTES:]

@@ -79,9 +79,8 @@ class Splits:
 
     def _points(self, table: str, first: bytes, last: bytes, count: int) -> list[bytes]:
         """Return where to divide first <= row < last: at region boundaries, and between them by the values of keys."""
-        borders = sorted(region.start for region in self._gateway.call(regions(table)) if first < region.start < last)
-        bounds = [first, *borders, last]
-        points = list(borders)
+        points = sorted(region.start for region in self._gateway.call(regions(table)) if first < region.start < last)
+        bounds = [first, *points, last]
         each = -(-count // (len(bounds) - 1))
         if each > 1:
             for low, high in pairwise(bounds):
@@ -109,7 +108,6 @@ class Splits:
         return next((page[0][0] for page in pages if page), None)
 
     def read(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None) -> Iterator[Pair]:
-        """Yield the pairs of a split; see `Engine.read_split`."""
         split = json.loads(state)
         whole = [(bytes.fromhex(split["begin"]), bytes.fromhex(split["end"]))]
         row, timestamp = bytes.fromhex(split["plan"]), split["timestamp"]
@@ -123,7 +121,6 @@ class Splits:
         self._require_held(row, timestamp)
 
     def values(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of any keys; see `Engine.read_planned`."""
         split = json.loads(state)
         values = self._reader.values(keys, split["timestamp"])
         self._require_held(bytes.fromhex(split["plan"]), split["timestamp"])

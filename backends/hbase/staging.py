@@ -64,13 +64,7 @@ class Staging:
         self._gateway.call(put_rows(table, {row: {VALUE: b"".join(parts)}}, _TIMESTAMP))
 
     def read(self, state: bytes) -> Iterator[Pair]:
-        """Yield the pairs of a run, in the order written.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If it is not there.
-        """
+        """Yield the pairs of a run, in the order written; `StorageUnavailableError` if it is not there."""
         table, expected = self._layout.staging, 0
         try:
             while True:
@@ -100,7 +94,7 @@ class Staging:
                 [FAMILY],
                 before=None,
                 page_rows=100,
-                server_filter=_KEYS_ONLY,
+                server_filter="KeyOnlyFilter()",
             ):
                 doomed = {row: [FAMILY] for row, _ in page}
                 self._gateway.call(put_then_delete(self._layout.staging, {}, doomed, _TIMESTAMP))
@@ -116,9 +110,6 @@ class Staging:
                 job_id, (at,) = raw[8:].decode(), struct.unpack_from(">d", raw)
                 newest[job_id] = max(at, newest.get(job_id, at))
         return newest
-
-
-_KEYS_ONLY = "KeyOnlyFilter()"
 
 
 def _hashed(job_id: str) -> bytes:

@@ -46,17 +46,8 @@ class Tables:
     def prepare(self, *, create: bool = True) -> None:
         """Create the transaction table if it is missing, and check its format.
 
-        Parameters
-        ----------
-        create : bool
-            Whether to create it. A store that another process is still creating counts as missing.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If it is missing, and `create` is false.
-        DataCorruptionError
-            If its format is of another version, or it is not structable's.
+        Without `create`, a missing store is a `StoreNotFoundError`; one that another process is still creating counts
+        as missing. A table of another format, or not of structable's, is a `DataCorruptionError`.
         """
         table = self._layout.transactions
         clock: Cells = {}
@@ -123,7 +114,6 @@ class Tables:
             raise
 
     def create_space(self, space: bytes) -> None:
-        """Make the table of a space; see `Engine.create_space`."""
         table = self._layout.table(space)
         self._create(table, [_VERSIONED])
         if self.has_rows(table):
@@ -142,7 +132,6 @@ class Tables:
         return any(row != MARKER or VALUE in cells for page in pages for row, cells in page)
 
     def ensure_staging(self) -> str:
-        """Create the table of staged rows if it is missing, and return its name."""
         if not self._has_staging:
             if self._layout.staging not in self._gateway.call(list_tables()):
                 self._create(self._layout.staging, [_VERSIONED])
@@ -157,7 +146,6 @@ class Tables:
         return sorted(number.to_bytes(SPACE_BYTES) for number in numbers if number < 1 << 8 * SPACE_BYTES)
 
     def is_empty(self, table: str) -> bool:
-        """Whether a table has no cell."""
         return not any(self._gateway.pages(table, b"", b"", [], before=None, page_rows=1))
 
 

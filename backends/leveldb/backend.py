@@ -79,11 +79,7 @@ def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> RoutedEngine
     if "\x00" in url.path:
         raise ValueError(f"{str(url)!r} has a NUL in its path")
     engine = ObservingEngine if options["read_only"] else LevelDBEngine
-    return engine(Path(url.path), _settings(options))
-
-
-def _settings(options: Mapping[str, OptionValue]) -> Settings:
-    return Settings(
+    settings = Settings(
         sync=options["durability"] == "machine",
         request_timeout=float(options["request_timeout"]),
         database=DatabaseOptions(
@@ -93,3 +89,4 @@ def _settings(options: Mapping[str, OptionValue]) -> Settings:
         ),
         create=may_create(options),
     )
+    return engine(Path(url.path), settings)

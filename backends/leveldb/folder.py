@@ -24,10 +24,12 @@ import re
 import stat
 import threading
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
 
+from .native.disk import sync_folder
 from .permissions import check_entries, check_kinds, close_to_others, open_private
 
 __all__ = ["Folder"]
@@ -58,17 +60,21 @@ class Folder:
         self._creating = self.path / "creating"
         self._lock: int | None = None
 
+    @contextlib.contextmanager
+    def usable(self) -> Iterator[None]:
+        """Raise `StorageUnavailableError` for each `OSError` of the `with` block."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
+
     def prepare(self) -> None:
         """Make the folder if it is missing, open to its user alone.
 
-        Raises
-        ------
-        DataCorruptionError
-            If it holds other files and no database; nothing is written.
-        StorageUnavailableError
-            If it cannot be made, read or written, is another user's, or has a part that is a link.
+        Raises `DataCorruptionError` if it holds other files and no database, and writes nothing then. A folder of
+        another user, or with a part that is a link, is a `StorageUnavailableError`.
         """
-        try:
+        with self.usable():
             _make(self.path)
             found = set(os.listdir(self.path))
             foreign = sorted(found - _OURS - _HARMLESS)
@@ -80,29 +86,20 @@ class Folder:
             for part in (self.database, self.staging, self.checkpoints):
                 _make(part)
                 check_entries(part, owners=close_to_others(part) or was_open)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
 
     def require_database(self) -> None:
         """Check that there is a database, and create nothing.
 
-        Raises
-        ------
-        StoreNotFoundError
-            If there is none, or only the remains of an interrupted creation.
-        DataCorruptionError
-            If there was one, and the file that LevelDB begins with is gone.
-        StorageUnavailableError
-            If the folder cannot be read, or is a file, or holds pipes or devices among LevelDB's files.
+        Raises `StoreNotFoundError` if there is none, or only the remains of an interrupted creation;
+        `DataCorruptionError` if there was one, and the file that LevelDB begins with is gone; `StorageUnavailableError`
+        if the folder cannot be read, or holds pipes or devices among LevelDB's files.
         """
-        try:
+        with self.usable():
             if self.path.exists() and not self.path.is_dir():
                 raise NotADirectoryError(f"{self.path} is not a folder")
             missing = not self.database.is_dir() or self.may_create()
             if not missing:
                 check_kinds(self.database)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
         if missing:
             what = "holds no database of structable's" if self.path.is_dir() else "does not exist"
             raise StoreNotFoundError(
@@ -110,13 +107,7 @@ class Folder:
             )
 
     def checkpoint(self, plan: str) -> Path:
-        """Return the path of the checkpoint of a plan.
-
-        Raises
-        ------
-        ValueError
-            If it is not the name of a plan.
-        """
+        """Return the path of the checkpoint of a plan; `ValueError` if it is not the name of a plan."""
         if not re.fullmatch(r"[0-9a-f]{32}", plan):
             raise ValueError(f"{plan!r} is not the name of a plan")
         return self.checkpoints / plan / "state"
@@ -124,20 +115,12 @@ class Folder:
     # Ownership
 
     def try_own(self) -> bool:
-        """Become the owner, unless another process is; true if this one is already.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If the lock file cannot be made.
-        """
+        """Become the owner, unless another process is; true if this one is already."""
         with _FORKING:  # a child that shares the descriptor would keep the lock after this process
             if self._lock is not None:
                 return True
-            try:
+            with self.usable():
                 descriptor = open_private(self._lock_path, os.O_RDWR | os.O_CREAT)
-            except OSError as error:
-                raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._lock = descriptor
@@ -151,7 +134,7 @@ class Folder:
             return True
 
     @property
-    def owned(self) -> bool:
+    def holds_lock(self) -> bool:
         """Whether this process holds the lock that other processes would try."""
         if self._lock is None:
             return False
@@ -175,13 +158,6 @@ class Folder:
             return None  # missing, or not written by an owner
 
     def write_owner(self, socket: str) -> None:
-        """Publish the socket of this process.
-
-        Raises
-        ------
-        OSError
-            If that cannot be written.
-        """
         _replace(self.owner, json.dumps({"socket": socket, "process": os.getpid()}).encode())
 
     # Damage that LevelDB itself would not notice
@@ -189,10 +165,7 @@ class Folder:
     def may_create(self) -> bool:
         """Return whether there is no database yet, or only the remains of an interrupted creation.
 
-        Raises
-        ------
-        DataCorruptionError
-            If there was a database, and the file that LevelDB begins with is gone.
+        Raises `DataCorruptionError` if there was one, and the file that LevelDB begins with is gone.
         """
         if _is_note(self._creating):
             return True
@@ -207,35 +180,21 @@ class Folder:
         return True
 
     def begin_creation(self) -> None:
-        """Remove what an interrupted creation has left, and record that another one begins.
-
-        Raises
-        ------
-        OSError
-            If it cannot be recorded.
-        """
+        """Remove the remains of an interrupted creation, and record that another one begins."""
         os.close(open_private(self._creating, os.O_WRONLY | os.O_CREAT))
-        _sync_folder(self.path)
+        sync_folder(self.path)
         for entry in os.scandir(self.database):
             if entry.is_file(follow_symlinks=False) and entry.name != "LOCK":
                 os.unlink(entry.path)
         self._clean.unlink(missing_ok=True)
-        _sync_folder(self.database)
+        sync_folder(self.database)
 
     def end_creation(self) -> None:
-        """Record that the database is made; nothing was acknowledged before.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If it cannot be recorded.
-        """
-        try:
-            _sync_folder(self.database)
+        """Record that the database is made; nothing was acknowledged before."""
+        with self.usable():
+            sync_folder(self.database)
             self._creating.unlink(missing_ok=True)
-            _sync_folder(self.path)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.path} cannot be used: {error}") from error
+            sync_folder(self.path)
 
     def record_clean(self) -> None:
         """Record sizes and checksums of the files after an orderly and durable close."""
@@ -270,16 +229,8 @@ class Folder:
         """Compare the files with the record of the last orderly close, and remove the record unless `keep`.
 
         LevelDB takes a shortened log for one whose last write was cut off by a crash, and continues without the rest.
-
-        Returns
-        -------
-        bool
-            Whether the logs are as they were at the last orderly close; false if that is unknown.
-
-        Raises
-        ------
-        DataCorruptionError
-            If a file is gone or shorter.
+        Raises `DataCorruptionError` if a file is gone or shorter. Returns whether the logs are as they were at the last
+        orderly close; false if that is unknown.
         """
         try:
             note = json.loads(_read(self._clean))
@@ -310,7 +261,7 @@ class Folder:
                 )
         if not keep:
             self._clean.unlink(missing_ok=True)
-            _sync_folder(self.path)  # an old note must not come back after a crash
+            sync_folder(self.path)  # an old note must not come back after a crash
         return bool(checksums)
 
 
@@ -330,7 +281,7 @@ def _make(path: Path) -> None:
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another process makes it too; its kind is checked below
             os.mkdir(folder, 0o700)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
         if not folder.is_dir():
             raise NotADirectoryError(f"{folder} is not a folder")
 
@@ -349,14 +300,6 @@ def _replace(path: Path, content: bytes) -> None:
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 os.register_at_fork(before=_FORKING.acquire, after_in_parent=_FORKING.release, after_in_child=_FORKING.release)

@@ -15,14 +15,13 @@ from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import Increment
 from structable.spi.errors import StorageUnavailableError, StructableError
 
-from .client.client import Client
+from .client.client import Client, connect_to_owner
 from .folder import Folder
 from .native.database import CLOSED, DatabaseLockedError
 from .owner.commit_markers import sweep_markers
 from .owner.local_route import LocalRoute
 from .owner.server import Server
 from .owner.store import LocalStore
-from .protocol.channel import PeerLostError, TimedOutError
 from .protocol.shared_memory import no_shared, open_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
@@ -62,13 +61,7 @@ class Membership:
 
     @classmethod
     def join(cls, folder: Folder, settings: Settings, engine: RoutedEngine) -> Membership:
-        """Add an engine to the membership in a folder; the first one opens the database.
-
-        Raises
-        ------
-        StorageUnavailableError, DataCorruptionError
-            If it cannot be opened.
-        """
+        """Add an engine to the membership in a folder; the first one opens the database."""
         member: Membership | None = None
         try:
             with _REGISTRY.lock:
@@ -154,13 +147,7 @@ class Membership:
     # Ownership
 
     def failover(self, lost: Route) -> Route:
-        """Return the next route after one was lost: as a client of the next owner, or as the owner.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If there is no owner within the time-out.
-        """
+        """Return the next route after one was lost: as a client of the next owner, or as the owner."""
         return uninterrupted(lambda: self._next_route(lost))
 
     def _next_route(self, lost: Route) -> Route:
@@ -173,13 +160,7 @@ class Membership:
             return self._route
 
     def _elect(self) -> None:
-        """Become the owner, or a client of the owner, while other processes come and go.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If neither is possible within the time-out.
-        """
+        """Become the owner, or a client of the owner, while other processes come and go."""
         begun = time.monotonic()
         deadline = begun + self.settings.request_timeout
         pause = _FIRST_PAUSE
@@ -211,33 +192,29 @@ class Membership:
 
     def _try_owner(self) -> str:
         """Become a client of the owner; return the problem if that fails."""
-        owner = self.folder.read_owner()
-        if owner is None:
-            return "which has not published its address"
-        path, process = owner
-        try:
-            self._connect(path, process)
-        except TimedOutError:
-            return f"process {process}, which does not answer"
-        except PeerLostError as error:
-            return f"process {process}, which cannot be reached: {error}"
-        except StorageUnavailableError as error:
-            return f"process {process}, which cannot be used: {error}"
+        client = connect_to_owner(self.folder, self.failover, self.settings.request_timeout)
+        if isinstance(client, str):
+            return client
+        self._go(client, client.shared)
+        _log.info(
+            "process %d is a client of process %d, the owner of the database in %s",
+            os.getpid(),
+            client.process,
+            self.folder.path,
+        )
         return ""
 
     def _own(self) -> None:
         folder, settings, before = self.folder, self.settings, self._route
-        try:
+        with folder.usable():
             create = folder.may_create()
             if create:
                 folder.begin_creation()
             checked = folder.check_clean()
             shared = open_shared(folder.epoch, writable=True)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {folder.path} cannot be used: {error}") from error
         store = LocalStore(folder.database, settings.database, shared, self.merge, self.recover)
         try:
-            with store.exclusive():
+            with store.committer.exclusive():
                 # From now on calls wait in the store, except for this thread, which recovers through the engines.
                 self._go(LocalRoute(store, folder), shared)
                 store.open(create=create, checked=checked)
@@ -259,19 +236,6 @@ class Membership:
                 store.close()
             raise
 
-    def _connect(self, socket: str, process: int) -> None:
-        try:
-            shared = open_shared(self.folder.epoch, writable=False)
-        except (OSError, ValueError) as error:
-            raise PeerLostError(str(error)) from error
-        self._go(Client(self.folder, self.failover, shared, socket, process, self.settings.request_timeout), shared)
-        _log.info(
-            "process %d is a client of process %d, the owner of the database in %s",
-            os.getpid(),
-            process,
-            self.folder.path,
-        )
-
     def _go(self, route: Route, shared: memoryview[int]) -> None:
         self._route = route
         self.shared = shared
@@ -281,7 +245,6 @@ class Membership:
     # Callbacks of the store and the server
 
     def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
-        """Apply increments to a row."""
         return self._any_engine().upcalls.merge(value, increments)
 
     def recover(self) -> None:
@@ -292,7 +255,6 @@ class Membership:
                 recover(b"")
 
     def run(self, procedure: str, argument: bytes) -> bytes:
-        """Run a procedure of an engine that is open in this process."""
         with self._at_work() as engine:
             return engine.upcalls.procedures[procedure](argument)
 

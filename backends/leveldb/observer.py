@@ -24,7 +24,7 @@ from structable.spi.errors import (
     UnsupportedOperationError,
 )
 
-from .client.client import Client
+from .client.client import Client, connect_to_owner
 from .folder import Folder
 from .membership import INHERITED
 from .native.checkpoint import copy_checkpoint
@@ -32,8 +32,7 @@ from .native.database import CLOSED
 from .owner.local_route import LocalRoute
 from .owner.store import LocalStore
 from .private import PrivateCopy, private_folder
-from .protocol.channel import PeerLostError, TimedOutError
-from .protocol.shared_memory import no_shared, open_shared
+from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
 from .settings import Settings
@@ -47,7 +46,7 @@ _ATTEMPTS = 5
 
 
 class Observer:
-    """The access of one read-only engine to a database folder: as a client of the owner, or by a private copy."""
+    """The access of one read-only engine to a database folder: as a client of the owner, or through a private copy."""
 
     def __init__(self, engine: ObservingEngine, folder: Folder, settings: Settings) -> None:
         self.shared = no_shared()
@@ -62,13 +61,7 @@ class Observer:
         _OPEN.add(self)
 
     def open(self) -> None:
-        """Connect to the owner, or make a copy if there is none.
-
-        Raises
-        ------
-        StorageUnavailableError, DataCorruptionError
-            If neither is possible.
-        """
+        """Connect to the owner, or make a copy if there is none."""
         with self._lock:
             self._choose()
 
@@ -90,40 +83,25 @@ class Observer:
         deadline = time.monotonic() + self._settings.request_timeout
         pause = _FIRST_PAUSE
         while True:
-            problem = "which has not published its address"
-            owner = self.folder.read_owner()
-            if owner is not None:
-                try:
-                    self._connect(*owner)
-                except TimedOutError:
-                    problem = f"process {owner[1]}, which does not answer"
-                except PeerLostError as error:
-                    problem = f"process {owner[1]}, which cannot be reached: {error}"
-                except StorageUnavailableError as error:
-                    problem = f"process {owner[1]}, which cannot be used: {error}"
-                else:
-                    return
+            found = connect_to_owner(self.folder, self.failover, self._settings.request_timeout)
+            if isinstance(found, Client):
+                self._go(found, found.shared)
+                return
             if not self.folder.is_owned():
                 self._open_copy()
                 return
             if time.monotonic() > deadline:
-                raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {problem}")
+                raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {found}")
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
-
-    def _connect(self, socket: str, process: int) -> None:
-        try:
-            shared = open_shared(self.folder.epoch, writable=False)
-        except (OSError, ValueError) as error:
-            raise PeerLostError(str(error)) from error
-        self._go(Client(self.folder, self.failover, shared, socket, process, self._settings.request_timeout), shared)
 
     def _open_copy(self) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
             copy: PrivateCopy | None = None
             self._accepts_losses = attempt == _ATTEMPTS
             try:
-                self._check_clean()
+                with self.folder.usable():
+                    self.folder.check_clean(keep=True)
                 copy = PrivateCopy(self.folder.database)
                 self.open_store(copy.path, copy.folder)
             except StructableError as error:
@@ -137,26 +115,12 @@ class Observer:
                 self._copy = copy
                 return
 
-    def _check_clean(self) -> None:
-        try:
-            self.folder.check_clean(keep=True)
-        except OSError as error:
-            raise StorageUnavailableError(f"the folder {self.folder.path} cannot be used: {error}") from error
-
     def open_store(self, path: Path, private: Folder) -> None:
-        """Open a copy, and complete the bulk commits decided in it.
-
-        Parameters
-        ----------
-        path : pathlib.Path
-            The copy.
-        private : Folder
-            The folder for checkpoints of it.
-        """
+        """Open a copy, and complete the bulk commits decided in it; `private` is for checkpoints of it."""
         before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
         store = LocalStore(path, self._settings.database, shared, self._merge, self._recover)
         try:
-            with store.exclusive():
+            with store.committer.exclusive():
                 self._go(LocalRoute(store, private), shared)
                 store.open(create=False)
         except BaseException:
@@ -170,7 +134,6 @@ class Observer:
         self._engine.bind(route, shared)
 
     def checkpoint(self, plan: str, private: Folder) -> None:
-        """Make a checkpoint of the newest state for a plan."""
         with self._lock:
             route = self._route
         if isinstance(route, LocalRoute):
@@ -192,16 +155,12 @@ class Observer:
     # Callbacks for the store of a copy
 
     def _merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
-        """Apply increments to a row."""
         return self._engine.upcalls.merge(value, increments)
 
     def _recover(self) -> None:
         """Complete, in the copy, the bulk commits that were decided and not completed.
 
-        Raises
-        ------
-        RunLostError
-            If the rows of one are gone, most likely because another process completed it meanwhile.
+        Raises `RunLostError` if the rows of one are gone, most likely because another process completed it meanwhile.
         """
         lost: list[str] = json.loads(self._engine.upcalls.procedures["recover"](b""))
         if lost and not self._accepts_losses:
@@ -223,7 +182,6 @@ class Observer:
                 copy.remove()
 
     def end(self) -> None:
-        """Close as the interpreter ends."""
         try:
             self.close()
         finally:

@@ -25,19 +25,7 @@ class UntrustedFileError(PermissionError):
 def open_private(path: Path, flags: int) -> int:
     """Open a regular file of this user, or of the user of its folder; a new one is open to this user alone.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    flags : int
-        Those of `os.open`.
-
-    Raises
-    ------
-    UntrustedFileError
-        If it is a link, not a regular file, another user's, or has other names.
-    OSError
-        If it cannot be opened.
+    Raises `UntrustedFileError` if it is a link, not a regular file, another user's, or has other names.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -62,17 +50,8 @@ def open_private(path: Path, flags: int) -> int:
 def close_to_others(folder: Path) -> bool:
     """Take from other users the right to write in a folder of this user.
 
-    Returns
-    -------
-    bool
-        Whether they had it, so that entries may be theirs.
-
-    Raises
-    ------
-    UntrustedFileError
-        If it is a link, another user's, or for all users.
-    OSError
-        If it is not a folder, or its mode cannot be changed.
+    Returns whether they had it, so that entries may be theirs. Raises `UntrustedFileError` if the folder is a link,
+    another user's, or for all users.
     """
     status = os.lstat(folder)
     if stat.S_ISLNK(status.st_mode):
@@ -94,21 +73,9 @@ def close_to_others(folder: Path) -> bool:
 
 
 def check_entries(folder: Path, *, owners: bool) -> None:
-    """Check that the entries of a folder are files and folders, not links.
+    """Check that the entries of a folder are files and folders, not links; `UntrustedFileError` if one is not.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The folder.
-    owners : bool
-        Whether to check also that no entry, at any depth, is another user's or open to others; this takes longer.
-
-    Raises
-    ------
-    UntrustedFileError
-        If one is.
-    OSError
-        If the folder cannot be read.
+    With `owners`, which takes longer, each entry at any depth must be this user's, and folders are closed to others.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -129,12 +96,7 @@ def check_entries(folder: Path, *, owners: bool) -> None:
 def check_kinds(folder: Path) -> None:
     """Check that no file of a folder is a pipe, a socket or a device, which could block when opened.
 
-    Raises
-    ------
-    UntrustedFileError
-        If one is.
-    OSError
-        If the folder cannot be read.
+    Raises `UntrustedFileError` if one is.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -143,13 +105,7 @@ def check_kinds(folder: Path) -> None:
 
 
 def check_peer(connection: socket.socket, folder: Path) -> None:
-    """Check that the other side of a Unix socket runs as this user, the user of the folder, or root.
-
-    Raises
-    ------
-    PermissionError
-        If it runs as another user.
-    """
+    """Check that the other side of a Unix socket runs as this user, the user of the folder, or root."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, user, _ = struct.unpack("3i", credentials)
     if user not in (os.getuid(), os.stat(folder).st_uid, 0):

@@ -27,13 +27,7 @@ __all__ = ["PrivateCopy", "private_folder"]
 
 
 def private_folder() -> Folder:
-    """Return the folder of this user's copies, closed to other users.
-
-    Raises
-    ------
-    StorageUnavailableError
-        If it cannot be made.
-    """
+    """Return the folder of this user's copies, closed to other users."""
     path = Path(tempfile.gettempdir(), f"structable-{os.getuid()}")
     try:
         if not _is_ours(path):
@@ -75,19 +69,9 @@ def _remove(path: Path, process: int) -> None:
 
 
 class PrivateCopy:
-    """A copy of a database's files, removed by `remove`, by the end of the process, or by the next process.
+    """A copy of a database's files, removed by `remove`, when the process ends, or by the next process.
 
-    Parameters
-    ----------
-    database : pathlib.Path
-        The original, which may be open in another process.
-
-    Raises
-    ------
-    StorageUnavailableError
-        If it cannot be made.
-    DataCorruptionError
-        If the original cannot be read.
+    The original may be open in another process.
     """
 
     def __init__(self, database: Path) -> None:

@@ -21,28 +21,23 @@ class Route(ABC):
     """Returns the newest value of a key."""
 
     @abstractmethod
-    def begin(self, read_only: bool) -> EngineSnapshot:
-        """Return the newest committed state."""
+    def begin(self, read_only: bool) -> EngineSnapshot: ...
 
     @abstractmethod
-    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
-        """Apply a write set."""
+    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None: ...
 
     @abstractmethod
-    def commit_bulk(self, bulk: BulkCommit) -> None:
-        """Apply a bulk commit."""
+    def commit_bulk(self, bulk: BulkCommit) -> None: ...
 
     @abstractmethod
-    def delegate(self, procedures: Procedures, procedure: str, argument: bytes) -> bytes:
-        """Run a procedure in the owning process."""
+    def delegate(self, procedures: Procedures, procedure: str, argument: bytes) -> bytes: ...
 
     @abstractmethod
     def checkpoint(self, plan: str) -> None:
         """Make a hard-link copy of the database for a plan."""
 
     @abstractmethod
-    def committed(self, client: bytes, connection: int, sequence: int) -> bool:
-        """Return whether a commit of a client was applied."""
+    def committed(self, client: bytes, connection: int, sequence: int) -> bool: ...
 
 
 class NoRoute(Route):

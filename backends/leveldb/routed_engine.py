@@ -1,4 +1,4 @@
-"""`RoutedEngine`: the `Engine` of one storage, by whichever route leads to the database at the time."""
+"""`RoutedEngine`: the `Engine` of one storage, over the current route to the database."""
 
 from __future__ import annotations
 
@@ -20,15 +20,7 @@ __all__ = ["RoutedEngine"]
 
 
 class RoutedEngine(Engine):
-    """The common base of all engines of a database folder.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The folder, absolute.
-    settings : Settings
-        How to use it.
-    """
+    """The common base of all engines of a database folder."""
 
     plans_hold_everything = True
 
@@ -43,14 +35,8 @@ class RoutedEngine(Engine):
     def start(self, upcalls: Upcalls) -> None:
         """Open the database.
 
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no database, and none must be made.
-        StorageUnavailableError
-            If the folder cannot be used, or the owning process does not answer.
-        DataCorruptionError
-            If the folder holds something else, a newer format, or a damaged database.
+        Raises `StoreNotFoundError` if there is none, and none must be made; `DataCorruptionError` if the folder holds
+        something else, a newer format, or a damaged database.
         """
         super().start(upcalls)
         uninterrupted(self._start)
@@ -59,17 +45,14 @@ class RoutedEngine(Engine):
     def _start(self) -> None: ...
 
     @abstractmethod
-    def _leave(self) -> None:
-        """Release everything that `_start` took."""
+    def _leave(self) -> None: ...
 
     def bind(self, route: Route, shared: memoryview[int]) -> None:
-        """Use a route from now on."""
         self._shared = shared
         self.route = route
 
     @property
     def epoch(self) -> int:
-        """The number of the newest schema change in any process."""
         return self._shared[0]
 
     def get(self, key: bytes) -> bytes | None:

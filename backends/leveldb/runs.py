@@ -23,6 +23,8 @@ from pathlib import Path
 from structable.backends.ordered.engine import Pair, RunLostError
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
+from .native.disk import sync_folder
+
 __all__ = ["Runs"]
 
 _FRAME = struct.Struct("<II")
@@ -39,13 +41,7 @@ class Runs:
         self._folder = folder
 
     def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Write a run, durably, and return its path below the folder.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If it cannot be written; nothing is left behind.
-        """
+        """Write a run, durably, and return its path below the folder; after an error nothing is left behind."""
         name = f"{_hashed(job_id)}/{uuid.uuid4().hex}.run"
         path = self._folder / name
         new = path.with_suffix(".new")
@@ -66,7 +62,7 @@ class Runs:
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(new, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             if isinstance(error, StorageUnavailableError):
                 raise
@@ -84,19 +80,12 @@ class Runs:
         new = folder / f"{_NAME}.{uuid.uuid4().hex}"
         new.write_text(job_id, encoding="utf-8")
         os.rename(new, name)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def read(self, state: bytes) -> Iterator[Pair]:
         """Yield the pairs of a run, in the order written.
 
-        Raises
-        ------
-        RunLostError
-            If it is not there.
-        StorageUnavailableError
-            If it cannot be read.
-        DataCorruptionError
-            If it is damaged.
+        Raises `RunLostError` if it is not there, and `DataCorruptionError` if it is damaged.
         """
         for content in self._frames(state):
             yield from _pairs(content)
@@ -133,13 +122,7 @@ class Runs:
             raise StorageUnavailableError(f"the run {path} cannot be read: {error}") from error
 
     def drop(self, job_id: str) -> None:
-        """Remove all runs of a job; idempotent.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If they cannot be removed.
-        """
+        """Remove all runs of a job; idempotent."""
         folder = self._folder / _hashed(job_id)
         try:
             shutil.rmtree(folder)
@@ -178,11 +161,3 @@ def _pairs(content: bytes) -> Iterator[Pair]:
         middle = offset + _PAIR.size + key_length
         offset = middle + value_length
         yield content[middle - key_length : middle], content[middle:offset]
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,7 @@
 
     checkpoints/<plan>/hold      locked with flock by the planner, as long as the plan is held
     checkpoints/<plan>/state     the checkpoint
-    checkpoints/<plan>/reader-*  a copy of each reading process, because LevelDB locks what it opens
+    checkpoints/<plan>/reader-*  a copy of each reading process, because LevelDB locks each database that it opens
 
 A plan ends with the process that made it, however that ends.
 """
@@ -47,20 +47,9 @@ _log = logging.getLogger("structable.leveldb")
 def plan_splits(
     folder: Folder, checkpoint: Callable[[str], None], epoch: Callable[[], int], begin: bytes, end: bytes, count: int
 ) -> SplitPlan:
-    """Make a checkpoint and divide it, as `Engine.plan_splits` does.
+    """Make a checkpoint and divide it into about `count` splits, as `Engine.plan_splits` does.
 
-    Parameters
-    ----------
-    folder : Folder
-        The database folder.
-    checkpoint : callable
-        Makes the checkpoint of a plan.
-    epoch : callable
-        Returns the number of the newest schema change.
-    begin, end : bytes
-        The interval of keys.
-    count : int
-        Approximate number of splits.
+    `checkpoint` makes the checkpoint of a plan, and `epoch` returns the number of the newest schema change.
     """
     sweep_plans(folder)
     plan, hold = hold_plan(folder)
@@ -96,16 +85,7 @@ def read_split(
 ) -> Iterator[Pair]:
     """Yield the pairs of a split, as `Engine.read_split` does.
 
-    Parameters
-    ----------
-    folder : Folder
-        The database folder.
-    state : bytes
-        The split.
-    intervals : sequence of tuple of bytes, optional
-        Only pairs within these.
-    aside : Folder, optional
-        The folder for this process's copy, if it is not beside the plan's checkpoint.
+    This process's copy goes into the folder `aside`, or beside the plan's checkpoint.
     """
     state_path, begin, end, aside = _located(folder, state, aside)
     with _opened(state_path, aside) as database:
@@ -135,7 +115,6 @@ def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, 
 
 @contextlib.contextmanager
 def _opened(state_path: Path, aside: Folder | None) -> Iterator[Database]:
-    """Open a plan's checkpoint for reading, in this process's copy."""
     try:
         reader = _READERS.open(state_path, aside)
         try:
@@ -179,15 +158,7 @@ def sweep_plans(folder: Folder) -> None:
 def hold_plan(folder: Folder) -> tuple[str, int]:
     """Make the folder of a plan, and lock it, so that no process sweeps it while this one lives.
 
-    Returns
-    -------
-    tuple
-        The plan's name, and the descriptor of the lock, for `Release`.
-
-    Raises
-    ------
-    StorageUnavailableError
-        If it cannot be made.
+    Returns the plan's name, and the descriptor of the lock, for `Release`.
     """
     while True:
         plan = uuid.uuid4().hex
@@ -235,7 +206,6 @@ class _PlanRelease(Release):
 
 
 def _split_points(database: Database, begin: bytes, end: bytes, count: int) -> list[bytes]:
-    """Return keys that divide an interval into parts of about equal size."""
     ends = _first_and_last(database, begin, end)
     if count < 2 or ends is None:
         return []

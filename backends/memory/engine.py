@@ -34,18 +34,15 @@ class MemorySnapshot(EngineSnapshot):
         stored.open_snapshot(self)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
         value = self._stored.get(key, self.number)
         # Checked afterwards: another thread may close the snapshot, and its versions vanish, meanwhile.
         self._require_open()
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of keys."""
         return [self.get(key) for key in keys]
 
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
-        """Yield the pairs of an interval."""
         for key in self._stored.keys(begin, end, reverse=reverse):
             value = self.get(key)
             if value is not None:
@@ -57,19 +54,12 @@ class MemorySnapshot(EngineSnapshot):
         self._engine.require_open()
 
     def close(self) -> None:
-        """Release the state."""
         self._open = False
         self._stored.close_snapshot(self)
 
 
 class MemoryEngine(Engine):
-    """One connection to a map in this process.
-
-    Parameters
-    ----------
-    stored : VersionedMap
-        The map, which outlives the connection if it is named.
-    """
+    """One connection to a map in this process; the map outlives the connection if it is named."""
 
     plans_hold_everything = True
 
@@ -80,36 +70,29 @@ class MemoryEngine(Engine):
 
     @property
     def epoch(self) -> int:
-        """Number of the newest schema change."""
         return self._stored.epoch
 
     @property
     def process_local(self) -> bool:
-        """True: the map lives here alone."""
         return True
 
     @property
     def closed(self) -> bool:
-        """Whether the engine was closed, or inherited through a fork."""
         return self._closed or os.getpid() != self._process
 
     def require_open(self) -> None:
-        """Raise `StorageUnavailableError` if the engine is closed."""
         if self.closed:
             raise StorageUnavailableError("the memory store was closed, or belongs to the process that forked this one")
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the newest value of a key."""
         self.require_open()
         return self._stored.newest(key)
 
     def begin(self, read_only: bool) -> MemorySnapshot:
-        """Return the newest state."""
         self.require_open()
         return MemorySnapshot(self, self._stored)
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
-        """Validate and apply a write set under the lock."""
         self.require_open()
         with self._stored.lock:
             self._stored.discard_unfinished()
@@ -175,24 +158,20 @@ class MemoryEngine(Engine):
         return SplitPlan(states, release, snapshot.epoch)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
-        """Yield the pairs of a split."""
         begin, end = (bytes.fromhex(part.decode()) for part in state.split(_MARK)[2:])
         snapshot = _planned(state)
         for part in [(begin, end)] if intervals is None else intersection([(begin, end)], intervals):
             yield from snapshot.scan(*part)
 
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of any keys in the snapshot of a split."""
         return _planned(state).get_many(keys)
 
     def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        """Store a run in this process."""
         token = next(_tokens)
         self._stored.runs[token] = (job_id, time.time(), list(pairs))
         return _MARK.join((str(os.getpid()).encode(), str(token).encode()))
 
     def read_run(self, state: bytes) -> Iterator[Pair]:
-        """Yield the pairs of a run."""
         process, token = state.split(_MARK)
         _require_this_process(int(process))
         run = self._stored.runs.get(int(token))
@@ -201,12 +180,10 @@ class MemoryEngine(Engine):
         return iter(run[2])
 
     def drop_runs(self, job_id: str) -> None:
-        """Remove the runs of a job."""
         for token in [token for token, run in list(self._stored.runs.items()) if run[0] == job_id]:
             self._stored.runs.pop(token, None)
 
     def jobs_with_runs(self) -> dict[str, float]:
-        """Return the jobs that have runs, with the time of the youngest run."""
         youngest: dict[str, float] = {}
         for job_id, at, _ in list(self._stored.runs.values()):
             youngest[job_id] = max(at, youngest.get(job_id, at))

@@ -65,7 +65,6 @@ class VersionedMap:
             self._open[reference] = self.number
 
     def close_snapshot(self, snapshot: Held) -> None:
-        """Release a state; idempotent."""
         self._open.pop(ref(snapshot), None)
 
     def get(self, key: bytes, number: int) -> bytes | None:
@@ -76,7 +75,6 @@ class VersionedMap:
         return None
 
     def newest(self, key: bytes) -> bytes | None:
-        """Return a key's value in the newest state."""
         # In this order: a number read first could be older than every version left.
         versions = self._versions.get(key, ())
         number = self.number
@@ -97,14 +95,8 @@ class VersionedMap:
     ) -> None:
         """Make changes visible together, and drop the versions that no open snapshot sees; the lock is held.
 
-        Parameters
-        ----------
-        parts : tuple of mappings
-            New values of keys; None deletes.
-        merged : mapping
-            New values of keys that only increments changed.
-        spaces : set of bytes
-            Spaces whose schema the commit changes.
+        `parts` are new values of keys, where None deletes, and `merged` those that only increments changed; `spaces`
+        are those whose schema the commit changes.
         """
         number = self.number + 1
         self._unfinished = (*parts, merged)

@@ -89,22 +89,18 @@ class OrderedStorage(Storage):
 
     @property
     def url(self) -> str:
-        """The URL of the connection, its password masked."""
         return self._url
 
     @property
     def admin(self) -> TableAdmin:
-        """Creation, change and removal of tables."""
         return self._admin
 
     @property
     def process_local(self) -> bool:
-        """Whether the data lives in this process alone."""
         return self.engine.process_local
 
     @property
     def closed(self) -> bool:
-        """Whether the storage can no longer be used."""
         return self.engine.closed
 
     def _require_open(self) -> None:
@@ -114,7 +110,6 @@ class OrderedStorage(Storage):
             )
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> OrderedTransaction:
-        """Begin a transaction; see `Transactional.transaction`."""
         if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         if self.engine.closed:
@@ -122,7 +117,6 @@ class OrderedStorage(Storage):
         return OrderedTransaction(self.engine, self._catalog, isolation, read_only)
 
     def table(self, name: str) -> StructuredTable:
-        """Return the auto-commit view of a table; see `Storage.table`."""
         return _AutoCommitOrderedTable(self, self.engine, self._catalog, name)
 
     def plan_scan(
@@ -134,7 +128,6 @@ class OrderedStorage(Storage):
         columns: Iterable[str] | None = None,
         splits: int = 1,
     ) -> ScanPlan:
-        """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
         self._require_open()
         names = consumed(columns)
         while True:
@@ -152,39 +145,32 @@ class OrderedStorage(Storage):
         return plan
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
-        """Yield the batches of a split; see `Storage.read_split`."""
         self._require_open()
         return read_table_split(self.engine, split)
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
-        """Begin a write job; see `Storage.begin_write`."""
         self._require_open()
         return self._jobs.begin(table, mode, job_id)
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        """Stage the rows of one attempt of a partition; see `Storage.stage`."""
         self._require_open()
         return self._jobs.stage(job, partition, attempt, batches)
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Commit a write job; see `Storage.commit_write`."""
         self._require_open()
         return self._jobs.commit(job, staged)
 
     def abort_write(self, job: WriteJob) -> None:
-        """Abort a write job; see `Storage.abort_write`."""
         self._require_open()
         self._jobs.abort(job)
 
     def diagnose(self) -> Iterator[Finding]:
-        """Yield the engine's findings about its own state; see `Storage.diagnose`."""
         self._require_open()
-        return chain(self._jobs.diagnose(), self.engine.diagnose(self.spaces))
+        return chain(self._jobs.recovery.diagnose(), self.engine.diagnose(self.spaces))
 
     def repair(self) -> Iterator[Finding]:
-        """Let the engine clean up after ended processes; see `Storage.repair`."""
         self._require_open()
-        return chain(self._jobs.repair(), self.engine.repair(self.spaces))
+        return chain(self._jobs.recovery.repair(), self.engine.repair(self.spaces))
 
     def spaces(self) -> Spaces:
         while True:
@@ -195,7 +181,6 @@ class OrderedStorage(Storage):
                 continue  # as in `plan_scan`
 
     def close(self) -> None:
-        """Free all resources; idempotent."""
         for hold in list(self._plans):
             hold.close()
         self._garbage.stop()
@@ -229,7 +214,6 @@ class _AutoCommitOrderedTable(AutoCommitTable):
         return rows
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        """See `StructuredTable.read`."""
         engine = self._engine
         epoch, binding = self._state
         if columns is not None:

@@ -18,38 +18,28 @@ __all__ = ["TableSchema"]
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A specification with all the numbers needed to read and write its rows.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The specification that users see.
-    space : bytes
-        Four bytes at the head of all keys of this table; never reused for another table.
-    version : int
-        The layout of newly written rows, 0 to 65535.
-    layouts : dict
-        Every layout that stored rows may have: the fields outside the key, in stored order. Later layouts only append
-        fields and widen types, so that a row of an older layout is read by that layout and padded with nulls.
-    indexes : dict
-        Field name to index number (0 to 65535, never reused in this space) of the indexes that scans may use.
-    building : dict
-        Likewise of the indexes that every write maintains, but that do not cover all older rows yet.
-    next_index : int
-        The lowest index number never used in this space.
-    identity : bytes
-        The first space of the table: no other table of this store has it, not even one of the same name. Empty in a
-        table older than identities, of which at most one exists per name.
-    """
+    """A specification with all the numbers needed to read and write its rows."""
 
     spec: TableSpecification
     space: bytes
+    """Four bytes at the head of all keys of this table; never reused for another table."""
     version: int
+    """The layout of newly written rows, 0 to 65535."""
     layouts: dict[int, tuple[Field, ...]]
+    """Every layout that stored rows may have: the fields outside the key, in stored order.
+
+    Later layouts only append fields and widen types: a row is read by its own layout and padded with nulls.
+    """
     indexes: dict[str, int]
+    """By field, the numbers (0 to 65535, never reused in this space) of the indexes that scans may use."""
     building: dict[str, int] = field(default_factory=dict)
+    """Likewise of the indexes that every write maintains, but that do not cover all older rows yet."""
     next_index: int = 0
     identity: bytes = b""
+    """The first space of the table: no other table of this store has it, not even one of the same name.
+
+    Empty in a table older than identities, of which at most one exists per name.
+    """
 
     @property
     def value_fields(self) -> tuple[Field, ...]:
@@ -63,11 +53,9 @@ class TableSchema:
 
     @property
     def maintained(self) -> dict[str, int]:
-        """All indexes that writes maintain, finished or not."""
         return {**self.indexes, **self.building}
 
     def encode(self) -> bytes:
-        """Return the catalog's form, UTF-8 JSON."""
         document = {
             "specification": specification_to_document(self.spec),
             "space": self.space.hex(),
@@ -85,13 +73,6 @@ class TableSchema:
 
     @classmethod
     def decode(cls, raw: bytes) -> TableSchema:
-        """Decode the catalog's form.
-
-        Raises
-        ------
-        DataCorruptionError
-            If the bytes are not a valid schema.
-        """
         try:
             document = json.loads(raw)
             layouts = {

@@ -13,16 +13,19 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
+from structable.spi.rules.transaction_size import check_transaction_size, may_be_too_large
 
 from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, WriteSet
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .table import OrderedTable
-from .write_size import check_write_size
 
 __all__ = ["OrderedTransaction"]
 
 _SERIALIZABLE = Isolation.SERIALIZABLE
+_ENTRY_BYTES = 16
+"""The maximum overhead of a protocol per entry."""
+_AMOUNT_BYTES = 20
 
 
 class OrderedTransaction(TransactionLifecycle, Transaction):
@@ -43,7 +46,6 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             self.reads = ReadSet()
 
     def table(self, name: str) -> OrderedTable:
-        """Return a table inside this transaction; the same object each time."""
         if not self.usable:
             self.refuse()
         tables = self._tables
@@ -76,13 +78,11 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         return snapshot
 
     def fail(self, error: Exception) -> NoReturn:
-        """Raise an error after which the transaction can only be left."""
         if isinstance(error, SchemaChangedError):
             error = TransactionConflictError("a table's schema changed as the transaction began; run it again")
         super().fail(error)
 
     def commit(self) -> None:
-        """Pass all writes to the engine; see `Transaction.commit`."""
         if not self.usable:
             self.refuse_commit()
         has_writes = False
@@ -109,7 +109,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
                 # Reads of a table are only as valid as its schema: an overwritten table has its rows elsewhere.
                 changes.spaces.update(table.binding.schema.space for table in self._tables.values())
             try:
-                check_write_size(changes)
+                _check_write_size(changes)
             except UnsupportedOperationError as refusal:
                 return refusal
             self._engine.commit(self.snapshot, changes)
@@ -129,3 +129,18 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
             snapshot.close()
+
+
+def _check_write_size(changes: WriteSet) -> None:
+    """Reject a transaction whose rows, index entries and increments, with their protocol overhead, are too large."""
+    count = len(changes.writes) + len(changes.derived)
+    if changes.increments:
+        count += sum(map(len, changes.increments.values()))
+    if not may_be_too_large(count):
+        return
+    size = count * _ENTRY_BYTES
+    for pairs in (changes.writes, changes.derived):
+        size += sum(map(len, pairs)) + sum(map(len, filter(None, pairs.values())))
+    for key, steps in changes.increments.items():
+        size += sum([len(key) + len(step.schema) + len(step.field) + _AMOUNT_BYTES for step in steps])
+    check_transaction_size(size)

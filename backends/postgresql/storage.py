@@ -86,17 +86,14 @@ class PostgreSQLStorage(Storage):
 
     @property
     def url(self) -> str:
-        """The URL of the connection, its password masked."""
         return self._url
 
     @property
     def admin(self) -> TableAdmin:
-        """Creation, change and removal of tables."""
         return self._admin
 
     @property
     def closed(self) -> bool:
-        """Whether the storage can no longer be used."""
         return self.pool.closed
 
     def _require_open(self) -> None:
@@ -106,14 +103,12 @@ class PostgreSQLStorage(Storage):
             )
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> PostgreSQLTransaction:
-        """Begin a transaction; see `Transactional.transaction`."""
         if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         self._require_open()
         return PostgreSQLTransaction(self.pool, self._catalog, isolation, bool(read_only))
 
     def table(self, name: str) -> StructuredTable:
-        """Return the auto-commit view of a table; see `Storage.table`."""
         self._require_open()
         return _AutoCommitPostgreSQLTable(self, self.pool, self._catalog, name)
 
@@ -126,40 +121,33 @@ class PostgreSQLStorage(Storage):
         columns: Iterable[str] | None = None,
         splits: int = 1,
     ) -> ScanPlan:
-        """Divide a scan of a snapshot into splits; see `Storage.plan_scan`."""
         self._require_open()
         plan, connection = plan_table_scan(self.pool, self._catalog, table, range, where, columns, splits)
         self._plans[plan.hold] = connection
         return plan
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
-        """Yield the batches of a split; see `Storage.read_split`."""
         split.require_open()
         self._require_open()
         return self._splits.read(split, None if split.hold is None else self._plans.get(split.hold))
 
     def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
-        """Begin a write job; see `Storage.begin_write`."""
         self._require_open()
         return self._jobs.begin(table, mode, job_id)
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        """Stage the rows of one attempt of a partition; see `Storage.stage`."""
         self._require_open()
         return self._jobs.stage(job, partition, attempt, batches)
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Commit a write job; see `Storage.commit_write`."""
         self._require_open()
         return self._jobs.commit(job, staged)
 
     def abort_write(self, job: WriteJob) -> None:
-        """Abort a write job; see `Storage.abort_write`."""
         self._require_open()
         self._jobs.abort(job)
 
     def close(self) -> None:
-        """End open plans and connections; idempotent."""
         for hold in list(self._plans):
             hold.close()
         self.pool.close()
@@ -194,7 +182,6 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         return rows
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        """See `StructuredTable.read`."""
         names = consumed(columns)
         binding = self._catalog.known(self._name)
         if binding is None:
@@ -214,7 +201,7 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         except StatementRefusedError as error:
             if error.state in STALE:
                 self._catalog.forget(self._name)
-            elif translated(error, "a read").__class__ not in _RETRIED:
+            elif translated(error, "a read").__class__ is not StorageUnavailableError:
                 raise translated(error, "a read") from error
         except BrokenConnectionError:
             pass
@@ -222,6 +209,3 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
             pool.release(connection)
         # A transaction looks the table up again, retries, and raises the error.
         return super().read(key, names)
-
-
-_RETRIED = (StorageUnavailableError,)

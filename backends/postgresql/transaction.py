@@ -22,7 +22,6 @@ class PostgreSQLTransaction(Transaction):
         self._tables: dict[str, PostgreSQLTable] = {}
 
     def table(self, name: str) -> PostgreSQLTable:
-        """Return a table inside this transaction; the same object each time."""
         tx = self._tx
         if not tx.usable:
             tx.refuse()
@@ -34,15 +33,12 @@ class PostgreSQLTransaction(Transaction):
 
     @property
     def closed(self) -> bool:
-        """Whether the transaction has ended."""
         return self._tx.closed
 
     def commit(self) -> None:
-        """Make all writes visible; see `Transaction.commit`."""
         self._tx.commit()
 
     def rollback(self) -> None:
-        """Discard all writes; see `Transaction.rollback`."""
         self._tx.rollback()
 
     def __exit__(

@@ -27,24 +27,11 @@ VALUE = b"x:v"
 
 @dataclass(slots=True)
 class Database:
-    """The tables of structable and of happybase.
-
-    Parameters
-    ----------
-    place : Place
-        The gateway.
-    prefix : str
-        The prefix of all tables.
-
-    Attributes
-    ----------
-    cells : list of tuple
-        Row and value of each cell stored by structable, in key order.
-    """
+    """The tables of structable and of happybase, all of one prefix."""
 
     place: Place
     prefix: str
-    cells: list[tuple[bytes, bytes]] = field(default_factory=list)
+    cells: list[tuple[bytes, bytes]] = field(default_factory=list)  # row and value stored by structable, in key order
 
     @property
     def elsewhere(self) -> Database:
@@ -111,12 +98,6 @@ def settle(storage: Storage) -> None:
 
 @contextmanager
 def database(folder: Path) -> Iterator[Database]:
-    """Yield the place of a comparison; afterwards its tables, and a server started for it, are gone.
-
-    Raises
-    ------
-    NoServerError
-        If there is no server.
-    """
+    """Yield the place of a comparison; afterwards its tables, and a server started for it, are gone."""
     with shared_server(folder) as place, Sweeper(place) as sweeper, fresh_prefix(sweeper) as prefix:
         yield Database(place, prefix)

@@ -62,15 +62,7 @@ def load(folder: Path, count: int, *, index: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Both databases, open.
-
-    Parameters
-    ----------
-    raw : plyvel.DB
-        The database of the floor.
-    storage : Storage
-        The database of structable.
-    """
+    """The floor's database and structable's, both open."""
 
     raw: RawDatabase
     storage: Storage

@@ -62,19 +62,11 @@ def arrow_batches(rows: Iterable[Row]) -> list[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Both schemas.
-
-    Parameters
-    ----------
-    raw, ours : Schema
-        The schemas of the floors' tables and of structable's.
-    pid : int or None
-        The server's first process, if it was started for the benchmark.
-    """
+    """The schemas of the floors' tables and of structable's."""
 
     raw: Schema
     ours: Schema
-    pid: int | None
+    pid: int | None  # of the server's first process, if it was started for the benchmark
 
     @contextmanager
     def on_separate_cores(self) -> Iterator[None]:

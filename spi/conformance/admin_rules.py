@@ -137,7 +137,7 @@ class AdminRules(ConformanceCase):
             table.scan(order_by="tag")
         assert keys(table.scan(where=col("tag") == "a")) == [(1,)]
         assert keys(table.scan_index("rank", 1)) == [(1,), (2,)]
-        table.upsert({"id": 1, "tag": "x" * 5000})  # no limit but the row's where there is no index
+        table.upsert({"id": 1, "tag": "x" * 5000})  # without an index only the row's limit applies
         assert table.count(where=col("tag") == "x" * 5000) == 1
 
     def test_drop_index_that_is_not_there(self, storage: Storage) -> None:

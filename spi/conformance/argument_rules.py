@@ -66,12 +66,12 @@ class Finer(dt.datetime):
 
 
 def shown(value: object) -> str:
-    """Return the part of a test's name that stands for a value: the same in every process."""
+    """Return a value's part of a test's name: the same in every process."""
     return "memoryview" if isinstance(value, memoryview) else repr(value)
 
 
 def generator() -> Iterator[int]:
-    """Yield nothing of use."""
+    """Yield a meaningless value."""
     yield from ()
 
 
@@ -110,7 +110,7 @@ REFUSED: dict[str, Callable[[StructuredTable], object]] = {
 
 
 class ArgumentRules(ConformanceCase):
-    """Which substitutes are accepted for an argument's type."""
+    """Substitutes that are accepted for an argument's type."""
 
     @pytest.mark.parametrize("name", REFUSED)
     def test_argument_of_another_kind(self, open_table: OpenTable, name: str) -> None:

@@ -47,13 +47,7 @@ def balances(transaction: Transaction) -> dict[int, int]:
 
 
 def check_books(transaction: Transaction) -> int:
-    """Check that one snapshot is in order, and return how often accounts were touched.
-
-    Raises
-    ------
-    AssertionError
-        If the sum has changed, or the index differs from the rows.
-    """
+    """Check the sum and the index of one snapshot, and return how often accounts were touched."""
     table = transaction.table("bank")
     found = balances(transaction)
     if len(found) != ACCOUNTS or sum(found.values()) != TOTAL:

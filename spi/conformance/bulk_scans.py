@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -57,16 +57,16 @@ ROWS = grid_rows()
 
 
 def in_random_order(rows: Iterable[Record]) -> list[Record]:
-    """Return rows in an order that is not theirs, the same in each run."""
+    """Return rows in another order, the same in each run."""
     shuffled = list(rows)
     random.Random(2).shuffle(shuffled)
     return shuffled
 
 
 def by_value(rows: Iterable[Record]) -> list[Record]:
-    """Return rows in the order of their values, nulls first: splits have no order, and neither have their rows.
+    """Return rows in the order of their values, nulls first, since splits and their rows have no order.
 
-    None is lost and none added: the comparison includes how often each row occurs.
+    The comparison includes how often each row occurs.
     """
     return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in sorted(row)])
 
@@ -83,8 +83,8 @@ class BulkScanRules(ConformanceCase):
     def planned(self, storage: Storage) -> StructuredTable:
         """Return the auto-commit view of GRID with its rows; skip if the store cannot plan scans.
 
-        They were written in an order that is not the keys', in several commits, and some of them again: a store that
-        keeps rows where there was room for them has them in no order.
+        They are written in another order than the keys', in several commits, and some of them again: a store that
+        reuses space has them in no order.
         """
         storage.admin.create(GRID)
         table = storage.table("grid")
@@ -326,34 +326,25 @@ class BulkScanRules(ConformanceCase):
             with pytest.raises(InvalidFieldError):
                 storage.plan_scan("grid", **wrong)
 
-    @pytest.fixture
-    def reader(self, storage_url: str) -> Iterator[Client]:
-        """Start another process that executes requests."""
-        self.require("multi_process")
-        client = Client(storage_url, "obey")
-        assert client.next() == "ready"
-        yield client
-        client.close()
-
-    def test_another_process_reads_a_split(self, storage: Storage, planned: StructuredTable, reader: Client) -> None:
+    def test_another_process_reads_a_split(self, storage: Storage, planned: StructuredTable, peer: Client) -> None:
         """A split is read in any process, and is of the plan's snapshot there, too; after the plan it is an error."""
         with storage.plan_scan("grid", where=col("color") == "red", splits=3) as plan:
             planned.delete_all(Range.all())
-            found = [row for split in plan.splits for row in reader.ask("read_split", split)]
+            found = [row for split in plan.splits for row in peer.ask("read_split", split)]
             assert by_value(found) == by_value(row for row in ROWS if row["color"] == "red")
             splits = plan.splits
         with pytest.raises(TransactionClosedError):
-            reader.ask("read_split", splits[0])
+            peer.ask("read_split", splits[0])
 
     def test_a_split_is_read_by_the_url_alone(
-        self, storage: Storage, storage_url: str, planned: StructuredTable, reader: Client
+        self, storage: Storage, storage_url: str, planned: StructuredTable, peer: Client
     ) -> None:
         """`read_split` of a URL reads the plan's snapshot in any process; after the plan it is an error."""
         with storage.plan_scan("grid", where=col("color") == "red", columns=["v", "color"], splits=3) as plan:
             planned.delete_all(Range.all())
-            found = [row for split in plan.splits for row in reader.ask("read_split_by_url", storage_url, split)]
+            found = [row for split in plan.splits for row in peer.ask("read_split_by_url", storage_url, split)]
             red = [row for row in ROWS if row["color"] == "red"]
             assert by_value(found) == by_value({name: row[name] for name in ("v", "color")} for row in red)
             splits = plan.splits
         with pytest.raises(TransactionClosedError):
-            reader.ask("read_split_by_url", storage_url, splits[0])
+            peer.ask("read_split_by_url", storage_url, splits[0])

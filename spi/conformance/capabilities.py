@@ -33,7 +33,7 @@ class Capabilities:
 
 
 _MEANINGS = {
-    "restartable": "what was committed is there after every connection was closed",
+    "restartable": "commits outlast the closing of every connection",
     "multi_process": "several processes can connect to one URL at once",
     "durable_after_kill": "a commit that returned survives kill -9 of every client",
     "writes_never_wait": "no write waits for another open transaction",
@@ -41,13 +41,7 @@ _MEANINGS = {
 
 
 def meaning(capability: str) -> str:
-    """Return the description of a capability, in a few words.
-
-    Raises
-    ------
-    ValueError
-        If there is no such capability.
-    """
+    """Return the description of a capability, in a few words; ValueError if there is no such capability."""
     if capability not in _MEANINGS:
         raise ValueError(
             f"{capability!r} is no capability; there are {', '.join(f.name for f in fields(Capabilities))}"

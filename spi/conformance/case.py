@@ -1,4 +1,4 @@
-"""`ConformanceCase`: the hooks that a backend's author fills in, and the fixtures that all rules share."""
+"""`ConformanceCase`: the hooks for a backend's author, and the fixtures that all rules share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from structable.spi import Isolation, Storage, StructuredTable, TableSpecification, Transaction, connect
 
 from .capabilities import Capabilities, meaning
+from .clients import Client
 from .interleaving import PATIENCE, Session
 
 __all__ = ["AUTO_COMMIT", "ONE_TRANSACTION", "Begin", "ConformanceCase", "OpenSession", "OpenTable"]
@@ -26,15 +27,13 @@ OpenTable = Callable[[TableSpecification], StructuredTable]
 class OpenSession(Protocol):
     """Begins a transaction in a separate thread."""
 
-    def __call__(self, isolation: Isolation = ...) -> Session:
-        """Return the session."""
+    def __call__(self, isolation: Isolation = ...) -> Session: ...
 
 
 class Begin(Protocol):
     """Begins a transaction that the test need not end."""
 
-    def __call__(self, isolation: Isolation = ..., read_only: bool = ...) -> Transaction:
-        """Return the transaction."""
+    def __call__(self, isolation: Isolation = ..., read_only: bool = ...) -> Transaction: ...
 
 
 class ConformanceCase:
@@ -45,14 +44,14 @@ class ConformanceCase:
     capabilities : Capabilities
         The abilities of the store beyond the mandatory ones.
     max_examples : int
-        How many examples each Hypothesis property tries.
+        The number of examples of each Hypothesis property.
     max_steps : int
         The number of steps in each example of the state machine.
     stress_rounds : int
-        How often each thread or process of a concurrency test repeats its transaction.
+        The number of transactions of each thread or process of a concurrency test.
     patience : float
-        Seconds after which a step that is not done counts as waiting for another transaction: longer than any read or
-        write of the store takes that waits for nobody.
+        Seconds after which an unfinished step counts as waiting for another transaction: longer than any read or write
+        of the store that does not wait for one.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities()
@@ -114,6 +113,15 @@ class ConformanceCase:
             session.join()
 
     @pytest.fixture
+    def peer(self, storage_url: str) -> Iterator[Client]:
+        """Start another process on the store that executes requests."""
+        self.require("multi_process")
+        client = Client(storage_url, "obey")
+        assert client.next() == "ready"
+        yield client
+        client.close()
+
+    @pytest.fixture
     def begin(self, storage: Storage) -> Iterator[Begin]:
         """Open transactions without a `with` block; those that a test leaves open are rolled back."""
         opened: list[Transaction] = []
@@ -127,7 +135,7 @@ class ConformanceCase:
             transaction.rollback()
 
     def require(self, capability: str) -> None:
-        """Skip the test if the store does not declare a capability; the reason names it."""
+        """Skip the test, with the capability in the reason, if the store does not declare it."""
         if not getattr(self.capabilities, capability):
             pytest.skip(f"capability {capability} is not declared: {meaning(capability)}")
 

@@ -47,19 +47,9 @@ _IN_KEYS = {1: 5, 2: 3, 3: 2}
 
 @dataclass(frozen=True)
 class Write:
-    """One write, for the model and for the table.
+    """One write, for the model and for the table; `keys` are the rows that it names, whether or not it writes them."""
 
-    Parameters
-    ----------
-    text : str
-        Its description, for people.
-    on_model, on_table : callable
-        Do it.
-    keys : iterable of tuple
-        The rows that it names, whether or not it writes them.
-    """
-
-    text: str
+    text: str  # for people
     on_model: Callable[[ModelTransaction], object]
     on_table: Callable[[StructuredTable], object]
     keys: Iterable[tuple[Value, ...]] = ()

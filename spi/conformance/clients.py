@@ -18,17 +18,7 @@ LONGEST = 120.0
 
 
 class Client:
-    """A process that runs one command of `worker`.
-
-    Parameters
-    ----------
-    url : str
-        The store.
-    command : str
-        One of `worker.COMMANDS`.
-    *arguments
-        The command's arguments.
-    """
+    """A process that runs one command of `worker.COMMANDS` on a store."""
 
     def __init__(self, url: str, command: str, *arguments: object) -> None:
         self._process = subprocess.Popen(
@@ -40,7 +30,7 @@ class Client:
         self._answers: queue.Queue[tuple[bool, Any] | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.say((command, url, arguments))
+        self.send((command, url, arguments))
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -49,13 +39,13 @@ class Client:
                 self._answers.put(decoded(line))
         self._answers.put(None)
 
-    def say(self, word: object) -> None:
-        """Send the process something that it waits for."""
+    def send(self, message: object) -> None:
+        """Send the process an object that it waits for."""
         assert self._process.stdin is not None
-        self._process.stdin.write(encoded(word))
+        self._process.stdin.write(encoded(message))
         self._process.stdin.flush()
 
-    def next(self) -> Any:  # noqa: ANN401 - what a command yields is known to the test
+    def next(self) -> Any:  # noqa: ANN401 - the test knows the type
         """Return the next result of the command, or raise what the process raised."""
         try:
             answer = self._answers.get(timeout=LONGEST)
@@ -70,7 +60,7 @@ class Client:
         return result
 
     def so_far(self) -> list[Any]:
-        """Return the results that have come already."""
+        """Return the results received so far."""
         results = []
         while not self._answers.empty():
             results.append(self.next())
@@ -85,18 +75,16 @@ class Client:
             except EOFError:
                 return results
 
-    def ask(self, deed: str, *arguments: object) -> Any:  # noqa: ANN401 - what a deed returns is known to the test
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the test knows the type
         """Let a process in `obey` perform a command, and return the result."""
-        self.say((deed, arguments))
+        self.send((function, arguments))
         return self.next()
 
     def kill(self) -> None:
-        """End the process by SIGKILL, at once; idempotent."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Kill the process and free its resources."""
         self.kill()
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -45,10 +45,10 @@ def at_once(number: int, work: Callable[[int], Result]) -> list[Result]:
 
 
 def insist(call: Callable[[], Result]) -> Result:
-    """Make a call of the auto-commit view until it gets through, however much it is contended.
+    """Repeat a call of the auto-commit view until it succeeds, however contended it is.
 
-    As `run` does, the view may give up when its deadline is over; nothing was committed then. One that gave up at once
-    did not retry.
+    The view may give up, as `run` does, when its deadline is over; nothing was committed then. Giving up at once means
+    that it did not retry.
     """
     while True:
         began = time.monotonic()
@@ -89,7 +89,7 @@ class ThreadCases(ConformanceCase):
         assert touched == 2 * 3 * self.stress_rounds
 
     def run(self, storage: Storage, body: Callable[[Transaction], None], isolation: Isolation) -> None:
-        """Run a body until it succeeds, however much it is contended."""
+        """Run a body until it succeeds, however contended it is."""
         storage.run(body, isolation=isolation, max_attempts=10_000, deadline=120.0)
 
     def test_counters(self, storage: Storage) -> None:

@@ -45,8 +45,7 @@ class Condition(ABC):
         """Return whether it is true of a row; None is unknown."""
 
     @abstractmethod
-    def filter(self) -> Filter:
-        """Return structable's filter of the same meaning."""
+    def filter(self) -> Filter: ...
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,6 @@ class ConflictRules(ConformanceCase):
         return storage.table("items")
 
     def write(self, session: Session, write: Write, key: int) -> None:
-        """Write a row; may wait, or be rejected."""
         session.step(lambda transaction: write(transaction.table("items"), key))
 
     def both_write(

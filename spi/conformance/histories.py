@@ -1,8 +1,8 @@
 """Random histories of lists that transactions read and append to, checked for cycles in the way of Elle.
 
-Each append writes the whole list that it read, so the final lists tell in which order all writes happened. From what
-each transaction read follow the dependencies between transactions: SERIALIZABLE allows no cycle of them at all,
-SNAPSHOT none in which no two anti-dependencies follow one another (Cerone and Gotsman, "Analysing Snapshot Isolation").
+Each append writes the whole list that it read, so the final lists give the order of all writes. The dependencies
+between transactions follow from their reads: SERIALIZABLE allows no cycle of them at all, SNAPSHOT none without two
+consecutive anti-dependencies (Cerone and Gotsman, "Analysing Snapshot Isolation").
 """
 
 from __future__ import annotations
@@ -31,36 +31,16 @@ Values = tuple[int, ...]
 
 @dataclass
 class Observed:
-    """The reads and appends of one transaction, and the time span in which it ran; committed ones only.
+    """The reads and appends of one committed transaction, and its time span in seconds of one clock."""
 
-    Parameters
-    ----------
-    begun, ended : float
-        Seconds, of one clock: before it began and after its commit returned.
-    reads : dict
-        The list of each key as it was first read.
-    appends : dict
-        The values appended to each key, in their order; unique over all transactions.
-    """
-
-    begun: float
-    ended: float = 0.0
-    reads: dict[int, Values] = field(default_factory=dict)
-    appends: dict[int, list[int]] = field(default_factory=dict)
+    begun: float  # before it began
+    ended: float = 0.0  # after its commit returned
+    reads: dict[int, Values] = field(default_factory=dict)  # the list of each key as it was first read
+    appends: dict[int, list[int]] = field(default_factory=dict)  # in their order; unique over all transactions
 
 
 def find_problem(transactions: list[Observed], final: dict[int, Values], isolation: Isolation) -> str | None:
-    """Return the rule that a history breaks, or None.
-
-    Parameters
-    ----------
-    transactions : list of Observed
-        All committed transactions.
-    final : dict
-        The lists in the end.
-    isolation : Isolation
-        The isolation level of the transactions.
-    """
+    """Return the rule that the committed transactions and the final lists break, or None."""
     writers = {
         value: number for number, one in enumerate(transactions) for values in one.appends.values() for value in values
     }
@@ -171,6 +151,5 @@ class Histories(ConformanceCase):
         return observed
 
     def read(self, table: StructuredTable, key: int) -> Values:
-        """Read a list."""
         row = table.read((key,))
         return tuple(map(int, str(row["list"]).split(","))) if row is not None else ()

@@ -46,17 +46,7 @@ class Step(Generic[Result]):
 
 
 class Session:
-    """A transaction in its own thread; begins at once.
-
-    Parameters
-    ----------
-    storage : Storage
-        Where it runs.
-    isolation : Isolation
-        Its isolation level.
-    patience : float
-        Seconds after which a step counts as waiting.
-    """
+    """A transaction in its own thread, begun at once; a step counts as waiting after `patience` seconds."""
 
     def __init__(self, storage: Storage, isolation: Isolation = Isolation.SNAPSHOT, patience: float = PATIENCE) -> None:
         self._patience = patience
@@ -97,7 +87,6 @@ class Session:
         return self._thread.submit(commit_or_leave, self.transaction).result(_LONGEST)
 
     def rollback(self) -> None:
-        """Roll back."""
         self._thread.submit(self.transaction.rollback).result(_LONGEST)
 
     def _run(self, action: Callable[[Transaction], Result]) -> Result | None:

@@ -1,4 +1,4 @@
-"""An exception of a signal's handler, at whichever point of a call, leaves the store whole and at work."""
+"""An exception of a signal's handler, at any point of a call, leaves the store valid and usable."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SHARES = {"transaction": 1.0, "schema change": 0.1}
 class InterruptionRules(ConformanceCase):
     """An interrupted call of the main thread has happened wholly or not at all, and leaves nothing locked.
 
-    The process that is interrupted is one of its own, in which no test runs. STRUCTABLE_TEST_INTERRUPT_STEP=1
-    interrupts at every point, STRUCTABLE_TEST_INTERRUPT_SECONDS is for how long a timer interrupts.
+    The interrupted process is a separate one, in which no test runs. STRUCTABLE_TEST_INTERRUPT_STEP=1 interrupts at
+    every point; STRUCTABLE_TEST_INTERRUPT_SECONDS sets the seconds of a timer's interrupts.
 
     Attributes
     ----------
     interruptions : int
-        At how many points of a transaction it is interrupted, one after the other.
+        The number of points at which a transaction is interrupted, one after the other.
     """
 
     interruptions: ClassVar[int] = 60
@@ -41,7 +41,7 @@ class InterruptionRules(ConformanceCase):
 
     @pytest.mark.parametrize("work", WORK)
     def test_interruption_at_any_point(self, interrupted_url: str, work: str) -> None:
-        """It comes out, all or nothing was done, conflicts are seen, and other threads and storages can commit."""
+        """It is raised, all or nothing was done, conflicts are seen, and other threads and storages can commit."""
         rounds = max(1, round(self.interruptions * _SHARES.get(work, 0.2)))
         step = int(os.environ[_STEP]) if _STEP in os.environ else None
         with closing(Client(interrupted_url, "interrupt_at_points", interrupted_url, work, rounds, step)) as process:

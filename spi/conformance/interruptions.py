@@ -1,9 +1,9 @@
 """Exceptions from a signal handler at any point of a call: a process runs interrupted calls, and then checks the store.
 
-CPython runs handlers in the main thread, at the entry of a function, after a call, and at a jump backwards. Those
-points of the frames of structable and of the backend are numbered by a trace function, which raises at one of them. It
-does not raise between `with` and its block, nor in what leaves the block: no handler ever runs there, as long as
-`__enter__` and `__exit__` are C, and where they are Python their entries and calls are points themselves.
+CPython runs handlers in the main thread, at the entry of a function, after a call, and at a jump backwards. A trace
+function numbers those points of the frames of structable and of the backend, and raises at one of them. It does not
+raise between `with` and its block, nor on the way out of the block: no handler ever runs there, as long as `__enter__`
+and `__exit__` are C, and where they are Python their entries and calls are points themselves.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class InterruptedByTestError(BaseException):
 def _points(code: CodeType) -> frozenset[int]:
     """Return the offsets of instructions before which a handler may run.
 
-    The exception after a call is raised as if by the call, and here by the next instruction: that has to have the same
-    handlers, which it has not where the result is returned out of a `with` block, or a `try`.
+    The exception after a call is raised as if by the call, and here by the next instruction, which needs the same
+    handlers: it has others where the result is returned out of a `with` block or a `try`.
     """
     bytecode: Any = dis.Bytecode(code)  # typeshed lacks the entries
 
@@ -116,7 +116,7 @@ class _Tracer:
 
 
 def _write(storage: Storage, number: int) -> None:
-    """Go from one state to the next: both tables are changed together, by writes of every kind."""
+    """Go from one state to the next by changing both tables, with writes of every kind."""
     with storage.transaction() as transaction:
         for name in ("left", "right"):
             table = transaction.table(name)
@@ -189,7 +189,7 @@ class _Witness:
         self._numbers = itertools.count(1)
 
     def look(self) -> int:
-        """Raise unless all is well; return the number of the state."""
+        """Check everything, and return the number of the state."""
         number = self._storage.run(self._check_rows, read_only=True)
         self._check_conflict()
         self._let_others_commit()
@@ -286,7 +286,7 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
     counter = itertools.count(1_000_000)
 
     def one(at: int) -> _Tracer:
-        # The transaction's number is the state that follows; those of the others are never the same twice.
+        # The transaction's number is the next state; the numbers of other work are never repeated.
         number = witness.look() + 1 if work is _write else next(counter)
         tracer = _Tracer(packages, at)
         came_out = False
@@ -300,7 +300,7 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
         except InterruptedByTestError:
             came_out = True
         except _OVERTAKEN:
-            # The store was still at work on a commit whose caller had been interrupted.
+            # The store was still executing a commit whose caller had been interrupted.
             assert work is _write
             return tracer
         except BaseException as error:

@@ -33,15 +33,7 @@ BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: l
 
 
 class Ledger:
-    """Rows 1 => 10 and 2 => 20, in one table or in two, with an index on the value.
-
-    Parameters
-    ----------
-    storage : Storage
-        Where the tables are made.
-    tables : int
-        1, or 2: then odd rows are in one and even rows in the other.
-    """
+    """Rows 1 => 10 and 2 => 20, with an index on the value: in one table, or the odd and the even ones in two."""
 
     def __init__(self, storage: Storage, tables: int) -> None:
         self._storage = storage
@@ -56,17 +48,15 @@ class Ledger:
         return self._tables[row % len(self._tables)]
 
     def put(self, transaction: Transaction, row: int, value: int) -> None:
-        """Write a row."""
         transaction.table(self._table_of(row)).upsert({"id": row, "value": value})
 
     def get(self, transaction: Transaction, row: int) -> int:
-        """Read a row's value."""
         found = transaction.table(self._table_of(row)).read((row,))
         assert found is not None
         return cast("int", found["value"])
 
     def find(self, transaction: Transaction, where: Filter | None = None) -> dict[int, int]:
-        """Read the rows of which a condition is true, of all tables."""
+        """Read the rows of all tables that match a condition."""
         return {
             cast("int", row["id"]): cast("int", row["value"])
             for name in self._tables
@@ -74,7 +64,7 @@ class Ledger:
         }
 
     def delete(self, transaction: Transaction, where: Filter) -> int:
-        """Delete the rows of which a condition is true, of all tables."""
+        """Delete the rows of all tables that match a condition."""
         return sum(transaction.table(name).delete_all(Range.all(), where) for name in self._tables)
 
     def now(self) -> dict[int, int]:
@@ -83,17 +73,7 @@ class Ledger:
 
 
 class Actor:
-    """A session that speaks of rows of a ledger.
-
-    Parameters
-    ----------
-    session : Session
-        The transaction.
-    ledger : Ledger
-        The rows.
-    isolation : Isolation
-        The transaction's isolation level.
-    """
+    """A session that reads and writes rows of a ledger."""
 
     def __init__(self, session: Session, ledger: Ledger, isolation: Isolation) -> None:
         self._session = session
@@ -105,19 +85,17 @@ class Actor:
         self._session.step(lambda transaction: self._ledger.put(transaction, row, value))
 
     def get(self, row: int) -> int:
-        """Read a row."""
         return self._session.step(lambda transaction: self._ledger.get(transaction, row)).value
 
     def find(self, where: Filter | None = None) -> dict[int, int]:
-        """Read the rows of which a condition is true."""
         return self._session.step(lambda transaction: self._ledger.find(transaction, where)).value
 
     def expect(self, row: int, value: int) -> None:
-        """Read a row whose value is known; under SERIALIZABLE a conflict may come up instead."""
+        """Read a row of a known value; under SERIALIZABLE a conflict may occur instead."""
         self._expect(lambda transaction: self._ledger.get(transaction, row), value)
 
     def expect_rows(self, rows: dict[int, int], where: Filter | None = None) -> None:
-        """Find rows that are known; under SERIALIZABLE a conflict may come up instead."""
+        """Find known rows; under SERIALIZABLE a conflict may occur instead."""
         self._expect(lambda transaction: self._ledger.find(transaction, where), rows)
 
     def _expect(self, action: Callable[[Transaction], object], known: object) -> None:
@@ -126,7 +104,7 @@ class Actor:
         assert found == known or isinstance(found, TransactionConflictError)
 
     def delete(self, where: Filter) -> None:
-        """Delete the rows of which a condition is true; this may wait."""
+        """Delete the rows that match a condition; this may wait."""
         self._session.step(lambda transaction: self._ledger.delete(transaction, where))
 
     def commit(self) -> bool:
@@ -134,7 +112,6 @@ class Actor:
         return self._session.commit()
 
     def abort(self) -> None:
-        """Roll back."""
         self._session.rollback()
 
 
@@ -143,11 +120,9 @@ class IsolationCases(ConformanceCase):
 
     @pytest.fixture(params=[1, 2], ids=["one table", "two tables"])
     def ledger(self, request: pytest.FixtureRequest, storage: Storage) -> Ledger:
-        """Return the rows 1 => 10 and 2 => 20."""
         return Ledger(storage, request.param)
 
     def actors(self, session: OpenSession, ledger: Ledger, isolation: Isolation, number: int = 2) -> list[Actor]:
-        """Begin transactions."""
         return [Actor(session(isolation), ledger, isolation) for _ in range(number)]
 
     @BOTH

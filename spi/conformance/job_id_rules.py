@@ -241,26 +241,26 @@ class JobIdRules(JobCase):
             except CommitOutcomeUnknownError:
                 return None
 
-    def test_ids_across_processes(self, storage: Storage, target: StructuredTable, writer: Client) -> None:
+    def test_ids_across_processes(self, storage: Storage, target: StructuredTable, peer: Client) -> None:
         """Commits, aborts and drops of one process are known to every other."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = self.stage_one(storage, job, 3)
-        assert writer.ask("commit_write", job, staged) == CommitResult(applied=True)
+        assert peer.ask("commit_write", job, staged) == CommitResult(applied=True)
         assert storage.commit_write(job, staged) == CommitResult(applied=False)
         assert storage.begin_write("items", mode="upsert", job_id=job.job_id).committed
-        assert writer.ask("begin_write", "items", "upsert", job.job_id).committed
-        writer.ask("drop", "items")
+        assert peer.ask("begin_write", "items", "upsert", job.job_id).committed
+        peer.ask("drop", "items")
         with pytest.raises(TableNotFoundError):
             storage.commit_write(job, staged)
-        writer.ask("create", ITEMS)
+        peer.ask("create", ITEMS)
         with pytest.raises(TableNotFoundError):
             storage.commit_write(job, staged)
         again = storage.begin_write("items", mode="overwrite", job_id=job.job_id)
         assert not again.committed
-        writer.ask("abort_write", job)
-        assert writer.ask("commit_write", again, self.stage_one(storage, again, 4)) == CommitResult(applied=True)
+        peer.ask("abort_write", job)
+        assert peer.ask("commit_write", again, self.stage_one(storage, again, 4)) == CommitResult(applied=True)
         assert keys(storage.table("items").scan()) == [(4,)]
-        aborted = writer.ask("begin_write", "items", "upsert", self.fresh_id())
-        writer.ask("abort_write", aborted)
+        aborted = peer.ask("begin_write", "items", "upsert", self.fresh_id())
+        peer.ask("abort_write", aborted)
         with pytest.raises(TransactionClosedError):
             storage.commit_write(aborted, [])

@@ -37,7 +37,7 @@ class JobRaceRules(JobCase):
 
     @property
     def races(self) -> int:
-        """How often each race is run."""
+        """The number of repetitions of each race."""
         return max(3, self.stress_rounds // 15)
 
     def stage_many(self, storage: Storage, job: WriteJob, first: int) -> list[StagedWrite]:
@@ -45,27 +45,19 @@ class JobRaceRules(JobCase):
         rows: list[Record] = [{"id": first + place, "n": first, "tag": f"{first}"} for place in range(_ROWS)]
         return [storage.stage(job, part, 0, [batch(rows[part::2])]) for part in range(2)]
 
-    def together(self, *deeds: Callable[[], object]) -> list[object]:
+    def together(self, *calls: Callable[[], object]) -> list[object]:
         """Run calls at the same time, and return their results or errors."""
-        start = threading.Barrier(len(deeds))
+        start = threading.Barrier(len(calls))
 
-        def run(deed: Callable[[], object]) -> object:
+        def run(call: Callable[[], object]) -> object:
             start.wait()
             try:
-                return deed()
+                return call()
             except Exception as error:
                 return error
 
-        with ThreadPoolExecutor(len(deeds)) as pool:
-            return list(pool.map(run, deeds))
-
-    def commit_racing(self, storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
-        """Commit a job, again after conflicts."""
-        while True:
-            try:
-                return storage.commit_write(job, staged)
-            except TransactionConflictError:
-                continue
+        with ThreadPoolExecutor(len(calls)) as pool:
+            return list(pool.map(run, calls))
 
     def expect_whole(self, table: StructuredTable, first: int, *, there: bool) -> None:
         """Check that all rows of a job, or none, are in the table and in its index."""
@@ -80,7 +72,7 @@ class JobRaceRules(JobCase):
             job = self.job(storage, mode)
             staged = self.stage_many(storage, job, number * 1_000)
             outcome, aborted = self.together(
-                partial(self.commit_racing, storage, job, staged),
+                partial(self.commit_in_the_end, storage, job, staged),
                 partial(storage.abort_write, job),
             )
             assert aborted is None or isinstance(aborted, TransactionConflictError)
@@ -96,7 +88,7 @@ class JobRaceRules(JobCase):
             jobs = [self.job(storage, WriteMode.OVERWRITE) for _ in firsts]
             staged = [self.stage_many(storage, job, first) for job, first in zip(jobs, firsts, strict=True)]
             results = self.together(
-                *(partial(self.commit_racing, storage, job, one) for job, one in zip(jobs, staged, strict=True))
+                *(partial(self.commit_in_the_end, storage, job, one) for job, one in zip(jobs, staged, strict=True))
             )
             assert results == [CommitResult(applied=True)] * 2
             assert target.count() == _ROWS
@@ -115,7 +107,7 @@ class JobRaceRules(JobCase):
                 storage.admin.create(ITEMS)
 
             outcome, admin = self.together(
-                partial(self.commit_racing, storage, job, staged),
+                partial(self.commit_in_the_end, storage, job, staged),
                 anew,
             )
             assert admin is None
@@ -138,7 +130,7 @@ class JobRaceRules(JobCase):
             indexes = ["tag", "rank", "n", *(f"more{one}" for one in range(1, number + 1))]
             changed = TableSpecification("items", fields, ITEMS.primary_key, indexes)
             outcome, admin = self.together(
-                partial(self.commit_racing, storage, job, staged),
+                partial(self.commit_in_the_end, storage, job, staged),
                 partial(storage.admin.create_or_update, changed),
             )
             assert (outcome, admin) == (CommitResult(applied=True), None)

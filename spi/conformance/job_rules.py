@@ -9,14 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from structable.spi import (
-    CommitResult,
     RecordExistsError,
     StagedWrite,
     Storage,
     StructableError,
     StructuredTable,
     TransactionClosedError,
-    TransactionConflictError,
     WriteJob,
     WriteMode,
 )
@@ -114,7 +112,6 @@ class JobRules(JobCase):
         assert plain(target.scan()) == BEFORE
 
     def begin_again_and_commit(self, storage: Storage, job: WriteJob) -> None:
-        """Begin a job of the same id, stage a row, and commit."""
         again = storage.begin_write("items", mode=job.mode, job_id=job.job_id)
         storage.commit_write(again, [storage.stage(again, 0, 0, [batch([{"id": 4}])])])
 
@@ -209,36 +206,28 @@ class JobRules(JobCase):
         assert target.read((1,)) == item(1, n=jobs - 1, tag=f"{jobs - 1}", note="x", rank=counted)
         assert len(keys(target.scan_index("tag", f"{jobs - 1}"))) == 50
 
-    def commit_in_the_end(self, storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
-        """Commit a job; after a conflict `commit_write` may be called again."""
-        while True:
-            try:
-                return storage.commit_write(job, staged)
-            except TransactionConflictError:
-                continue
-
-    def test_other_processes_stage_and_commit(self, storage: Storage, target: StructuredTable, writer: Client) -> None:
+    def test_other_processes_stage_and_commit(self, storage: Storage, target: StructuredTable, peer: Client) -> None:
         """Any process stages, any process commits, and committing again from another process does nothing."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = [
-            writer.ask("stage", job, 0, [{"id": 3, "n": 3}]),
+            peer.ask("stage", job, 0, [{"id": 3, "n": 3}]),
             storage.stage(job, 1, 0, [batch([{"id": 4, "n": 4}])]),
         ]
         assert plain(target.scan()) == BEFORE
         storage.commit_write(job, staged)
         target.upsert({"id": 3, "n": 33})
-        writer.ask("commit_write", job, staged)
+        peer.ask("commit_write", job, staged)
         assert plain(target.scan()) == [*BEFORE, item(3, n=33), item(4, n=4)]
         second = self.job(storage, WriteMode.INSERT)
-        staged = [writer.ask("stage", second, 0, [{"id": 5}]), storage.stage(second, 1, 0, [batch([{"id": 6}])])]
-        writer.ask("commit_write", second, staged)
+        staged = [peer.ask("stage", second, 0, [{"id": 5}]), storage.stage(second, 1, 0, [batch([{"id": 6}])])]
+        peer.ask("commit_write", second, staged)
         assert keys(target.scan()) == [(number,) for number in range(1, 7)]
 
-    def test_staged_rows_outlive_their_process(self, storage: Storage, target: StructuredTable, writer: Client) -> None:
+    def test_staged_rows_outlive_their_process(self, storage: Storage, target: StructuredTable, peer: Client) -> None:
         """Rows staged by a process can be committed after that process was killed."""
         self.require("durable_after_kill")
         job = self.job(storage, WriteMode.UPSERT)
-        staged = writer.ask("stage", job, 0, [{"id": 3, "n": 3}])
-        writer.kill()
+        staged = peer.ask("stage", job, 0, [{"id": 3, "n": 3}])
+        peer.kill()
         storage.commit_write(job, [staged])
         assert plain(target.scan()) == [*BEFORE, item(3, n=3)]

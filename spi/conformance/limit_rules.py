@@ -115,5 +115,5 @@ class LimitRules(ConformanceCase):
                 write()
             assert refusal.value.limit == 8 * MEBIBYTE
         assert plain(table.scan(columns=["two"])) == [{**key, "two": None}]
-        table.upsert({**key, "one": None, "two": more})  # the merge frees what it takes away
+        table.upsert({**key, "one": None, "two": more})  # the merge frees the size of the old value
         assert plain(table.scan(columns=["two"])) == [{**key, "two": more}]

@@ -19,8 +19,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 def secrets_of(url: str) -> tuple[str, ...]:
     """Return the secrets that `mask_url` hides: as written, decoded, and in the `repr` of either; longest first.
 
-    A secret that is short, a word or a part of the masked URL is left out: to mask `a` or `postgres` wherever it stands
-    would garble the text, and tell it. Where the URL has it, `mask_url` hides it all the same.
+    A secret that is short, a word or a part of the masked URL is omitted: masking every `a` or `postgres` would garble
+    the text and reveal the secret. In the URL itself `mask_url` hides it all the same.
     """
     credentials = url.partition("://")[2].rpartition("@")[0]
     found = {credentials.partition(":")[2], StorageUrl.parse(url).password or ""}
@@ -35,13 +35,7 @@ def secrets_of(url: str) -> tuple[str, ...]:
 
 
 class Masking:
-    """A pytest plugin that masks secrets in reports before anything else sees them.
-
-    Parameters
-    ----------
-    secrets : tuple of str
-        The texts to hide; a text that contains another one comes first.
-    """
+    """A pytest plugin that masks secrets, longest first, in reports before any other plugin sees them."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         self._secrets = secrets

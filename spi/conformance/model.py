@@ -54,27 +54,17 @@ class Verdict(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """How a transaction wrote a row.
-
-    WRITE: for sure. INCREMENT: by increments alone. VANISHED: a row that was not there is not there again. NOTHING: by
-    an operation that changed nothing. Whether the last two count as writes is not said.
-    """
+    """How a transaction wrote a row. The contract leaves open whether VANISHED and NOTHING count as writes."""
 
     WRITE = "write"
-    INCREMENT = "increment"
-    VANISHED = "vanished"
-    NOTHING = "nothing"
+    INCREMENT = "increment"  # by increments alone
+    VANISHED = "vanished"  # a row that was absent is absent again
+    NOTHING = "nothing"  # by an operation that changed nothing
 
 
 @dataclass
 class Model:
-    """The committed rows of a table, and the writes of each commit.
-
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table.
-    """
+    """The committed rows of a table, and the writes of each commit."""
 
     spec: TableSpecification
     rows: State = field(default_factory=dict)
@@ -87,37 +77,18 @@ class Model:
 
 @dataclass
 class ModelTransaction:
-    """A snapshot and the transaction's own changes to it.
-
-    Parameters
-    ----------
-    model : Model
-        The table.
-    isolation : Isolation
-        SERIALIZABLE may conflict whenever anything was committed since.
-    before : dict
-        The rows of the snapshot; never changed.
-    since : int
-        The number of commits that the snapshot has.
-    rows : dict
-        The rows as this transaction sees them.
-    kinds : dict
-        How rows were written.
-    increments : dict
-        Of rows that were only incremented: the sum for each field.
-    """
+    """A snapshot and the transaction's own changes to it."""
 
     model: Model
     isolation: Isolation
-    before: State
-    since: int
-    rows: State
+    before: State  # the rows of the snapshot; never changed
+    since: int  # the number of commits in the snapshot
+    rows: State  # as this transaction sees them
     kinds: dict[Key, Kind] = field(default_factory=dict)
-    increments: dict[Key, dict[str, int]] = field(default_factory=dict)
+    increments: dict[Key, dict[str, int]] = field(default_factory=dict)  # sums by field, of rows only incremented
 
     @property
     def spec(self) -> TableSpecification:
-        """The table's specification."""
         return self.model.spec
 
     def copy(self) -> ModelTransaction:
@@ -128,7 +99,7 @@ class ModelTransaction:
         )
 
     def verdict(self) -> Verdict:
-        """Tell whether a commit now would conflict."""
+        """Tell whether a commit now would conflict; SERIALIZABLE may, whenever anything was committed since."""
         later = self.model.commits[self.since :]
         found = Verdict.MAY if later and self.isolation is Isolation.SERIALIZABLE else Verdict.NO
         for written in later:
@@ -193,29 +164,24 @@ class ModelTransaction:
             self.kinds.setdefault(key, Kind.NOTHING)
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        """Insert or merge."""
         key = self.key_of(row)
         self._change(key, self.rows.get(key, self.empty(key)), row)
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """Insert or merge each."""
         for row in rows:
             self.upsert(row)
 
     def replace(self, row: Mapping[str, Value]) -> None:
-        """Put exactly this row."""
         key = self.key_of(row)
         self._put(key, {**self.empty(key), **{name: kept(self.spec, name, value) for name, value in row.items()}})
 
     def insert(self, row: Mapping[str, Value]) -> None:
-        """Put a new row."""
         key = self.key_of(row)
         if key in self.rows:
             raise RecordExistsError(self.spec.name, key)
         self.replace(row)
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None) -> None:
-        """Change a row that exists, or the default."""
         key = self.key_of(row)
         if key in self.rows:
             self._change(key, self.rows[key], row)
@@ -225,7 +191,6 @@ class ModelTransaction:
             self.replace({**default, **row})
 
     def compare_and_swap(self, key: Key, name: str, expected: Value, value: Value) -> bool:
-        """Set a field if it equals an expected value."""
         current = self.rows.get(key, self.empty(key))[name]
         wanted = kept(self.spec, name, expected)
         matches = current is None if wanted is None else current is not None and equals(current, wanted)
@@ -236,7 +201,6 @@ class ModelTransaction:
         return matches
 
     def increment(self, key: Key, name: str, amount: int) -> None:
-        """Add to a field."""
         row = self.rows.get(key, self.empty(key))
         changed = {**row, name: (row[name] or 0) + amount}
         if self.kinds.get(key) in (Kind.WRITE, Kind.VANISHED):
@@ -253,21 +217,19 @@ class ModelTransaction:
             self._put(key, None)
 
     def delete_all(self, range_: Range, where: Condition | None) -> int:
-        """Delete the rows of a range."""
         found = self.matching([range_], where)
         for row in found:
             self._put(self.key_of(row), None)
         return len(found)
 
     def update_all(self, range_: Range, changes: Mapping[str, Value], where: Condition | None) -> int:
-        """Change the rows of a range."""
         found = self.matching([range_], where)
         for row in found:
             self._change(self.key_of(row), row, changes)
         return len(found)
 
     def matching(self, ranges: Iterable[Range], where: Condition | None) -> list[Record]:
-        """Return the rows in any of the ranges of which the condition is true, in key order."""
+        """Return the rows in any of the ranges that match the condition, in key order."""
         return [
             self.rows[key]
             for key in sorted(self.rows)
@@ -283,7 +245,6 @@ class ModelTransaction:
         limit: int | None = None,
         limit_per_range: int | None = None,
     ) -> list[Record]:
-        """Return the result of a scan."""
         found = self.matching(ranges, where)
         if limit_per_range is not None:
             firsts = [self.scan([range_], where, order_by, reverse, limit_per_range) for range_ in ranges]

@@ -41,8 +41,7 @@ WIDER = TableSpecification("noted", [*NOTED.fields, Field.int("added")], ["id"],
 class StartClient(Protocol):
     """Starts a process on the store under test."""
 
-    def __call__(self, command: str, *arguments: object) -> Client:
-        """Return the process."""
+    def __call__(self, command: str, *arguments: object) -> Client: ...
 
 
 class ProcessCases(ConformanceCase):
@@ -50,7 +49,7 @@ class ProcessCases(ConformanceCase):
 
     @pytest.fixture
     def start(self, storage_url: str) -> Iterator[StartClient]:
-        """Start other processes on the store; those that are left are killed."""
+        """Start other processes on the store; the remaining ones are killed afterwards."""
         self.require("multi_process")
         clients: list[Client] = []
 
@@ -91,7 +90,7 @@ class ProcessCases(ConformanceCase):
         for client in clients:
             assert client.next() == "ready"
         for client in clients:
-            client.say("go")
+            client.send("go")
         assert sorted(client.next() for client in clients) == [False, False, True]
         storage.table("items").upsert({"id": 1, "tag": "a"})
         assert keys(storage.table("items").scan_index("tag", "a")) == [(1,)]
@@ -209,7 +208,7 @@ class ProcessCases(ConformanceCase):
         other = start("hold_open", "items", {"id": 1, "n": 2})
         assert other.next() == "written"
         one.step(lambda transaction: transaction.table("items").upsert({"id": 1, "n": 3}))
-        other.say("commit")
+        other.send("commit")
         assert other.next() is True
         assert not one.commit()
         assert plain(storage.table("items").scan()) == [item(1, n=2)]
@@ -226,13 +225,13 @@ class ProcessCases(ConformanceCase):
         other = start("write_blindly", kind, isolation)
         assert other.next() == "written"
         table.upsert({"id": "b", "n": 5})
-        other.say("commit")
+        other.send("commit")
         assert other.next() is False
         assert plain(table.scan(columns=["id", "n"])) == [{"id": "a", "n": 1}, {"id": "b", "n": 5}]
         other = start("write_blindly", kind, isolation)
         assert other.next() == "written"
         table.upsert({"id": "c", "n": 5})
-        other.say("commit")
+        other.send("commit")
         assert other.next() is True
 
     @pytest.mark.parametrize("indexes", [[], ["note"]], ids=["plain", "indexed"])
@@ -247,13 +246,13 @@ class ProcessCases(ConformanceCase):
             other = start("write_blindly", "upsert", Isolation.SNAPSHOT)
             assert other.next() == "written"
             table.upsert({"id": changed, "n": 5})
-            other.say("read")
+            other.send("read")
             found = other.next()
             if changed == "c":
-                assert found is not None, "nobody has written what it reads"
+                assert found is not None, "a read value was never written"
             if found is not None:
                 assert found["n"] == known
-                other.say("commit")
+                other.send("commit")
                 assert other.next() is (changed == "c")
 
 

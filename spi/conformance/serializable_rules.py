@@ -76,7 +76,6 @@ class SerializableRules(ConformanceCase):
         return [one.commit(), two.commit()]
 
     def on_items(self, session: Session, action: Callable[[StructuredTable], object]) -> None:
-        """Run an action on the table."""
         session.step(lambda transaction: action(transaction.table("items")))
 
     @pytest.mark.parametrize("read", list(READS))
@@ -91,7 +90,7 @@ class SerializableRules(ConformanceCase):
         """Write skew by an absent row is excluded, in whichever way it was seen to be absent."""
         assert self.skew(session, ABSENT[read], {"id": 3, "n": 77, "tag": "new"}).count(True) == 1
 
-    # Whether a compare_and_swap that fails counts as a write under SNAPSHOT is not said.
+    # The contract leaves open whether a failed compare_and_swap counts as a write under SNAPSHOT.
     @pytest.mark.parametrize("read", [read for read in READS if not read.startswith("compare_and_swap")])
     def test_snapshot_lets_write_skew_pass(self, session: OpenSession, guarded: StructuredTable, read: str) -> None:
         """Under SNAPSHOT a read protects nothing: both commit."""

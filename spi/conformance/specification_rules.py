@@ -43,7 +43,7 @@ def _build(**changes: object) -> TableSpecification:
         "primary_key": ["k"],
         **changes,
     }
-    return TableSpecification(**parts)  # type: ignore[arg-type] # wrong types are what is tried
+    return TableSpecification(**parts)  # type: ignore[arg-type] # wrong types on purpose
 
 
 class SpecificationRules(ConformanceCase):

@@ -45,11 +45,11 @@ from .samples import Record
 __all__ = ["StateMachineCase", "TableMachine"]
 
 MOST_OPEN = 3
-"""How many transactions are open at once."""
+"""The maximum of open transactions."""
 ACTIONS = 8
-"""How many writes, begins and commits one step makes at most."""
+"""The maximum of writes, begins and commits of one step."""
 SCANS = 6
-"""How many scans of each kind one step makes."""
+"""The number of scans of each kind in one step."""
 
 SEEDS = st.integers(0, 2**32)
 
@@ -65,14 +65,8 @@ class Pair:
 class TableMachine(RuleBasedStateMachine):
     """One table, read and written in the auto-commit view and in up to three open transactions.
 
-    Parameters
-    ----------
-    url : str
-        The store; each machine creates a separate table in it.
-    restartable : bool
-        Whether to connect anew now and then.
-    overlapping : bool
-        Whether open transactions may write a row that another open one has written: not if writes wait.
+    A `restartable` machine connects anew now and then. Unless `overlapping`, no two open transactions write one row:
+    where writes wait, they would wait on one thread.
     """
 
     def __init__(self, url: str, *, restartable: bool, overlapping: bool) -> None:
@@ -87,7 +81,6 @@ class TableMachine(RuleBasedStateMachine):
 
     @property
     def spec(self) -> TableSpecification:
-        """The current state of the table."""
         return self.model.spec
 
     @initialize(seed=SEEDS)
@@ -106,17 +99,14 @@ class TableMachine(RuleBasedStateMachine):
         return chance.choice([*self.open, *self.open, Pair(None, self.model.begin())])
 
     def table(self, pair: Pair) -> StructuredTable:
-        """Return the table of the transaction or of the view."""
         return self.storage.table(self.name) if pair.real is None else pair.real.table(self.name)
 
     def named(self, pair: Pair) -> str:
-        """Return which transaction it is, for people."""
         return f"transaction {self.open.index(pair)}" if pair in self.open else "auto-commit"
 
     @precondition(lambda self: len(self.open) < MOST_OPEN)
     @rule(isolation=st.sampled_from(Isolation))
     def begin(self, isolation: Isolation) -> None:
-        """Begin a transaction."""
         self.begin_one(isolation)
 
     def begin_one(self, isolation: Isolation) -> None:
@@ -179,7 +169,7 @@ class TableMachine(RuleBasedStateMachine):
         note(f"{self.named(pair)}: left after a conflict")
         pair.real.rollback()
         self.open.remove(pair)
-        assert model.verdict() is not Verdict.NO, "this transaction conflicts with nobody"
+        assert model.verdict() is not Verdict.NO, "conflict without a conflicting commit"
 
     def outcome(self, operation: Callable[[], object]) -> object:
         """Return the result of an operation, or the class of the error that its rule demands."""
@@ -191,7 +181,6 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(place=st.integers(0, MOST_OPEN - 1))
     def commit(self, place: int) -> None:
-        """Commit a transaction."""
         self.commit_one(place % len(self.open))
 
     def commit_one(self, place: int) -> None:
@@ -203,17 +192,16 @@ class TableMachine(RuleBasedStateMachine):
         try:
             pair.real.commit()
         except TransactionConflictError:
-            assert verdict is not Verdict.NO, "this transaction conflicts with nobody"
+            assert verdict is not Verdict.NO, "conflict without a conflicting commit"
             pair.real.rollback()
         else:
-            assert verdict is not Verdict.MUST, "a row that this transaction wrote was written since its snapshot"
+            assert verdict is not Verdict.MUST, "no conflict, though a commit since the snapshot wrote the same row"
             pair.model.commit()
         self.check_everything(Pair(None, self.model.begin()))
 
     @precondition(lambda self: self.open)
     @rule(place=st.integers(0, MOST_OPEN - 1))
     def roll_back(self, place: int) -> None:
-        """Roll a transaction back."""
         pair = self.open.pop(place % len(self.open))
         assert pair.real is not None
         pair.real.rollback()
@@ -221,18 +209,15 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def read(self, seed: int) -> None:
-        """Make reads and scans with all their arguments."""
         chance = random.Random(seed)
         for _ in range(SCANS):
             self.unless_refused(pair := self.pick(chance), partial(self.read_and_scan, pair, chance))
 
     def read_and_scan(self, pair: Pair, chance: random.Random) -> None:
-        """Compare one read and one scan of each kind."""
         self.read_once(pair, [random_key(chance, self.spec) for _ in range(chance.randint(1, 5))])
         self.scan_once(pair, chance)
 
     def read_once(self, pair: Pair, wanted: list[tuple[Value, ...]]) -> None:
-        """Compare `read` and `multi_read`."""
         table, rows = self.table(pair), pair.model.rows
         kept_keys = [pair.model.kept_key(key) for key in wanted]
         present = sorted(set(kept_keys) & rows.keys())
@@ -297,7 +282,6 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.open and self.restartable)
     @rule()
     def connect_anew(self) -> None:
-        """Close the storage and connect again."""
         self.storage.close()
         self.storage = connect(self.url)
         self.check_everything(Pair(None, self.model.begin()))
@@ -305,7 +289,6 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.open)
     @rule(place=st.integers(0, 10))
     def change_indexes(self, place: int) -> None:
-        """Drop an index, or add one."""
         spec = self.spec
         candidates = [field.name for field in spec.value_fields if field.type.keyable]
         name = candidates[place % len(candidates)]
@@ -320,7 +303,7 @@ class TableMachine(RuleBasedStateMachine):
         self.check_everything(Pair(None, self.model.begin()))
 
     def teardown(self) -> None:
-        """Check every open snapshot and the table a last time, and drop it."""
+        """Check every open snapshot and the table once more, and drop it."""
         try:
             for pair in [*self.open, Pair(None, self.model.begin())]:
                 self.unless_refused(pair, partial(self.check_everything, pair))
@@ -328,7 +311,7 @@ class TableMachine(RuleBasedStateMachine):
             for pair in self.open:
                 if pair.real is not None:
                     pair.real.rollback()
-            with suppress(StructableError):  # the failure that was found is worth more than this one
+            with suppress(StructableError):  # it would hide the failure found before
                 self.storage.admin.drop(self.name)
             self.storage.close()
 

@@ -1,8 +1,7 @@
 """A client process of the suite: `python -m structable.spi.conformance.worker` runs one command on a store.
 
-The first line of its input is a pickled command with its arguments; each result is a pickled line of its output, as
-soon as it is there, so that what was acknowledged before a kill -9 is known. Further lines of input are for commands
-that wait for a word.
+The first line of its input is a pickled command with its arguments. Each result is a pickled line of its output,
+written at once, so that acknowledged ones are known after a kill -9. Some commands wait for further lines of input.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ __all__ = ["BLIND_WRITES", "COMMANDS", "decoded", "encoded"]
 
 
 def encoded(something: object) -> str:
-    """Return anything picklable as one line."""
+    """Return a picklable object as one line."""
     return base64.b64encode(pickle.dumps(something)).decode() + "\n"
 
 
-def decoded(line: str) -> Any:  # noqa: ANN401 - whatever was sent
+def decoded(line: str) -> Any:  # noqa: ANN401 - any pickled object
     """Return the content of a line."""
     return pickle.loads(base64.b64decode(line))
 
 
-def wait_for_a_word() -> Any:  # noqa: ANN401 - whatever was sent
-    """Return the content of the next line of input; end with the parent."""
+def receive() -> Any:  # noqa: ANN401 - any pickled object
+    """Return the content of the next line of input; exit when the parent closes it."""
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)
@@ -83,7 +82,7 @@ def count(storage: Storage, table: str, rounds: int) -> Iterator[object]:
 def create(storage: Storage, spec: TableSpecification) -> Iterator[object]:
     """Create a table on command, and report whether this process did it."""
     yield "ready"
-    wait_for_a_word()
+    receive()
     try:
         storage.admin.create(spec)
     except TableAlreadyExistsError:
@@ -119,7 +118,7 @@ def hold_open(storage: Storage, table: str, row: dict[str, Value]) -> Iterator[o
     transaction = storage.transaction()
     transaction.table(table).upsert(row)
     yield "written"
-    wait_for_a_word()
+    receive()
     try:
         transaction.commit()
     except TransactionConflictError:
@@ -152,7 +151,7 @@ def write_blindly(storage: Storage, kind: str, isolation: Isolation) -> Iterator
     write = BLIND_WRITES[kind]
     write(transaction.table("noted"), "a")
     yield "written"
-    if wait_for_a_word() == "read":
+    if receive() == "read":
         try:
             row = transaction.table("noted").read(("b",))
         except TransactionConflictError:
@@ -160,7 +159,7 @@ def write_blindly(storage: Storage, kind: str, isolation: Isolation) -> Iterator
             yield None
             return
         yield None if row is None else dict(row)
-        wait_for_a_word()
+        receive()
     try:
         write(transaction.table("noted"), "b")
         transaction.commit()
@@ -175,7 +174,7 @@ def obey(storage: Storage) -> Iterator[object]:
     """Call the received functions, pickled by name, with the storage and arguments; answer with their results."""
     yield "ready"
     while True:
-        function, arguments = wait_for_a_word()
+        function, arguments = receive()
         yield DEEDS[function](storage, *arguments)
 
 
@@ -264,7 +263,7 @@ COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
 
 def main() -> None:
     """Run the command of the first line."""
-    command, url, arguments = wait_for_a_word()
+    command, url, arguments = receive()
     with connect(url) as storage:
         try:
             for result in COMMANDS[command](storage, *arguments):

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
 
 from structable.spi import (
+    CommitResult,
+    StagedWrite,
     Storage,
     StructuredTable,
     TableSpecification,
+    TransactionConflictError,
     WriteJob,
     WriteMode,
 )
 from structable.spi.arrow import rows_to_batches
 
 from .case import ConformanceCase
-from .clients import Client
 from .samples import ITEMS, Record, item
 
 __all__ = ["ALL_MODES", "BEFORE", "JobCase", "batch"]
@@ -29,7 +31,7 @@ BEFORE = [item(1, n=1, tag="a", note="x"), item(2, n=2, tag="a")]
 def batch(
     rows: Sequence[Record], columns: Sequence[str] | None = None, spec: TableSpecification = ITEMS
 ) -> pa.RecordBatch:
-    """Return rows as one batch of the columns that the first row names."""
+    """Return rows as one batch of the columns of the first row."""
     names = list(rows[0]) if columns is None else list(columns)
     (made,) = rows_to_batches(spec, rows, names, batch_size=100_000)
     return made
@@ -46,7 +48,6 @@ class JobCase(ConformanceCase):
         return storage.table("items")
 
     def job(self, storage: Storage, mode: WriteMode | str) -> WriteJob:
-        """Begin a job of a new name."""
         return storage.begin_write("items", mode=mode, job_id=self.fresh_id())
 
     def run_job(self, storage: Storage, mode: WriteMode | str, rows: Sequence[Record]) -> None:
@@ -54,11 +55,10 @@ class JobCase(ConformanceCase):
         job = self.job(storage, mode)
         storage.commit_write(job, [storage.stage(job, 0, 0, [batch(rows)])])
 
-    @pytest.fixture
-    def writer(self, storage_url: str) -> Iterator[Client]:
-        """Start another process that executes requests."""
-        self.require("multi_process")
-        client = Client(storage_url, "obey")
-        assert client.next() == "ready"
-        yield client
-        client.close()
+    def commit_in_the_end(self, storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
+        """Commit a job; after a conflict `commit_write` may be called again."""
+        while True:
+            try:
+                return storage.commit_write(job, staged)
+            except TransactionConflictError:
+                continue

@@ -1,4 +1,4 @@
-"""The command as tests call it, in this process or as one of its own, on a memory store or, marked so, on every one."""
+"""The command for tests, in this process or another, on a memory store or, with `every_store`, on several kinds."""
 
 import os
 import subprocess
@@ -17,20 +17,16 @@ from tests.cli.support.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS
 from tests.postgresql.support.shared import fresh_schema
 
 every_store = pytest.mark.parametrize("url", ["memory", "leveldb", "postgresql"], indirect=True)
-"""For tests of what a command does to a store; how a command line is understood, one store tells."""
+"""For tests of a command's effect on a store; the command line is parsed alike on all stores."""
 
 
 class Outcome(NamedTuple):
-    """What a command left behind."""
-
     code: int
     out: str
     err: str
 
 
 class Command(Protocol):
-    """Runs the command."""
-
     def __call__(self, *args: object, stdin: str | bytes | None = None) -> Outcome: ...
 
 
@@ -55,7 +51,7 @@ def structable() -> Command:
 
 @pytest.fixture
 def process() -> Command:
-    """Run the command as a process of its own."""
+    """Run the command in a process of its own."""
 
     def run(*args: object, stdin: str | bytes | None = None) -> Outcome:
         given = stdin.encode() if isinstance(stdin, str) else stdin
@@ -85,14 +81,14 @@ def _fresh_store(request: pytest.FixtureRequest, scheme: str) -> Iterator[str]:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Give the URL of a store that is new for each test: in memory, or of another kind with `every_store`."""
+    """Return the URL of a fresh store: in memory, or of another kind with `every_store`."""
     with _fresh_store(request, getattr(request, "param", "memory")) as url:
         yield url
 
 
 @pytest.fixture
 def copy_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
-    """Give the URL of a second store of the same kind."""
+    """Return the URL of a second store of the same kind."""
     with _fresh_store(request, url.partition("://")[0]) as url:
         yield url
 
@@ -113,7 +109,7 @@ Fails = Callable[..., str]
 
 @pytest.fixture
 def fails(structable: Command) -> Fails:
-    """Run a command that must fail with a code, in one line on standard error, which is returned."""
+    """Run a command that must fail with a code; return its one line on standard error."""
 
     def run(code: int, *args: object, stdin: str | bytes | None = None) -> str:
         outcome = structable(*args, stdin=stdin)

@@ -103,7 +103,7 @@ def test_a_named_copy_goes_on_where_it_was_left(
         assert copy.table("everything").count() == len(ROWS) + 1
 
 
-def test_an_unknown_outcome_is_told_and_the_copy_can_be_run_again(
+def test_an_unknown_outcome_is_reported_and_the_copy_can_be_repeated(
     structable: Command, fails: Fails, url: str, copy_url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(*args: object) -> bool:
@@ -118,7 +118,7 @@ def test_an_unknown_outcome_is_told_and_the_copy_can_be_run_again(
         assert content(copy, "runs") == content(storage, "runs")
 
 
-def test_copy_on_trial(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
+def test_copy_dry_run(structable: Command, url: str, storage: Storage, tmp_path: Path) -> None:
     target = f"leveldb://{tmp_path}/copy"
     outcome = structable("copy", url, target, "runs", "--dry-run")
     assert outcome == (0, "", "table runs: 4 rows would be copied; it would be created, and so would its store\n")

@@ -1,4 +1,4 @@
-"""doctor: what it finds in a sound store, and that it finds what is wrong."""
+"""doctor: its findings in a sound store and in faulty ones."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,7 +38,7 @@ def test_a_sound_store(structable: Command, url: str, storage: Storage) -> None:
     texts = [text for _, text in found]
     assert "tables: 2" in texts
     assert "table runs: 4 rows are readable" in texts
-    # Whole, or by its values where the store sorts a table as small as this one rather than to read an index of it.
+    # Whole, or by its values if the store sorts so small a table instead of reading its index.
     whole = "index runs.status: agrees with all 4 rows" in texts
     assert whole or "index runs.status: agrees with the rows of 3 values" in texts
     assert whole or url.startswith("postgresql:")
@@ -69,7 +69,7 @@ def test_a_malformed_url_is_a_usage_error(structable: Command) -> None:
 
 
 class Faulty:
-    """Passes all on to what it wraps, but for what a test replaces."""
+    """Passes all calls on to the wrapped object, except those that a test replaces."""
 
     def __init__(self, wrapped: object, **replaced: object) -> None:
         self.wrapped = wrapped
@@ -86,10 +86,8 @@ class Faulty:
         self.wrapped.__exit__(*error)  # type: ignore[attr-defined]
 
 
-def test_the_state_that_a_store_tells(
-    structable: Command, url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is repaired first where that is wanted, and what is wrong with it is a problem like any other."""
+def test_a_stores_own_state(structable: Command, url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is repaired first on request, and its problems are problems like any other."""
 
     def store(repair: Callable[[], Iterator[Finding]]) -> None:
         def diagnose() -> Iterator[Finding]:
@@ -104,7 +102,7 @@ def test_the_state_that_a_store_tells(
         yield Finding(FindingLevel.OK, "repair", "2 are finished")
 
     def failing() -> Iterator[Finding]:
-        raise StorageUnavailableError("nobody answers")
+        raise StorageUnavailableError("no answer")
 
     store(repaired)
     outcome = structable("doctor", url)
@@ -117,7 +115,7 @@ def test_the_state_that_a_store_tells(
     store(failing)
     outcome = structable("doctor", url, "--repair")
     assert outcome.code == 1
-    assert "problem  state: nobody answers" in outcome.out
+    assert "problem  state: no answer" in outcome.out
     assert "ok       table runs: 4 rows are readable" in outcome.out
 
 
@@ -127,7 +125,7 @@ WithTable = Callable[..., None]
 
 @pytest.fixture
 def with_table(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> WithTable:
-    """Let the doctor see tables with some methods replaced, each by what a function makes of the real table."""
+    """Let the doctor see tables with replaced methods, each made from the real table by a function."""
 
     def replace(**methods: Callable[[StructuredTable], Method]) -> None:
         def open_store(url: str, access: Access) -> Faulty:

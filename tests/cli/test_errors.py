@@ -234,7 +234,7 @@ def test_help_and_version(structable: Command) -> None:
     assert all(len(line.split()) > 4 for line in text.splitlines() if line.rstrip().endswith("A table that"))
 
 
-def test_every_command_shows_examples_that_it_understands(structable: Command) -> None:
+def test_every_command_shows_valid_examples(structable: Command) -> None:
     commands = typer.main.get_group(app).commands
     assert sorted(EXAMPLES) == sorted(commands)
     for name, examples in EXAMPLES.items():
@@ -385,7 +385,7 @@ def test_interruption_leaves_no_traceback_and_no_file(database: str, tmp_path: P
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     finally:
         signal.signal(signal.SIGINT, before)
-    # Opened for both, it needs no reader yet, and the reader sees no end.
+    # Opened for reading and writing, it needs no reader yet, and the reader sees no end.
     with running, open(os.open(pipe, os.O_RDWR), "wb", buffering=0) as stream:
         stream.write(b"app,started,attempt\n")
         while running.poll() is None and _unread(stream.fileno()):

@@ -1,4 +1,4 @@
-"""Text and JSON of values: what is written is read back; what is wrong is refused with what would be right."""
+"""Text and JSON of values: written text reads back as the value; wrong text is refused, with the right form."""
 
 import datetime as dt
 import json

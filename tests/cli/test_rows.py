@@ -68,7 +68,7 @@ def test_put_replace(structable: Command, url: str, storage: Storage) -> None:
 
 
 @every_store
-def test_put_insert_and_update_mind_what_is_there(
+def test_put_insert_and_update_respect_existing_rows(
     structable: Command, fails: Fails, url: str, storage: Storage
 ) -> None:
     there, absent = ["app=etl", "started=10", "attempt=1"], ["app=etl", "started=10", "attempt=9"]
@@ -131,6 +131,6 @@ def test_delete_of_all(structable: Command, url: str, storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("args", [[], ["etl", "10", "1", "--all"], ["--all", "--where", "cost > 1"]])
-def test_delete_wants_one_way_to_say_which(fails: Fails, url: str, storage: Storage, args: list[str]) -> None:
+def test_delete_needs_exactly_one_selection(fails: Fails, url: str, storage: Storage, args: list[str]) -> None:
     assert "one of these only" in fails(2, "delete", url, "runs", *args)
     assert storage.table("runs").count() == 4

@@ -13,7 +13,7 @@ from tests.cli.conftest import Command, Fails
 from tests.cli.support.samples import RUNS
 from tests.postgresql.support.server import Server
 
-WRONG = "ge%2Fheim:%40x"  # not as it is typed, nor as it is sent
+WRONG = "ge%2Fheim:%40x"  # differs from both its typed and its sent form
 
 COMMANDS: list[tuple[str, ...]] = [
     ("tables",),
@@ -46,7 +46,7 @@ def with_password(url: str, password: str) -> str:
 
 @pytest.fixture
 def dead_server() -> Iterator[str]:
-    """Give a URL to whose port no one listens."""
+    """Return a URL whose port has no listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"postgresql://app:{WRONG}@127.0.0.1:{taken.getsockname()[1]}/app"

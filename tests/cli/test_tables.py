@@ -102,7 +102,7 @@ def test_update_adds_fields_and_indexes(structable: Command, url: str, storage: 
 
 
 @every_store
-def test_update_says_what_it_changed(structable: Command, url: str, storage: Storage) -> None:
+def test_update_lists_its_changes(structable: Command, url: str, storage: Storage) -> None:
     wider = TOML.replace('"int"', '"int"').replace('indexes = ["status"]', 'indexes = ["status", "host"]')
     wider += 'host = "string"\nload = "float"\n'
     trial = structable("create", url, "-", "--update", "--dry-run", stdin=wider)
@@ -118,14 +118,14 @@ def test_update_says_what_it_changed(structable: Command, url: str, storage: Sto
 
 
 @pytest.mark.parametrize("options", [(), ("--update",)])
-def test_create_on_trial_makes_nothing(structable: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_create_dry_run_creates_nothing(structable: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
     url = f"leveldb://{tmp_path}/store"
     assert structable("create", url, "-", "--dry-run", *options, stdin=TOML).err == "table runs would be created\n"
     assert not (tmp_path / "store").exists()
 
 
 @every_store
-def test_update_lists_what_cannot_be(fails: Fails, url: str, storage: Storage) -> None:
+def test_update_lists_impossible_changes(fails: Fails, url: str, storage: Storage) -> None:
     message = fails(1, "create", url, "-", "--update", stdin=TOML.replace('"double"', '"string"'))
     assert "field 'cost' is double and cannot become string" in message
 
@@ -173,7 +173,7 @@ def test_drop_asks_and_cannot_ask_without_a_terminal(fails: Fails, url: str, sto
 
 
 @every_store
-def test_drop_on_trial(structable: Command, url: str, storage: Storage) -> None:
+def test_drop_dry_run(structable: Command, url: str, storage: Storage) -> None:
     outcome = structable("drop", url, "runs", "--dry-run")
     assert outcome == (0, "", f"table runs with 4 rows in {storage.url} would be dropped\n")
     assert storage.admin.exists("runs")
@@ -200,13 +200,13 @@ NEEDS_A_STORE = [
 
 @every_store
 @pytest.mark.parametrize("args", NEEDS_A_STORE, ids=lambda args: args[0])
-def test_a_mistyped_place_makes_nothing(fails: Fails, url: str, tmp_path: Path, args: tuple[str, ...]) -> None:
+def test_a_mistyped_url_creates_nothing(fails: Fails, url: str, tmp_path: Path, args: tuple[str, ...]) -> None:
     command, *rest = args
     message = fails(3, command, url, *rest)
     assert message.endswith("; 'structable create' creates it")
     place = Path(StorageUrl.parse(url).path)
     assert url.startswith("postgresql") or not place.name or not place.exists()
-    assert fails(3, "tables", url) == message  # what the first one had made would be found
+    assert fails(3, "tables", url) == message  # the first call created nothing
 
 
 @every_store

@@ -17,7 +17,7 @@ OnTerminal = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def on_terminal() -> OnTerminal:
-    """Run the command on a terminal of its own; type something once it has asked."""
+    """Run the command on a pseudo-terminal; type a reply once it has asked."""
 
     def run(*args: object, typed: bytes = b"") -> tuple[int, str]:
         ours, theirs = pty.openpty()
@@ -67,7 +67,7 @@ def database(tmp_path: Path) -> str:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_lost_is_named_before_it_is_done(
+def test_destructive_commands_ask_first(
     on_terminal: OnTerminal, database: str, tmp_path: Path, action: str, args: tuple[str, ...]
 ) -> None:
     (tmp_path / "x.csv").write_text("app,started,attempt\na,1,1\n")

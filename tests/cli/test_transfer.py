@@ -37,7 +37,7 @@ def content(storage: Storage, table: str) -> list[dict[str, object]]:
 
 @every_store
 @pytest.mark.parametrize("name", FILES)
-def test_what_was_exported_is_imported_the_same(
+def test_export_and_import_round_trip(
     structable: Command, url: str, copy_url: str, storage: Storage, tmp_path: Path, name: str
 ) -> None:
     file = tmp_path / name
@@ -108,9 +108,7 @@ def test_export_keeps_links_and_permissions(structable: Command, url: str, stora
 
 @every_store
 @pytest.mark.parametrize("form", ["csv", "json", "arrow", "parquet"])
-def test_export_is_in_key_order_whatever_was_written_when(
-    structable: Command, url: str, storage: Storage, tmp_path: Path, form: str
-) -> None:
+def test_export_is_in_key_order(structable: Command, url: str, storage: Storage, tmp_path: Path, form: str) -> None:
     numbers = list(range(3_000))
     random.Random(1).shuffle(numbers)
     table = storage.table("runs")
@@ -226,20 +224,20 @@ def test_a_committed_job_says_so(structable: Command, url: str, storage: Storage
 
 @every_store
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "expected"),
     [
         ("upsert", "3 rows (2 different keys) of FILE are in table runs"),
         ("delete", "3 rows (2 different keys) of FILE are no longer in table runs"),
         ("overwrite", "3 rows (2 different keys) of FILE are all that is in table runs"),
     ],
 )
-def test_what_is_said_of_the_rows(
-    structable: Command, url: str, storage: Storage, tmp_path: Path, mode: str, said: str
+def test_import_reports_its_rows(
+    structable: Command, url: str, storage: Storage, tmp_path: Path, mode: str, expected: str
 ) -> None:
     file = tmp_path / "x.csv"
     file.write_text("app,started,attempt\netl,10,1\nx,1,1\netl,10,1\n")
     outcome = structable("import", url, "runs", file, "--mode", mode, "--yes", "--job-id", "j")
-    assert outcome.err == said.replace("FILE", str(file)) + " (job j)\n"
+    assert outcome.err == expected.replace("FILE", str(file)) + " (job j)\n"
 
 
 @every_store
@@ -286,7 +284,7 @@ def test_overwriting_needs_a_yes(fails: Fails, url: str, storage: Storage, tmp_p
 
 
 def arrow_bytes(*, streamed: bool, batches: int = 3) -> tuple[bytes, list[int]]:
-    """Return Arrow IPC with a row a batch, and where each batch ends."""
+    """Return Arrow IPC with one row per batch, and the end of each batch."""
     sink = io.BytesIO()
     ends = []
     schema = arrow_schema(RUNS, ["app", "started", "attempt"])
@@ -335,7 +333,7 @@ def test_arrow_through_a_pipe(database_process: PipedImport, streamed: bool) -> 
 
 @pytest.fixture
 def database_process(process: Command, tmp_path: Path) -> PipedImport:
-    """Give a function that imports what it is given through a pipe, and returns what was said."""
+    """Return a function that imports its input through a pipe, and returns the output."""
     url = f"leveldb://{tmp_path}/store?durability=process"
     with connect(url) as storage:
         storage.admin.create(RUNS)

@@ -6,7 +6,7 @@ They start processes, interrupt calls or repeat races; or, on LevelDB, belong to
 import pytest
 
 TOPICS = {"processes", "interruption_rules", "concurrency", "histories", "job_race_rules"}
-# Of the layer that LevelDB shares with the memory store, on which these are tested.
+# Tested on the memory store already, which shares this layer with LevelDB.
 SHARED_TOPICS = {
     "argument_rules",
     "filter_rules",

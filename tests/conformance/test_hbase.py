@@ -39,7 +39,7 @@ class TestHBaseWithValuesInIntents(IsolationCases):
 
 
 class TestHBaseByLists(IsolationCases):
-    """Small transactions, too, look for one another in the lists of recent writes."""
+    """Small transactions, too, find one another by the lists of recent writes."""
 
     capabilities = Capabilities(writes_never_wait=True)
 
@@ -49,7 +49,7 @@ class TestHBaseByLists(IsolationCases):
 
 
 class TestHBaseOfTwoProcesses(IsolationCases):
-    """The first transaction of a test is this process's, the others are another one's."""
+    """The first transaction of a test runs in this process, the others in another."""
 
     @pytest.fixture(params=[0, 8], ids=["lists", "rows"])
     def storage_url(self, hbase_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -58,7 +58,7 @@ class TestHBaseOfTwoProcesses(IsolationCases):
 
     @pytest.fixture
     def session(self, storage: Storage, storage_url: str) -> Iterator[OpenSession]:
-        """Open transactions in turn here and there."""
+        """Open transactions alternately here and there."""
         sessions: list[Session] = []
         other = OtherProcess(storage_url)
 

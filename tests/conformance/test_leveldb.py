@@ -1,4 +1,4 @@
-"""The LevelDB store keeps the contract, with several processes on one database, whoever owns it."""
+"""The LevelDB store keeps the contract, with several processes on one database, in the owner and in clients."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ class TestLevelDB(BackendConformance):
 
 @pytest.fixture(scope="module")
 def owner() -> Iterator[subprocess.Popen[str]]:
-    """Start one process that opens all databases of the tests that ask for it."""
+    """Start one process that owns the databases of all tests that request it."""
     command = [sys.executable, "-m", "tests.conformance.support.owner"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -33,10 +33,10 @@ def owner() -> Iterator[subprocess.Popen[str]]:
 
 
 class TestLevelDBOfAnotherProcess(BackendConformance):
-    """Another process has opened the database before and holds it: every connection of a test is a client's."""
+    """Another process owns the database: every connection of a test is a client's."""
 
     capabilities = Capabilities(writes_never_wait=True)
-    max_examples = 30  # the engine has had its own above
+    max_examples = 30  # the class above tries more
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path, owner: subprocess.Popen[str]) -> Iterator[str]:
@@ -52,7 +52,7 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
         return f"leveldb://{tmp_path}/absent"
 
     def tell(self, owner: subprocess.Popen[str], url: str) -> str:
-        """Let the process open or close a database."""
+        """Let the process open or close a database; return its answer."""
         assert owner.stdin is not None
         assert owner.stdout is not None
         owner.stdin.write(f"{url}\n")

@@ -154,7 +154,7 @@ def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name:
 
 @pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize(("store", "name"), [(store, name) for store, names in ALLOWED.items() for name in names])
-def test_what_the_contract_leaves_open_passes(planted_outcomes: dict[str, str], store: str, name: str) -> None:
+def test_allowed_behaviour_passes(planted_outcomes: dict[str, str], store: str, name: str) -> None:
     assert planted_outcomes[f"Test_{store}::{name}"] == "passed "
 
 

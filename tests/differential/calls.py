@@ -31,7 +31,6 @@ class Call:
         return f"{self.method}({', '.join(given)})"
 
     def on(self, table: object) -> Any:
-        """Make the call."""
         arguments = [made(one) for one in self.arguments]
         return getattr(table, self.method)(*arguments, **{name: made(one) for name, one in self.options.items()})
 
@@ -190,7 +189,7 @@ class _Maker:
 
 
 class _Ranged:
-    """Ranges are immutable: what is fresh in them is made now."""
+    """Ranges are immutable, so fresh values in them are made here."""
 
     @staticmethod
     def of(range_: Range) -> Range:
@@ -206,7 +205,6 @@ def _hashable(values: tuple[Any, ...]) -> bool:
 
 
 def random_call(chance: random.Random, spec: TableSpecification) -> Call:
-    """Return any call."""
     maker = _Maker(chance, spec)
 
     def option(name: str, value: Callable[[], Any]) -> dict[str, Any]:
@@ -260,7 +258,7 @@ def random_call(chance: random.Random, spec: TableSpecification) -> Call:
 
 
 def random_rows(chance: random.Random, spec: TableSpecification, count: int) -> list[dict[str, Any]]:
-    """Return rows that fit, some of one key."""
+    """Return valid rows, some with the same key."""
     return [
         {
             field.name: fitting(chance, field)

@@ -86,7 +86,7 @@ def test_all_stores_do_the_same(stores: Stores) -> None:
 
 
 def one_round(stores: Stores, seed: int) -> None:
-    """Make one table everywhere and use it; compare what every call gives, and all that is there in the end."""
+    """Make one table on every store and use it; compare every result, and all rows at the end."""
     chance = random.Random(seed)
     spec = random_specification(chance, f"t{seed}")
     history = [f"seed {seed}", repr(spec)]
@@ -135,7 +135,7 @@ def use_job(stores: Stores, spec: TableSpecification, chance: random.Random, his
     """Write rows by a job of any mode."""
     mode = chance.choice(list(WriteMode))
     rows = random_rows(chance, spec, chance.randint(0, 6))
-    if mode in (WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE):  # which of two of a key wins differs
+    if mode in (WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE):  # stores differ in the winner
         rows = list({tuple(map(repr, (row[name] for name in spec.primary_key))): row for row in rows}.values())[:1]
     columns = spec.primary_key if mode is WriteMode.DELETE else spec.field_names
     job_id = uuid.UUID(int=chance.getrandbits(128)).hex
@@ -154,14 +154,14 @@ def use_job(stores: Stores, spec: TableSpecification, chance: random.Random, his
 
 
 def outcome(call: Call, table: StructuredTable) -> object:
-    """Return what a call gives, in a form that can be compared."""
+    """Return the result of a call, in a comparable form."""
     return ended(lambda: plain(call.on(table)), many=call.method.endswith("_many"))
 
 
 def ended(action: Callable[[], object], *, many: bool = False) -> object:
-    """Return the result of an action, or what the contract says of its error.
+    """Return the result of an action, or the part of its error that the contract defines.
 
-    Of several faults in one call any may be reported: in many rows one may be too large, and another wrong.
+    Of several faults in one call any may be reported, such as a row that is too large and another one that is wrong.
     """
     try:
         return action()
@@ -185,7 +185,7 @@ def plain(result: object) -> object:
 
 
 def everything(storage: Storage, spec: TableSpecification) -> object:
-    """Return all rows, in every way that they can be read."""
+    """Return all rows, by every way to read them."""
     view = storage.table(spec.name)
     rows = plain(view.scan())
     assert isinstance(rows, list)
@@ -203,7 +203,7 @@ def everything(storage: Storage, spec: TableSpecification) -> object:
 
 
 def compare(history: list[str], call: str, outcomes: dict[str, object]) -> None:
-    """Fail, with the calls that led here, unless all stores gave the same."""
+    """Fail, with the preceding calls, unless the results of all stores are equal."""
     history.append(call)
     expected = outcomes[REFERENCE]
     different = {name: found for name, found in outcomes.items() if found != expected}

@@ -19,56 +19,44 @@ __all__ = ["Fresh", "fitting", "hostile"]
 
 
 class Color(enum.StrEnum):
-    """Texts that show something else."""
+    """Strings whose `repr` is another text."""
 
     RED = "red"
     EMPTY = ""
 
 
 class OldColor(str, enum.Enum):  # noqa: UP042  what it shows is the point
-    """A text whose `str` is not the text."""
+    """A string whose `str` is not its value."""
 
     RED = "red"
 
 
 class Number(enum.IntEnum):
-    """Whole numbers that are no plain ints."""
+    """Integers that are not plain ints."""
 
     ONE = 1
     MANY = 100_000
 
 
 class Text(str):
-    """A text of another class."""
-
     def __str__(self) -> str:
         return "something else"
 
 
-class Real(float):
-    """A float of another class."""
+class Real(float): ...
 
 
-class Time(dt.datetime):
-    """A datetime of another class."""
+class Time(dt.datetime): ...
 
 
 class Finer(dt.datetime):
-    """As pandas has them."""
+    """A datetime with nanoseconds, as in pandas."""
 
     nanosecond = 5
 
 
 class Fresh:
-    """Makes its value anew for each store: generators are consumed by the first.
-
-    Parameters
-    ----------
-    make : callable
-        Makes it.
-    text : str
-        What it makes, for reports.
-    """
+    """Makes its value anew for each store, since the first one consumes a generator; `text` describes it in reports."""
 
     def __init__(self, make: Callable[[], object], text: str) -> None:
         self.make = make
@@ -166,11 +154,11 @@ _HOSTILE: list[Any] = [
 
 
 def fitting(chance: random.Random, field: Field) -> Any:
-    """Return a value that the field takes."""
+    """Return a valid value of the field."""
     return chance.choice(_FITTING[field.type])
 
 
 def hostile(chance: random.Random, field: Field | None = None) -> Any:
-    """Return anything; for a field, often of a subclass of what it takes."""
+    """Return any value; for a field, often of a subclass of a valid type."""
     subclasses = _SUBCLASSES.get(field.type, []) if field is not None else []
     return chance.choice(subclasses if subclasses and chance.random() < 0.4 else _HOSTILE)

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.xdist_group("third-party-backend")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the example installed: a directory of its own, so that this environment stays as it is."""
-    # Built from a copy: setuptools leaves build/ behind, and takes what it finds there for current.
+    """Return a folder with the example installed, separate from this environment."""
+    # Built from a copy: setuptools leaves build/ behind, and reuses its contents.
     source = tmp_path_factory.mktemp("source") / "sqlite_backend"
     shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__"))
     folder = tmp_path_factory.mktemp("site-packages")
@@ -28,7 +28,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(command: list[str], installed: Path | None) -> str:
     environment = dict(os.environ) if installed is None else {**os.environ, "PYTHONPATH": str(installed)}
-    # Not the other way round: pytest of this process would tell the one below that it is one of its workers.
+    # In this order: pytest of this process would mark the one below as one of its workers.
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
     finished = subprocess.run(
         command, cwd=EXAMPLE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -69,7 +69,7 @@ with connect("sqlite://{tmp_path}/folder/tables.db") as storage:
     ("place", "error"),
     [("host/tables.db", "ValueError"), ("/", "ValueError"), ("/etc/passwd", "DataCorruptionError")],
 )
-def test_place_that_it_cannot_use_is_refused(installed: Path, place: str, error: str) -> None:
+def test_unusable_path_is_refused(installed: Path, place: str, error: str) -> None:
     code = f"""
 from structable.spi import connect
 try:

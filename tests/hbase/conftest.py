@@ -17,7 +17,7 @@ from tests.hbase.support.shared import Place
 
 @pytest.fixture(autouse=True)
 def no_background_failure(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Fail a test in whose process a background thread met an unexpected error; one that expects it clears the log."""
+    """Fail a test whose background threads met an unexpected error; a test that expects one clears the log."""
     yield
     failures = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     assert not [record.getMessage() for record in failures if record.name == "structable.hbase"]

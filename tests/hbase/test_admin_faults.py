@@ -39,17 +39,7 @@ ROWS: list[Record] = [{"id": number, "name": f"n{number % 3}"} for number in ran
 
 @dataclass(frozen=True)
 class Operation:
-    """A change of the catalog.
-
-    Parameters
-    ----------
-    work : callable
-        Does it.
-    before, after : TableSpecification or None
-        The table, or that there is none.
-    again : type of Exception or None
-        The error of repeating the operation after it took effect.
-    """
+    """A change of the catalog from `before` to `after`, None without the table; repeating it raises `again`."""
 
     work: Callable[[Storage], object]
     before: TableSpecification | None
@@ -66,7 +56,7 @@ OPERATIONS = {
 
 
 def found(storage: Storage, rows: list[Record]) -> TableSpecification | None:
-    """Return the table as it is, or none, after a use of all that it has, which must be these rows."""
+    """Return the table's specification, or None, after reading these rows from it in every way."""
     if not storage.admin.exists("runs"):
         return None
     spec = storage.admin.get_specification("runs")

@@ -98,7 +98,7 @@ def test_two_create_different_tables(storage: Storage, workers: tuple[Worker, Wo
 
 
 def test_two_change_one_table(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
-    """One of two changes that do not go together wins; the same change succeeds for both."""
+    """One of two incompatible changes wins; the same change succeeds for both."""
     same = f"storage.admin.create_or_update({spec('runs', 'name')})"
     assert at_once(workers, same, same) == ["done", "done"]
     fill(storage)
@@ -126,7 +126,7 @@ def test_two_change_one_table(storage: Storage, workers: tuple[Worker, Worker], 
     require_sound(url)
 
 
-def test_one_drops_what_the_other_creates(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
+def test_a_drop_races_a_create(storage: Storage, workers: tuple[Worker, Worker], url: str) -> None:
     for _ in range(6):
         create = f"storage.admin.create_or_update({spec()})\nstorage.admin.exists('runs')"
         outcomes = at_once(workers, create, "storage.admin.drop('runs')")
@@ -187,7 +187,7 @@ def armed(point: str, body: str, nth: int = 1) -> str:
 
 @pytest.mark.parametrize("point", CREATE_POINTS)
 def test_a_process_killed_in_create(url: str, point: str) -> None:
-    """Before it has decided there is no table, and another call makes it; afterwards there is one, and it is whole."""
+    """Before the decision there is no table, and another call makes it; afterwards it is complete."""
     killed_at(url, armed(point, f"storage.admin.create({spec('runs', 'name')})"))
     committed = point not in CREATE_POINTS[:3]
     with connect(url) as storage:
@@ -248,7 +248,7 @@ def test_a_process_killed_in_the_build_of_an_index(url: str, point: str, nth: in
 def test_a_change_holds_for_every_transaction_that_begins_later(
     storage: Storage, workers: tuple[Worker, Worker]
 ) -> None:
-    """In any process, in transactions and in the auto-commit view, without a moment between."""
+    """In any process, in transactions and in the auto-commit view, at once."""
     storage.admin.create(RUNS)
     fill(storage, 3)
     for worker in workers:
@@ -278,8 +278,8 @@ def test_a_change_holds_for_every_transaction_that_begins_later(
 def test_a_change_holds_for_a_reader_that_never_pauses(
     storage: Storage, workers: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row is read without looking at its table's schema each time; but never by a schema that was changed before."""
-    seconds = 0.5  # long enough to find a change that does not wait for it
+    """Reads do not check the table's schema each time, but never use one from before a finished change."""
+    seconds = 0.5  # long enough to catch a change that does not wait
     monkeypatch.setattr(schema_lease, "LEASE_SECONDS", seconds)
     for worker in workers:
         code = f"import structable.backends.hbase.txn.schema_lease as lease; lease.LEASE_SECONDS = {seconds}"
@@ -370,7 +370,7 @@ def test_dropped_tables_are_deleted_once_no_snapshot_needs_them(
         assert storage.table("runs").count() == 0
         fill(storage, 3)
         storage.admin.drop("runs")
-    with connect(url):  # the process that dropped it has ended: the next one deletes it
+    with connect(url):  # the dropping process has ended: the next one deletes it
         until(lambda: not physical())
 
 

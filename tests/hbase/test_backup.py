@@ -1,4 +1,4 @@
-"""A backup of all tables, made and restored as docs/hbase.md says."""
+"""A backup of all tables, made and restored as docs/hbase.md describes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tables(shell: happybase.Connection, prefix: str) -> set[str]:
 def test_a_restored_backup(
     administration: Administration, shell: happybase.Connection, hbase_prefix: str, hbase_url: str, repaired: bool
 ) -> None:
-    """All tables are as they were, whatever has been written, collected, created and dropped since; writes go on."""
+    """All tables are as they were, whatever was written, collected, created and dropped since; writes continue."""
     url = quick(hbase_url, lease=0.5)
     before = {"before", "doomed"}
     with connect(url) as storage:
@@ -74,7 +74,7 @@ def test_a_restored_backup(
 def test_a_table_that_is_not_in_the_backup(
     administration: Administration, shell: happybase.Connection, hbase_prefix: str, hbase_url: str
 ) -> None:
-    """Forgotten when the backup is restored, it is not taken for a new one: its rows do not come back."""
+    """If it is not dropped when the backup is restored, it is not taken for a new one: its rows do not come back."""
     with connect(hbase_url) as storage:
         open_bank(storage, _ACCOUNTS)
     backup = tables(shell, hbase_prefix)

@@ -31,7 +31,7 @@ class _Client:
         self._first = self._process.stdout.readline()
 
     def kill(self) -> list[str]:
-        """Kill -9 it, and return the transfers that were acknowledged to it."""
+        """Kill -9 it, and return its acknowledged transfers."""
         self._process.kill()
         rest, _ = self._process.communicate(timeout=_STARTING)
         lines = [self._first, *rest.splitlines(keepends=True)]
@@ -63,8 +63,8 @@ def test_clients_killed_at_random(hbase_server: Place, hbase_url: str) -> None:
         found = require_sound(storage, _ACCOUNTS)
         assert started > _CLIENTS
         assert len(acknowledged) == len(set(acknowledged)) > 0
-        # A client may have been killed between its commit and the acknowledgement: one each at most, and its name
-        # is none that it could have used again.
+        # A client may have been killed between its commit and the acknowledgement: at most one transfer each, of a
+        # name that was never used before.
         assert set(acknowledged) <= found
         assert len(found) <= len(acknowledged) + started
         while (report := collect_garbage(storage)).pending or report.unfinalised or report.aborted or report.finalised:

@@ -85,7 +85,7 @@ def test_others_and_their_plans_are_counted(url: str) -> None:
         ("before_finalise", "0 pending, 0 aborted, 1 committed and not yet finalised", 2),
     ],
 )
-def test_what_a_killed_process_left_is_shown_and_ended(url: str, point: str, shown: str, amount: int) -> None:
+def test_remains_of_a_killed_process_are_shown_and_ended(url: str, point: str, shown: str, amount: int) -> None:
     with connect(url) as storage:
         storage.admin.create(RUNS)
         storage.table("runs").upsert({"id": 1, "amount": 1})
@@ -146,7 +146,7 @@ def test_a_repair_ends_nothing_of_a_live_process(url: str) -> None:
 
 
 def test_unused_tables(url: str, hbase_server: Place, hbase_prefix: str) -> None:
-    """As a table is made late, after its number was given away: one that is empty may go, one with rows may not."""
+    """A table is made after its number was given away: an empty one may be dropped, one with rows never."""
     with connect(url) as storage:
         for number in range(4):
             storage.admin.create(TableSpecification(f"t{number}", RUNS.fields, RUNS.primary_key))
@@ -197,7 +197,7 @@ def test_tables_that_an_operator_touched(url: str, hbase_server: Place, hbase_pr
 
 
 def test_readers_do_not_keep_a_dead_transaction_alive(hbase_url: str) -> None:
-    """They make it commit later, again and again, which changes its record; the lease ends all the same."""
+    """They push its commit timestamp again and again, which changes its record; the lease ends all the same."""
     url = with_options(hbase_url, SLOW)
     with connect(url) as storage:
         storage.admin.create(RUNS)

@@ -44,7 +44,7 @@ def bank(url: str, accounts: int = _ACCOUNTS) -> Iterator[Storage]:
     ],
 )
 def test_killed_in_a_commit(hbase_url: str, point: str, number: int, committed: bool) -> None:
-    """A transfer is visible whole or not at all from its process's death on; its rows can be written soon after."""
+    """From its process's death on a transfer is visible whole or not at all; its rows can be written soon after."""
     url = quick(hbase_url)
     with bank(url) as storage:
         killed("transfer", url, point, number)
@@ -70,7 +70,7 @@ def test_killed_in_an_abort(hbase_url: str, point: str, number: int) -> None:
     "point", ["after_record", "after_intents", "after_timestamp", "after_readback", "before_commit"]
 )
 def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
-    """A transaction that stands still for longer than its lease is aborted by others, and learns that it was."""
+    """A transaction that stalls for longer than its lease is aborted by others, and gets an error."""
     url = quick(hbase_url)
     stalled, go_on = threading.Event(), threading.Event()
 
@@ -107,8 +107,8 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
 
 @pytest.mark.parametrize(("point", "number"), [("before_gc", 1), ("mid_gc", 1), ("mid_gc", 3), ("after_gc", 1)])
 def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
-    """Versions that are half removed are none that anybody can read."""
-    # No process cleans up on its own: not this storage before the worker has died, nor the worker before its order.
+    """Half-removed versions are never read."""
+    # Neither this storage before the worker's death, nor the worker before its order, cleans up by itself.
     by_hand = quick(hbase_url, housekeeping=1000)
     with bank(by_hand) as storage, storage.transaction(read_only=True) as before:
         found = balances(before)
@@ -134,7 +134,7 @@ def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
 def test_killed_in_a_write_job(hbase_url: str, point: str, number: int, committed: bool) -> None:
     """A job is visible whole or not at all, even while only a part of its rows is in place."""
     accounts = 1_200
-    url = quick(hbase_url, lease=3)  # a job has to show life meanwhile, on a busy machine as well
+    url = quick(hbase_url, lease=3)  # a job must send heartbeats meanwhile, even on a busy machine
     with bank(url, accounts) as storage:
         killed("job", url, point, number)
         expected = {account: OPENING + (1 if account % 2 else -1) * committed for account in range(accounts)}

@@ -48,7 +48,7 @@ def storage(hbase_url: str, proxy: Proxy, direct: Storage) -> Iterator[Storage]:
 
 
 def attempt(storage: Storage, name: str, isolation: Isolation) -> bool | None:
-    """Make a transfer; return whether it was committed, and None if that cannot be known."""
+    """Make a transfer; return whether it was committed, or None if that is unknown."""
     try:
         with storage.transaction(isolation) as transaction:
             transfer(transaction, name, 0, 1, 1)
@@ -113,7 +113,7 @@ def test_fault_at_each_request(
 def test_fault_at_each_request_of_a_large_commit(
     storage: Storage, direct: Storage, proxy: Proxy, fault: Fault, late: str
 ) -> None:
-    """The same for a commit that looks for others in the lists of recent writes: all its rows are there, or none."""
+    """The same for a commit that uses the lists of recent writes: all its rows are there, or none."""
     direct.admin.create(TableSpecification("many", [Field.int("id"), Field.int("written")], ["id"]))
     engine_of(direct).transactions.session.heartbeat()  # so that its list has no open transaction
 
@@ -174,13 +174,13 @@ def test_fault_at_each_request_of_a_large_commit(
 
 @pytest.mark.parametrize("fault", [Fault.NEVER_SENT, Fault.NO_REPLY, Fault.LATE])
 def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: Proxy, fault: Fault) -> None:
-    """A commit whose outcome no gateway can tell raises an error of its own; the store is sound, and goes on."""
+    """A commit whose outcome no gateway can tell raises an error of its own; the store is sound and continues."""
     options = {**_BY_ITSELF, "timeout": 1, "pool_size": 2, "read_back_rows": 0}
     with connect(proxy.url(quick(hbase_url, **options))) as storage:
         require_sound(storage, _ACCOUNTS)
         assert attempt(storage, "first", Isolation.SNAPSHOT)
         drained(storage)
-        # The commit has one connection only: a second open one could still ask for the outcome.
+        # The commit has one connection only: over a second one it could look up the outcome.
         pool = engine_of(storage).gateway.pool
         held = pool.acquire()
         older = storage.transaction()
@@ -318,7 +318,7 @@ def test_nothing_can_be_changed(hbase_url: str, direct: Storage, proxy: Proxy) -
             with pytest.raises(CommitOutcomeUnknownError):
                 transaction.commit()
             with pytest.raises(StorageUnavailableError), storage.transaction(read_only=True) as reader:
-                balances(reader)  # which has to make the pending one commit later
+                balances(reader)  # which must push the pending one
             with pytest.raises(StorageUnavailableError), storage.transaction() as writer:
                 writer.table("accounts").upsert(account(0, 1))
         finally:

@@ -26,7 +26,7 @@ def fake() -> Iterator[FakeGateway]:
 
 @pytest.fixture
 def storage(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-    """Give a storage without clean-up, in which transactions are not marked as finalised after some time."""
+    """Return a storage without clean-up, which never marks transactions as finalised by the clock."""
     monkeypatch.setattr(finaliser, "MARK_DELAY", _FAR)
     with connect(f"hbase://127.0.0.1:{fake.port}/p?housekeeping={_FAR:g}&session_timeout={_FAR:g}") as storage:
         storage.admin.create(_TABLE)
@@ -91,7 +91,7 @@ def test_marks_that_fail_are_written_again(
 
 
 def test_marks_fit_the_smallest_frame() -> None:
-    """However many there are, and however much each transaction wrote."""
+    """For any number of them, and any size of the transactions."""
     options = f"transport=framed&frame_limit=131072&housekeeping={_FAR:g}&session_timeout={_FAR:g}"
     with FakeGateway(framed=True) as framed, connect(f"hbase://127.0.0.1:{framed.port}/p?{options}") as storage:
         storage.admin.create(TableSpecification("t", [Field.string("k")], ["k"]))

@@ -9,7 +9,7 @@ from tests.hbase.support.fake_gateway import FakeGateway
 
 
 def test_row_over_the_frame_limit_is_refused_once() -> None:
-    """The error names the limit and its settings; nothing is written, and smaller rows are."""
+    """The error names the limit and its settings; nothing is written, and smaller rows still are."""
     bodies: list[int] = []
 
     def body(transaction: Transaction) -> None:

@@ -62,7 +62,7 @@ def values(rows: object) -> list[object]:
 
 
 def sweep(storage: Storage) -> None:
-    """Collect until there is nothing left of any transaction."""
+    """Collect garbage until no transaction has any cell left."""
     drained(storage)
     while (report := collect_garbage(storage)).pending or report.unfinalised or report.aborted or report.finalised:
         pass
@@ -76,7 +76,7 @@ class Cells:
         self._prefix = prefix
 
     def versions(self, before: int = _FAR) -> dict[tuple[str, bytes], int]:
-        """Return how many versions there are of each row of the user's tables, below a timestamp."""
+        """Return the number of versions of each row of the user's tables below a timestamp."""
         found = {}
         with closing(self._place.connection()) as connection:
             for name in self.tables(connection):
@@ -92,7 +92,7 @@ class Cells:
         return [name for name in names if name.startswith(self._prefix) and name[-8:].isdigit()]
 
     def intents(self) -> int:
-        """Return how many intents there are."""
+        """Return the number of intents."""
         with closing(self._place.connection()) as connection:
             return sum(
                 column.startswith(b"x:i")
@@ -102,7 +102,7 @@ class Cells:
             )
 
     def intent_columns(self) -> set[bytes]:
-        """Return the columns that intents are in."""
+        """Return the columns of all intents."""
         with closing(self._place.connection()) as connection:
             return {
                 column
@@ -119,7 +119,7 @@ class Cells:
             return [row for row, _ in table.scan(row_start=b"s", row_stop=b"t") if row != b"sessions"]
 
     def is_over(self, session: bytes) -> bool:
-        """Tell whether a session was declared dead, by whomever, or is gone since."""
+        """Tell whether a session was declared dead, or is gone since."""
         with closing(self._place.connection()) as connection:
             found = connection.table(f"{self._prefix}_tx").row(session_row(session))
         return bool(found.get(STATE, DEAD) == DEAD)
@@ -136,7 +136,7 @@ def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -
     with connect(quick(hbase_url)) as other:
         mine, others = storage.transaction(read_only=True), other.transaction(read_only=True)
         for transaction in (mine, others):
-            assert transaction.table("t").count() == 5  # its snapshot is taken when it is first needed
+            assert transaction.table("t").count() == 5  # the first read takes the snapshot
         for value in range(1, 6):
             write(storage, value)
             storage.table("t").delete((0,))
@@ -151,7 +151,7 @@ def test_open_transaction_keeps_its_versions(storage: Storage, hbase_url: str) -
 
 
 def test_plan_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
-    """So does a plan, whichever process reads its splits; once it is closed, reading them is an error."""
+    """So does a plan, in every process that reads its splits; after its close, reading them is an error."""
     write(storage, 0)
     with storage.plan_scan("t", splits=2) as plan, connect(quick(hbase_url)) as other:
         for value in range(1, 4):
@@ -169,7 +169,7 @@ def test_plan_keeps_its_versions(storage: Storage, hbase_url: str) -> None:
 
 
 def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cells) -> None:
-    """A process that others declared dead gets an error where it reads, scans or commits; new transactions work."""
+    """A process declared dead gets an error from reads, scans and commits; new transactions work."""
     write(storage, 0)
     with connect(quick(hbase_url, session_timeout=1, housekeeping=1000)) as other:
         snapshot, scanning, writing = other.transaction(), other.transaction(), other.transaction()
@@ -180,7 +180,7 @@ def test_snapshot_of_a_dead_session(storage: Storage, hbase_url: str, cells: Cel
         drained(storage)
         session = engine_of(other).transactions.session.id
         while not cells.is_over(session):
-            collect_garbage(storage)  # or the storage's own housekeeping, which may find it dead first
+            collect_garbage(storage)  # or the storage's own housekeeping, if that is earlier
         write(storage, 1)
         sweep(storage)
         with pytest.raises(TransactionConflictError, match="too old"):
@@ -204,7 +204,7 @@ def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
     storage.run(lambda transaction: [transaction.table("t").delete((number,)) for number in range(4)])
     sweep(storage)
     session = engine_of(storage).transactions.session
-    # The row and its index entry of the one that is left.
+    # The remaining row and its index entry.
     assert sorted(cells.versions().values()) == [1, 1]
     for timestamp in range(session.clock - 20, session.clock + 2):
         assert len(cells.versions(timestamp)) in (0, 2)
@@ -218,7 +218,7 @@ def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
 
 
 def test_records_go(storage: Storage, cells: Cells) -> None:
-    """Nothing is left of transactions large and small, committed and aborted: no record, no write set, no intent."""
+    """No record, write set or intent is left of any transaction, large or small, committed or aborted."""
     write(storage, 1, rows=300)  # its write set does not fit the status
     for value in range(5):
         write(storage, value)
@@ -235,7 +235,7 @@ def test_records_go(storage: Storage, cells: Cells) -> None:
     assert set(cells.versions().values()) == {1}
 
 
-@pytest.mark.timeout(900)  # on a machine that does much else
+@pytest.mark.timeout(900)  # on a busy machine
 def test_hot_key(storage: Storage, cells: Cells) -> None:
     """However often a row is written, by increments and by overwrites, its versions stay few."""
     write(storage, 0, rows=1)
@@ -268,7 +268,7 @@ def test_hot_key(storage: Storage, cells: Cells) -> None:
 
 
 def test_intents_share_columns(storage: Storage, cells: Cells, armed: dict[str, object]) -> None:
-    """Of transactions one after another every second has the same column: deleted ones are slow to pass for readers."""
+    """Every second of consecutive transactions uses the same column, since readers pass deleted ones slowly."""
     write(storage, 0, rows=1)
     drained(storage)
     columns: set[bytes] = set()
@@ -316,7 +316,7 @@ def test_increments_of_several_processes_in_one_batch(
         taken = []
         try:
             for number in range(12):
-                # The first alone and with nothing in between, then by turns; those of the other are in their places.
+                # The first alone, then by turns, with those of the other in place.
                 (other if number % 3 == 2 else storage).table("t").increment((0,), "n", 10**number)
                 assert number or inside.wait(60)
                 drained(other)
@@ -346,7 +346,7 @@ def test_long_round_of_the_janitor(storage: Storage, hbase_url: str, armed: dict
         session = engine_of(storage).transactions.session
         assert values(snapshot.table("t").scan()) == [1] * 5
         write(other, 2)
-        # Others look for as long as it would take to find it dead.
+        # Others watch for as long as declaring it dead would take.
         seen = session.raw
         while session.raw == seen:
             assert collect_garbage(other).dead_sessions == 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import happybase
 
 ROW = b"row"
-LATE = 2**52  # beyond all that a clock gives
+LATE = 2**52  # beyond every clock
 FAMILIES = {family: {"max_versions": 2**31 - 1} for family in ("x", "d")}
 
 
@@ -116,7 +116,7 @@ def test_one_call_puts_before_it_deletes(table: Table) -> None:
     assert table.get("x") == {}
 
 
-def test_tombstone_masks_what_is_put_later_at_an_older_timestamp(table: Table) -> None:
+def test_tombstone_masks_later_puts_at_an_older_timestamp(table: Table) -> None:
     table.put({}, 30, delete=("d:a",))
     table.put({"d:a": b"older"}, 25)
     table.put({"d:a": b"same"}, 30)
@@ -134,7 +134,7 @@ def test_tombstone_masks_nothing_after_a_major_compaction(hbase_server: Place, t
     assert table.get("d:a") == {"d:a": (b"older", 25)}
 
 
-def test_conditional_put_is_at_least_as_new_as_what_it_matched(table: Table) -> None:
+def test_conditional_put_is_at_least_as_new_as_the_matched_cell(table: Table) -> None:
     table.put({"x:st": b"first"}, LATE)
     assert table.cas("x:st", b"first", b"second")
     assert table.get("x:st") == {"x:st": (b"second", LATE)}
@@ -163,7 +163,7 @@ def test_timestamps_filter_lets_only_exactly_those_through(table: Table) -> None
     assert table.scan(only="TimestampsFilter (15)") == []
 
 
-def test_counter_goes_on_from_what_a_conditional_put_gave_it(table: Table) -> None:
+def test_counter_continues_from_the_value_of_a_conditional_put(table: Table) -> None:
     assert table.cas("x:ts", None, struct.pack(">q", LATE))
     assert table.client.atomicIncrement(table.name, ROW, b"x:ts", 1) == LATE + 1
     assert table.client.atomicIncrement(table.name, ROW, b"x:ts", 5) == LATE + 6

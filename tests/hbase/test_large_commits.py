@@ -45,7 +45,7 @@ def storage(url: str) -> Iterator[Storage]:
     ],
 )
 def test_killed_in_a_large_commit(storage: Storage, url: str, point: str, number: int, committed: bool) -> None:
-    """Wherever its process dies, nothing of it is seen, or everything, and its rows can be written soon after."""
+    """At whichever point its process dies, all or nothing of it is visible, and its rows can be written soon after."""
     killed("payday", url, point, number)
     found = require_sound(storage, _ACCOUNTS)
     assert len(found) == (_ACCOUNTS // 2 if committed else 0)
@@ -57,7 +57,7 @@ def test_killed_in_a_large_commit(storage: Storage, url: str, point: str, number
 @pytest.mark.parametrize("account", [0, _ACCOUNTS - 2])
 @pytest.mark.parametrize("point", ["after_record", "after_intents", "after_timestamp"])
 def test_a_rival_of_a_large_commit(storage: Storage, url: str, point: str, account: int) -> None:
-    """Another that writes one of its rows, wherever it stands meanwhile, is noticed."""
+    """Another writer of one of its rows is noticed at every stage of either commit."""
     stalled, go_on = threading.Event(), threading.Event()
 
     def stall() -> None:
@@ -77,7 +77,7 @@ def test_a_rival_of_a_large_commit(storage: Storage, url: str, point: str, accou
             committing = pool.submit(commit)
             assert stalled.wait(_TIMEOUT)
             del failpoints[point]
-            # The older one wins, so the rival tries until the lease of the one that stands still is over.
+            # The older one wins, so the rival retries until the lease of the stalled one expires.
             storage.run(lambda rival: transfer(rival, "rival", account, account + 1, 1), max_attempts=1_000)
         finally:
             go_on.set()
@@ -125,7 +125,7 @@ def test_large_commits_side_by_side(storage: Storage, url: str) -> None:
 
 
 def test_large_commits_beside_changes_of_a_schema(storage: Storage, url: str) -> None:
-    """No row that was written by the schema before is without its index entry afterwards."""
+    """No row written by an old schema lacks its index entry afterwards."""
     before = TableSpecification("notes", [Field.int("id"), Field.long("kind")], ["id"])
     after = TableSpecification("notes", [Field.int("id"), Field.long("kind")], ["id"], ["kind"])
     storage.admin.create(before)

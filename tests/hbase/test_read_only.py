@@ -33,7 +33,7 @@ Everything = dict[tuple[str, bytes], object]
 
 
 def cells_of(url: str) -> Everything:
-    """Return all cells of all tables of a prefix, without a word to the store."""
+    """Return all cells of all tables of a prefix, read past the store."""
     parsed = StorageUrl.parse(url)
     host, _, port = parsed.hosts.partition(",")[0].rpartition(":")
     gateway = Gateway([(host, int(port))])
@@ -107,7 +107,7 @@ def replace_and_collect(url: str) -> None:
         storage.table("t").update_all(Range.all(), {"s": "new"})
         drained(storage)
         collect_garbage(storage)
-        collect_garbage(storage)  # transactions just marked as finalised are old enough now
+        collect_garbage(storage)  # collects the transactions just finalised
 
 
 def test_versions_that_were_removed_are_missed(written: str) -> None:
@@ -138,7 +138,7 @@ def test_snapshot_outlives_the_removal_of_older_versions(written: str) -> None:
 
 
 def test_index_that_was_dropped(written: str) -> None:
-    """Entries of a dropped index that were removed are not taken for rows that are not there."""
+    """Removed entries of a dropped index are not taken for absent rows."""
     with connect(written, read_only=True) as storage:
         with connect(written) as writer:
             transaction = storage.transaction()
@@ -148,7 +148,7 @@ def test_index_that_was_dropped(written: str) -> None:
             engine = engine_of(writer)
             with closing(engine.begin(True)) as snapshot:
                 left = list_garbage(snapshot)
-            # The writer's own thread does so, too; the second of the two finds nothing.
+            # The writer's own thread does so, too; one of the two finds nothing.
 
             def is_gone() -> bool:
                 collect_garbage(writer)

@@ -41,7 +41,7 @@ def storage(url: str) -> Iterator[Storage]:
 
 @pytest.fixture
 def other(storage: Storage, url: str) -> Iterator[Storage]:
-    """A second storage with a session of its own, as another process has."""
+    """Return a second storage with a session of its own, as another process has."""
     with connect(url) as other:
         assert other.table("notes").count() == _MANY + 10
         yield other
@@ -62,7 +62,7 @@ def kinds(storage: Storage) -> dict[Any, Any]:
 
 @pytest.fixture
 def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each call that reads rows by their keys, the number of rows."""
+    """Return the number of rows of each call that reads rows by their keys."""
     counts: list[int] = []
     post = Connection.post
 
@@ -80,7 +80,7 @@ def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_nothing_is_read_back_without_other_writers(storage: Storage, other: Storage, read_rows: list[int]) -> None:
-    """Neither the rows, nor the marker of the table's schema: but for those that another transaction has written."""
+    """Neither the rows nor the marker of the schema are read back, except those written by another transaction."""
     transaction = storage.transaction()
     upsert(transaction, range(1_000, 1_000 + _MANY), 9)
     read_rows.clear()
@@ -136,7 +136,7 @@ def test_the_order_of_calls(storage: Storage, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("rows", [1, _MANY])
 @pytest.mark.parametrize("same_process", [True, False])
 def test_the_first_committer_wins(storage: Storage, other: Storage, rows: int, same_process: bool) -> None:
-    """Whether the rival is small or large, of this process or another one; and later ones are no conflict."""
+    """For small and large rivals, of this process or another; later ones are no conflict."""
     rival = storage if same_process else other
     transaction = storage.transaction()
     upsert(transaction, range(_MANY), 1)
@@ -172,7 +172,7 @@ def test_a_transaction_of_very_many_rows(
 ) -> None:
     """It lists the table that it writes: all of its rows count as written, and those of no other table.
 
-    Beyond 20,000 rows it is sent in several flights, here with fewer.
+    Beyond 20,000 rows, here fewer, it is sent in several flights.
     """
     if in_turns:
         monkeypatch.setattr(sending, "_CALLS_AT_ONCE", 2)
@@ -257,7 +257,7 @@ def lists(place: Place, prefix: str) -> dict[bytes, bytes]:
 
 
 def test_lists_of_ended_processes_go(storage: Storage, hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
-    """That of one that was closed is short; it goes after the last record of the process."""
+    """A closed process's list is short, and is removed after the last record of the process."""
     with connect(f"{hbase_url}?session_timeout=2&late_writes=0&housekeeping=1000") as cleaning:
         with connect(f"{hbase_url}?{_QUIET}") as closed:
             write(closed, range(_MANY), 1)
@@ -322,7 +322,7 @@ def test_a_list_put_while_its_predecessor_is_removed_stays(
 def test_a_commit_that_is_interrupted_leaves_nothing_open(
     storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch, read_rows: list[int]
 ) -> None:
-    """Not even when the wait for its abort is interrupted, too: its list bounds its possible commit timestamps."""
+    """Even if the wait for its abort is interrupted, too: its list bounds its possible commit timestamps."""
     engine = engine_of(other)
 
     def interrupt(*_: object) -> None:

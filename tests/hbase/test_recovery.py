@@ -156,7 +156,7 @@ def test_killed_under_load(server: Server, url: str, what: str) -> None:
 
 @contextmanager
 def rewriting(storage: Storage) -> Iterator[Callable[[], int]]:
-    """Change rows all over the table for as long as the block lasts; gives how often it was done."""
+    """Change rows all over the table during the block; the result is the number of changes."""
     stop = threading.Event()
     times = 0
 
@@ -217,7 +217,7 @@ def test_connecting_while_hbase_is_away_and_starts(server: Server, url: str) -> 
         while (storage := attempt()) is None:
             assert "\n" not in refusals[-1]
             if starting.done():
-                starting.result()  # it tells why it failed
+                starting.result()  # raises the reason of its failure
         with storage:
             open_bank(storage, _ACCOUNTS)
             assert require_sound(storage, _ACCOUNTS) == set()

@@ -37,7 +37,7 @@ def refused(act: Callable[[], object]) -> None:
 
 
 def granted(act: Callable[[], Result]) -> Result:
-    """Return the result of an act whose right was just granted; region servers learn of it a moment later."""
+    """Return the result of an action whose right was just granted; region servers learn of it a moment later."""
     end = time.monotonic() + 60
     while True:
         try:

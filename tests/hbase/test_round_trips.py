@@ -21,7 +21,7 @@ def storage(hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
             storage.admin.create(TableSpecification(name, fields, ["id"], indexes=indexes))
         with storage.transaction() as transaction:
             for name in ("plain", "indexed"):
-                transaction.table(name).read(("nobody",))  # their schemas are known from now on
+                transaction.table(name).read(("nobody",))  # caches their schemas
         drained(storage)  # creating a table is a transaction, too
         hold_finaliser(monkeypatch)
         yield storage
@@ -46,7 +46,7 @@ def test_begin_and_commit_take_three(storage: Storage, isolation: Isolation, nam
     begin = round_trips(storage, lambda: transaction.table(name))
     writing = round_trips(storage, lambda: transaction.table(name).upsert_many(rows(count)))
     commit = round_trips(storage, transaction.commit)
-    # For the entries of an index the rows before are looked up, in one call.
+    # The entries of an index need the old rows, looked up in one call.
     assert (begin, writing, commit) == (1, 0, 2 + (name == "indexed"))
     assert storage.table(name).multi_read([(f"{count - 1:06}",)])
 

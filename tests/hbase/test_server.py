@@ -1,7 +1,6 @@
 """The HBase that tests run on: shared, split, stopped, killed, and gone afterwards in every case."""
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -17,7 +16,7 @@ from tests.hbase.support.fixtures import StartHBase
 from tests.hbase.support.server import Gateway, ServerFailedError
 from tests.hbase.support.shared import URL_VARIABLE, Place, Sweeper, fresh_prefix, shared_server
 from tests.servers.availability import NoServerError
-from tests.servers.processes import free_port
+from tests.servers.processes import free_port, wait_for_end
 from tests.servers.revival import ServerDiedError, require_alive
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,15 +43,6 @@ def put(gateway: Gateway, number: int) -> None:
 def kept(gateway: Gateway) -> int:
     with closing(gateway.connection()) as connection:
         return sum(1 for _row in connection.table("kept").scan())
-
-
-def wait_for_end(pid: int) -> None:
-    """Wait until a process ends that need not be a child of this one."""
-    handle = os.pidfd_open(pid)
-    try:
-        assert select.select([handle], [], [], 60)[0], f"process {pid} runs on"
-    finally:
-        os.close(handle)
 
 
 def test_server_survives_stops_and_kills_without_losing_a_put(start_hbase: StartHBase) -> None:
@@ -161,7 +151,7 @@ signal.pause()
 
 @pytest.mark.usefixtures("only_local_jars")
 def test_dead_server_is_named_once_and_started_again(tmp_path: Path) -> None:
-    """Whichever way it died, the test at hand fails with its log, and those to come have it back, with its data."""
+    """After any kind of death, the current test fails with the log, and later ones find the server with its data."""
     with shared_server(tmp_path) as place, shared_server(tmp_path) as same:
         server = place.server
         assert server is not None
@@ -229,7 +219,7 @@ def test_given_url_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             pass
 
 
-def test_no_server_at_all_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_an_error_that_names_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(URL_VARIABLE, raising=False)
     monkeypatch.setattr(f"{SHARED}.containers_run", lambda: False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

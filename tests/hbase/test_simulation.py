@@ -35,7 +35,7 @@ def test_no_promise_is_broken(world: World, mode: Mode, first: int) -> None:
     assert aborts > 5 * CHUNK
 
 
-# The worlds in which a bug can show, and the number of seeds within which it must.
+# The worlds that can reveal a bug, and the number of seeds within which they must.
 PLANTED = [
     (Bug.READER_DOES_NOT_PUSH, RACES, 20),
     (Bug.READER_DOES_NOT_PUSH, STORAGE, 20),

@@ -22,7 +22,7 @@ def sessions_begun(storage: Storage) -> int:
 
 
 def test_a_split_is_read_without_joining(hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No session, no thread; values that are still intents, increments among them, are read all the same."""
+    """It starts no session and no thread; values that are still intents, increments among them, are read."""
     with connect(hbase_url) as storage:
         storage.admin.create(_TABLE)
         storage.table("t").upsert_many({"k": k, "n": k} for k in range(100))

@@ -43,7 +43,7 @@ def run(folder: Path) -> Iterator[Callable[[str], Process]]:
 @pytest.fixture
 def client(folder: Path, run: Callable[[str], Process]) -> LevelDBEngine:
     """An engine whose database another process owns."""
-    assert run(SERVE).hear() == "ready"
+    assert run(SERVE).receive() == "ready"
     engine = open_engine(folder)
     assert isinstance(engine.route, Client)
     return engine

@@ -1,4 +1,4 @@
-"""Bulk commits: nobody sees a part, whatever happens half-way."""
+"""Bulk commits: no part of one is visible before the whole, whatever happens half-way."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_refused_bulk_writes_nothing(engine: LevelDBEngine) -> None:
 
 
 def recovering(folder: Path) -> LevelDBEngine:
-    """Start an engine that completes what is decided, as the layer above does."""
+    """Start an engine that completes decided jobs, as the layer above does."""
     engine = make_engine(folder)
 
     def recover(argument: bytes) -> bytes:
@@ -90,7 +90,7 @@ def recovering(folder: Path) -> LevelDBEngine:
     return start(engine, recover=recover)
 
 
-def test_failure_half_way_is_completed_before_anybody_sees_it(folder: Path) -> None:
+def test_failure_half_way_is_completed_before_any_read(folder: Path) -> None:
     engine = recovering(folder)
 
     def fail(number: int) -> None:
@@ -113,8 +113,8 @@ engine = open_engine(folder)
 rows = [{{key(f"bulk-{{number}}"): b"new"}} for number in range(4)]
 def between(number):
     if number == {at}:
-        say("now")
-        hear()
+        send("now")
+        receive()
 class Killed(Bulk):
     def chunks(self, latest):
         between(-1)
@@ -122,7 +122,7 @@ class Killed(Bulk):
 engine.commit_bulk(Killed(rows, between))
 """
     )
-    assert process.hear() == "now"
+    assert process.receive() == "now"
     other = recovering(folder)
     assert other.get(key("bulk-0")) is None, "a client does not see a part either"
     process.signal(signal.SIGKILL)

@@ -38,7 +38,7 @@ def test_write_set_travels_whole(changes: WriteSet) -> None:
 
 
 class Clock:
-    """A clock on which each look takes 10 us, however busy the machine is."""
+    """A clock that advances by 10 us at each look, however busy the machine is."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -132,7 +132,7 @@ def test_frame_that_is_there_is_found_by_polling(ends: tuple[Channel, Channel]) 
 
 @pytest.mark.usefixtures("clock")
 def test_polling_in_vain_ends(ends: tuple[Channel, Channel]) -> None:
-    """A connection whose frames come late sleeps, but for one wait in 256."""
+    """A connection whose frames come late sleeps, except for one wait in 256."""
     waiting = Waiting(ends[0])
     for _ in range(2_000):
         ends[0].receive()
@@ -153,8 +153,8 @@ def test_one_thread_polls_at_a_time(ends: tuple[Channel, Channel]) -> None:
     assert waiting.looks
 
 
-def test_core_that_others_compute_on_is_not_given_away_again(ends: tuple[Channel, Channel], clock: Clock) -> None:
-    """A thread that polls yields its core, and gets it back milliseconds later; one that sleeps is woken at once."""
+def test_polling_stops_on_a_busy_core(ends: tuple[Channel, Channel], clock: Clock) -> None:
+    """A polling thread yields its core, and gets it back milliseconds later; a sleeping one is woken at once."""
     waiting = Waiting(ends[0])
 
     def look(size: int, flags: int = 0) -> bytes:

@@ -27,7 +27,7 @@ def test_snapshot_does_not_see_later_commits(engine: LevelDBEngine) -> None:
     assert engine.get(key("a")) == b"new"
 
 
-def test_scan_backwards_finds_what_scan_finds(engine: LevelDBEngine) -> None:
+def test_backward_scan_finds_the_same_keys(engine: LevelDBEngine) -> None:
     """Also where the only key is the first of the interval, which plyvel 1.5.1 misses."""
     engine.commit(None, WriteSet({key(name): b"x" for name in "abc"}))
     snapshot = engine.begin(True)
@@ -147,7 +147,7 @@ def test_history_is_freed_with_the_last_snapshot_that_needs_it(engine: LevelDBEn
 
 
 def _nodes() -> int:
-    """Return how many commits this process remembers, in whatever database."""
+    """Return the number of commits in the histories of this process."""
     gc.collect()
     return sum(isinstance(thing, CommitNode) for thing in gc.get_objects())
 
@@ -171,7 +171,7 @@ def test_bulk_node_knows_its_keys(size: int) -> None:
 
 
 def test_threads_that_commit_at_once_lose_nothing(engine: LevelDBEngine) -> None:
-    """Groups, single commits, conflicts and bulk commits mixed: the sum of what was acknowledged is what is there."""
+    """Groups, single commits, conflicts and bulk commits mixed: the sum of all acknowledged increments is there."""
     threads, rounds = 8, 150
     done = [0] * threads
     failures: list[BaseException] = []

@@ -25,7 +25,7 @@ for name in ("whole", "torn"):
 job = storage.begin_write("torn", mode="upsert", job_id="load")
 rows = pa.RecordBatch.from_pydict({"k": list(range(5000)), "v": list(range(5000))})
 staged = [storage.stage(job, 0, 0, [rows])]
-real, left = Database.write, int(hear())
+real, left = Database.write, int(receive())
 def write(self, parts, sync):
     global left
     real(self, parts, sync)
@@ -38,9 +38,9 @@ storage.commit_write(job, staged)
 
 
 def decide(run: Callable[[str], Process], writes: int) -> None:
-    """Leave a job that was killed after so many writes, the first of which is its decision."""
+    """Leave a job whose process was killed after so many writes, the first of which is its decision."""
     process = run(DECIDE)
-    process.say(str(writes))
+    process.send(str(writes))
     assert process.process.wait(60) == -9
 
 

@@ -29,22 +29,22 @@ OWNER = """
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 engine = open_engine(folder)
 engine.commit(None, WriteSet({key(f"{number:05}"): b"x" * 100 for number in range(2_000)}))
-say("ready")
-while command := hear():
+send("ready")
+while command := receive():
     if command == "hoard":
         files = []
         try:
             while True:
                 files.append(open("/dev/null"))
         except OSError:
-            say("hoarded")
+            send("hoarded")
     elif command == "let go":
         while files:
             files.pop().close()
-        say("let go")
+        send("let go")
     else:
         put(engine, command, b"1")
-        say("put")
+        send("put")
 engine.close()
 """
 
@@ -54,7 +54,7 @@ def _descriptors(process: int | str = "self") -> int:
 
 
 def _begin_scans(snapshot: EngineSnapshot, scans: ExitStack) -> StorageUnavailableError:
-    """Begin as many scans as there can be connections, then close the last one; return what was said to more."""
+    """Begin scans until one is refused, then close the last; return the refusal."""
     scan: Iterator[Pair] | None = None
     while True:
         try:
@@ -79,7 +79,7 @@ def _fill(engine: LevelDBEngine) -> None:
 
 def test_owner_whose_descriptors_clients_use_up_goes_on(folder: Path, run: Run) -> None:
     owner = run(OWNER)
-    assert owner.hear() == "ready"
+    assert owner.receive() == "ready"
     engine = open_engine(folder, request_timeout=0.5)
     snapshot = engine.begin(True)
     with ExitStack() as scans:
@@ -89,38 +89,38 @@ def test_owner_whose_descriptors_clients_use_up_goes_on(folder: Path, run: Run) 
         _begin_scans(snapshot, scans)
         assert snapshot.get(key("00001")) == b"x" * 100, "on the connection whose scan was closed"
         put(engine, "client", b"1")
-        owner.say("owner")
-        assert owner.hear() == "put", "descriptors are left for LevelDB"
+        owner.send("owner")
+        assert owner.receive() == "put", "descriptors are left for LevelDB"
         newcomer = run(
             """
-say("started")
+send("started")
 engine = open_engine(folder)
-say(engine.get(key("owner")))
-hear()
+send(engine.get(key("owner")))
+receive()
 """
         )
         with ThreadPoolExecutor() as waiting:
-            started = waiting.submit(newcomer.hear)
-            while not started.done():  # reads keep the last connection, which would be closed if it were idle
+            started = waiting.submit(newcomer.receive)
+            while not started.done():  # reads keep the last connection from being closed as idle
                 assert snapshot.get(key("00001")) == b"x" * 100
                 wait([started], timeout=0.05)
         assert started.result() == "started"
         assert snapshot.get(key("00001")) == b"x" * 100
-    assert newcomer.hear() == "b'1'"
+    assert newcomer.receive() == "b'1'"
     snapshot.close()
     engine.close()
 
 
 def test_owner_without_descriptors_accepts_when_it_has_some(folder: Path, run: Run) -> None:
     owner = run(OWNER)
-    assert owner.hear() == "ready"
-    owner.say("hoard")
-    assert owner.hear() == "hoarded"
+    assert owner.receive() == "ready"
+    owner.send("hoard")
+    assert owner.receive() == "hoarded"
     waiting = open_engine(folder, request_timeout=0.5)  # by the descriptor that `accept` has waited with
     with pytest.raises(StorageUnavailableError, match=f"process {owner.process.pid}"):
         waiting.get(key("00001"))
-    owner.say("let go")
-    assert owner.hear() == "let go"
+    owner.send("let go")
+    assert owner.receive() == "let go"
     assert waiting.get(key("00001")) is not None
     waiting.close()
     engine = open_engine(folder)
@@ -130,7 +130,7 @@ def test_owner_without_descriptors_accepts_when_it_has_some(folder: Path, run: R
 
 
 def test_client_with_few_descriptors_keeps_what_it_has(folder: Path, run: Run) -> None:
-    assert run(OWNER.replace("resource.setrlimit", "(lambda *_: None)")).hear() == "ready"
+    assert run(OWNER.replace("resource.setrlimit", "(lambda *_: None)")).receive() == "ready"
     client = run(
         """
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
@@ -143,25 +143,25 @@ for _ in range(2):
         while True:
             scans.append(snapshot.scan(SPACE, SPACE + b"\\xff"))
     except StorageUnavailableError as error:
-        say(error)
+        send(error)
     assert len(list(scans.pop())) >= 2_000
     put(engine, "mine", b"1")
     assert snapshot.get(key("00001")) == b"x" * 100
     while scans:
         scans.pop().close()
 assert engine.route is route
-say("went on")
-hear()
+send("went on")
+receive()
 """
     )
     for _ in range(2):
-        assert client.hear().startswith("cannot open another connection to the owner")
-    assert client.hear() == "went on"
+        assert client.receive().startswith("cannot open another connection to the owner")
+    assert client.receive() == "went on"
 
 
 def test_descriptors_come_back_when_many_scans_were_open(folder: Path, run: Run) -> None:
     owner = run(OWNER.replace("resource.setrlimit", "(lambda *_: None)"))
-    assert owner.hear() == "ready"
+    assert owner.receive() == "ready"
     engine = open_engine(folder)
     here, there = _descriptors(), _descriptors(owner.process.pid)
     snapshot = engine.begin(True)
@@ -178,7 +178,7 @@ def test_descriptors_come_back_when_many_scans_were_open(folder: Path, run: Run)
 
 
 def test_many_scans_one_after_the_other_need_few_descriptors(folder: Path, run: Run) -> None:
-    assert run(OWNER).hear() == "ready"
+    assert run(OWNER).receive() == "ready"
     engine = open_engine(folder)
     before = _descriptors()
     for number in range(_SCANS):
@@ -193,7 +193,7 @@ def test_many_scans_one_after_the_other_need_few_descriptors(folder: Path, run: 
 
 
 def test_snapshot_is_freed_where_every_connection_is_in_use(engine: LevelDBEngine, folder: Path, run: Run) -> None:
-    """It needs no connection of its own for that, and is freed with the next one that is given back."""
+    """Freeing it needs no connection: it goes with the next connection that is given back."""
     _fill(engine)
     client = run(
         """
@@ -204,20 +204,20 @@ for scan in scans:
     next(scan)
 for snapshot in snapshots:
     snapshot.close()
-say(len(engine.route.pool.open))
-hear()
+send(len(engine.route.pool.open))
+receive()
 scans.pop().close()
-say("closed")
-hear()
+send("closed")
+receive()
 """
     )
-    assert client.hear() == "4"
+    assert client.receive() == "4"
     server = engine.membership.server  # type: ignore[union-attr]
     assert server is not None
     [session] = server.service.sessions
     assert len(session.snapshots) == 3
-    client.say()
-    assert client.hear() == "closed"
+    client.send()
+    assert client.receive() == "closed"
     until(lambda: not session.snapshots)
 
 
@@ -225,10 +225,10 @@ def test_closed_and_killed_clients_leave_no_descriptors(engine: LevelDBEngine, r
     _fill(engine)
     before = _descriptors()
     for how in ("close", "kill"):
-        client = run("engine = open_engine(folder)\nengine.get(key(1))\nsay('ready')\nhear()\nengine.close()\n")
-        assert client.hear() == "ready"
+        client = run("engine = open_engine(folder)\nengine.get(key(1))\nsend('ready')\nreceive()\nengine.close()\n")
+        assert client.receive() == "ready"
         if how == "close":
-            client.say()
+            client.send()
             assert client.end() == 0
         client.close()
         until(lambda: _descriptors() <= before)

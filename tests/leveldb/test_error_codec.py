@@ -45,7 +45,7 @@ def test_every_error_class_travels() -> None:
         assert type(unpack_error(pack_error(error))) is found
 
 
-def test_other_errors_are_told_and_nothing_is_executed() -> None:
+def test_other_errors_are_reported_and_nothing_is_executed() -> None:
     back = unpack_error(pack_error(KeyError("what")))
     assert type(back) is StructableError
     assert str(back) == "KeyError: 'what'"

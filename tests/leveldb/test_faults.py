@@ -1,4 +1,4 @@
-"""Disks that are full, folders that are not ours, files that are damaged."""
+"""Full disks, folders of other users, damaged files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill_by_commits(engine: LevelDBEngine) -> dict[bytes, bytes]:
-    """Commit until it fails; return what was acknowledged."""
+    """Commit until it fails; return the number of acknowledged commits."""
     acknowledged: dict[bytes, bytes] = {}
     for number in range(10_000):
         value = os.urandom(50_000)
@@ -78,7 +78,7 @@ def test_disk_full_loses_nothing_and_heals(small_disk: Path, sync: bool) -> None
 
 
 def test_process_killed_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
-    """What was refused does not come back, either."""
+    """Refused writes do not come back, either."""
     process = Process(
         """
 engine = open_engine(folder)
@@ -88,12 +88,12 @@ try:
         put(engine, number, os.urandom(50_000))
         number += 1
 except StorageUnavailableError as error:
-    say(number)
-hear()
+    send(number)
+receive()
 """,
         small_disk / "store",
     )
-    count = int(process.hear())
+    count = int(process.receive())
     process.close()
     subprocess.run(["mount", "-o", "remount,size=40m", small_disk], check=True)
     engine = open_engine(small_disk / "store")
@@ -117,15 +117,15 @@ for number in range(40):
         refused += 1
         time.sleep(0.25)
 assert sorted(read_all(engine)) == sorted(done), (len(read_all(engine)), len(done))
-say(len(done), refused)
+send(len(done), refused)
 engine.close()
-say("closed")
+send("closed")
 """
     )
-    done, refused = map(int, process.hear().split())
+    done, refused = map(int, process.receive().split())
     assert done > 15
     assert refused
-    assert process.hear() == "closed"
+    assert process.receive() == "closed"
     engine = open_engine(folder)
     assert len(read_all(engine)) == done
     engine.close()
@@ -183,10 +183,10 @@ for at in range(1, 100):
     if calls < at:
         break
     interrupted += 1
-say(interrupted)
+send(interrupted)
 """
     )
-    assert int(process.hear()) > 3
+    assert int(process.receive()) > 3
 
 
 def test_read_only_file_system(tmp_path: Path) -> None:
@@ -224,10 +224,10 @@ os.setuid(65534)
 try:
     open_engine(folder)
 except StorageUnavailableError as error:
-    say(error)
+    send(error)
 """
     )
-    assert re.search("Permission denied|belongs to user 0", process.hear())
+    assert re.search("Permission denied|belongs to user 0", process.receive())
     assert os.listdir(folder) == []
 
 
@@ -290,8 +290,8 @@ def test_newer_format_is_refused(folder: Path) -> None:
 
 def test_database_that_another_program_has_open(folder: Path, run: Callable[[str], Process]) -> None:
     open_engine(folder).close()
-    process = run('import plyvel; database = plyvel.DB(str(folder / "database")); say("open"); hear()')
-    assert process.hear() == "open"
+    process = run('import plyvel; database = plyvel.DB(str(folder / "database")); send("open"); receive()')
+    assert process.receive() == "open"
     with pytest.raises(StorageUnavailableError, match="another program"):
         open_engine(folder)
     process.close()
@@ -303,8 +303,10 @@ def newest(folder: Path, pattern: str) -> Path:
 
 
 def test_torn_log_after_a_crash_loses_the_torn_record_alone(folder: Path, run: Callable[[str], Process]) -> None:
-    process = run('engine = open_engine(folder)\nfor n in range(10): put(engine, n, b"x" * 100)\nsay("ready"); hear()')
-    assert process.hear() == "ready"
+    process = run(
+        'engine = open_engine(folder)\nfor n in range(10): put(engine, n, b"x" * 100)\nsend("ready"); receive()'
+    )
+    assert process.receive() == "ready"
     process.close()
     log = newest(folder, "*.log")
     os.truncate(log, log.stat().st_size - 50)
@@ -342,9 +344,9 @@ def test_damage_inside_the_log_is_noticed(folder: Path) -> None:
 def test_damaged_or_lost_files_are_noticed(
     folder: Path, run: Callable[[str], Process], pattern: str, damage: str
 ) -> None:
-    """Also after a crash, when there is no note of what the files should be."""
-    process = run('engine = open_engine(folder)\nput(engine, 1, b"x")\nsay("ready"); hear()')
-    assert process.hear() == "ready"
+    """Also after a crash, without a note of the right sizes and checksums."""
+    process = run('engine = open_engine(folder)\nput(engine, 1, b"x")\nsend("ready"); receive()')
+    assert process.receive() == "ready"
     process.close()
     path = newest(folder, pattern)
     if damage == "gone":

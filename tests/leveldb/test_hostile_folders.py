@@ -17,7 +17,7 @@ from structable.spi.errors import StructableError
 from .support.engines import open_engine
 from .support.processes import SERVE, Process
 
-CONTENT = b"a file of somebody else, of more than sixteen bytes"
+CONTENT = b"a file of another user, of more than sixteen bytes"
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_hard_link_is_refused(folder: Path, victim: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "owner", "epoch", "clean"])
-def test_pipe_instead_of_a_file_blocks_nobody(folder: Path, name: str) -> None:
+def test_pipe_instead_of_a_file_blocks_no_process(folder: Path, name: str) -> None:
     (folder / "database").mkdir(parents=True)
     os.mkfifo(folder / name)
     refused = _refusal(folder)
@@ -192,7 +192,7 @@ def test_files_are_open_to_their_user_alone(folder: Path, run: Callable[[str], P
     old = os.umask(0)
     try:
         process = run(SERVE)
-        assert process.hear() == "ready"
+        assert process.receive() == "ready"
         engine = open_engine(folder)
         modes = {name: stat.S_IMODE((folder / name).lstat().st_mode) for name in os.listdir(folder)}
         engine.close()
@@ -216,7 +216,7 @@ def test_value_that_no_machine_can_use_is_refused(folder: Path, option: str) -> 
 
 @pytest.mark.parametrize("seconds", [2e6, 1e12, 1e300, float("inf")])
 def test_long_time_out_waits_long(folder: Path, run: Callable[[str], Process], seconds: float) -> None:
-    assert run(SERVE).hear() == "ready"
+    assert run(SERVE).receive() == "ready"
     engine = open_engine(folder, request_timeout=seconds)
     assert engine.get(b"none of the keys") is None
     engine.close()

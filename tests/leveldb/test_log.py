@@ -1,4 +1,4 @@
-"""LevelDB's log: what is cut off it, and what is never."""
+"""LevelDB's log: torn ends are cut off, other damage never."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from structable.backends.leveldb.native.log import log_files, sync_logs
 from structable.backends.leveldb.native.log_format import records
 from structable.backends.leveldb.native.manifest import manifest_state
 from structable.backends.leveldb.native.rollback import roll_back
-from structable.backends.leveldb.owner import keeper
+from structable.backends.leveldb.owner import database_handle
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.errors import DataCorruptionError, StoreNotFoundError
 
@@ -25,8 +25,8 @@ BLOCK = 32768
 def crashed(run: Callable[[str], Process], sizes: list[int], *, sync: bool = True) -> None:
     """Leave a log with one record of each size, as a killed process does."""
     script = f"engine = open_engine(folder, sync={sync})\nfor n, s in enumerate({sizes}): put(engine, n, b'x' * s)"
-    process = run(script + "\nsay(1); hear()")
-    assert process.hear() == "1"
+    process = run(script + "\nsend(1); receive()")
+    assert process.receive() == "1"
     process.close()
 
 
@@ -59,7 +59,7 @@ def test_any_page_of_the_last_record_may_be_a_hole(
 
 
 def test_garbage_of_many_headers_is_read_once(folder: Path, run: Callable[[str], Process]) -> None:
-    """A record may begin at each of them: following each must not mean to copy the rest of the log."""
+    """A record may begin at each of them: following each must not copy the rest of the log."""
     crashed(run, [100, 100])
     [log] = log_files(folder / "database")
     first_part = bytes(6) + b"\x02"
@@ -174,7 +174,7 @@ def test_manifest_names_the_tables(folder: Path) -> None:
     }
 
 
-def test_a_synced_commit_syncs_what_was_committed_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_synced_commit_syncs_earlier_unsynced_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LevelDB syncs its newest log alone: a crash that tears an earlier one must not take a synced commit with it."""
     synced: list[Path] = []
 
@@ -182,7 +182,7 @@ def test_a_synced_commit_syncs_what_was_committed_without(tmp_path: Path, monkey
         synced.append(path)
         sync_logs(path)
 
-    monkeypatch.setattr(keeper, "sync_logs", sync)
+    monkeypatch.setattr(database_handle, "sync_logs", sync)
     spec = TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"])
     url = f"leveldb://{tmp_path}/store"
     with connect(url, durability="process") as fast, connect(url, durability="machine") as safe:

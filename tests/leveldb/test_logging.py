@@ -1,4 +1,4 @@
-"""The log of `structable.leveldb`: who owns a database, and what went wrong in it."""
+"""The messages of the logger `structable.leveldb`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .support.processes import SERVE, Process
 
 Run = Callable[[str], Process]
 CONNECT = (
-    'engine = open_engine(folder)\nengine.get(b"key")\nsay("ready")\nhear()\nengine.close()\nsay("closed")\nhear()'
+    'engine = open_engine(folder)\nengine.get(b"key")\n'
+    'send("ready")\nreceive()\nengine.close()\nsend("closed")\nreceive()'
 )
-PLAN = 'engine = open_engine(folder)\nplan = engine.plan_splits(SPACE, SPACE + b"\\xff", 1)\nsay("ready")\nhear()'
+PLAN = 'engine = open_engine(folder)\nplan = engine.plan_splits(SPACE, SPACE + b"\\xff", 1)\nsend("ready")\nreceive()'
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
 
 def test_change_of_owners(folder: Path, run: Run, messages: Callable[[], str]) -> None:
     owner = run(SERVE)
-    assert owner.hear() == "ready"
+    assert owner.receive() == "ready"
     engine = open_engine(folder)
     assert f"is a client of process {owner.process.pid}" in messages()
     owner.signal(signal.SIGKILL)
@@ -46,13 +47,13 @@ def test_change_of_owners(folder: Path, run: Run, messages: Callable[[], str]) -
 def test_clients_that_close_and_that_are_lost(folder: Path, run: Run, messages: Callable[[], str]) -> None:
     engine = open_engine(folder)
     client = run(CONNECT)
-    assert client.hear() == "ready"
+    assert client.receive() == "ready"
     assert messages().count("connected") == 1
-    client.say()
-    assert client.hear() == "closed"
+    client.send()
+    assert client.receive() == "closed"
     until(lambda: " closed" in messages())
     lost = run(CONNECT)
-    assert lost.hear() == "ready"
+    assert lost.receive() == "ready"
     lost.signal(signal.SIGKILL)
     until(lambda: " was lost" in messages())
     engine.close()
@@ -78,9 +79,9 @@ def test_failed_write_and_reopening(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_log_that_a_crash_tore(folder: Path, run: Run, messages: Callable[[], str]) -> None:
     process = run(
-        'engine = open_engine(folder)\nput(engine, "a", b"x" * 100)\nput(engine, "b", b"x" * 100)\nsay("done")'
+        'engine = open_engine(folder)\nput(engine, "a", b"x" * 100)\nput(engine, "b", b"x" * 100)\nsend("done")'
     )
-    assert process.hear() == "done"
+    assert process.receive() == "done"
     process.signal(signal.SIGKILL)
     process.process.wait()
     log = max((folder / "database").glob("*.log"), key=lambda path: path.stat().st_size)
@@ -96,7 +97,7 @@ def test_plan_of_a_killed_process(folder: Path, run: Run, messages: Callable[[],
     engine = open_engine(folder)
     put(engine, "a", b"1")
     planner = run(PLAN)
-    assert planner.hear() == "ready"
+    assert planner.receive() == "ready"
     planner.signal(signal.SIGKILL)
     planner.process.wait()
     engine.plan_splits(b"", b"\xff", 1).release()

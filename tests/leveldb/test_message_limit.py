@@ -22,7 +22,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def storage(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-    """Be a client of another process, with messages of 100,000 bytes."""
+    """Return a client of another process, with messages of at most 100,000 bytes."""
     owner = Client(url, "obey")
     try:
         assert owner.next() == "ready"
@@ -35,7 +35,7 @@ def storage(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
 
 
 def test_commit_that_is_too_large_was_not_sent(storage: Storage) -> None:
-    """It certainly did not happen, and is not tried again."""
+    """It certainly did not happen, and is not retried."""
     bodies: list[int] = []
 
     def body(tx: object) -> None:
@@ -51,7 +51,7 @@ def test_commit_that_is_too_large_was_not_sent(storage: Storage) -> None:
 
 
 def test_reads_of_a_transaction_count_for_its_message(storage: Storage) -> None:
-    """Under SERIALIZABLE a commit names what was read."""
+    """Under SERIALIZABLE a commit contains its reads."""
     tx = storage.transaction(Isolation.SERIALIZABLE)
     for number in range(60):
         tx.table("t").read((f"{number:02}{1_900 * 'k'}",))
@@ -63,7 +63,7 @@ def test_reads_of_a_transaction_count_for_its_message(storage: Storage) -> None:
 
 
 def test_answer_that_is_too_large(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner refuses it by an answer, after which the client goes on."""
+    """The owner replies with an error, and the client continues."""
     with connect(url) as storage:
         storage.admin.create(TABLE)
         keys = [f"{number:02}" for number in range(12)]

@@ -1,4 +1,4 @@
-"""Which calls of plyvel are waited for before a database is closed, or its state is frozen for readers."""
+"""Calls of plyvel that must end before a database is closed, or its state is frozen for readers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ except Interruption:
     going_on = True
     inside()
 interrupter.join()
-say(found[0])
+send(found[0])
 """
 
 IN_HANDLER = """
@@ -62,7 +62,7 @@ interrupter = threading.Thread(target=interrupt)
 interrupter.start()
 uninterrupted(close)
 interrupter.join()
-say(found[0])
+send(found[0])
 """
 
 IN_NEXT_WORK = """
@@ -81,18 +81,18 @@ try:
 except Interruption:
     wait_for_work()
 interrupter.join()
-say(found[0])
+send(found[0])
 """
 
 
 @pytest.mark.parametrize("script", [AFTER, IN_HANDLER], ids=["after", "in a handler"])
 def test_main_thread_that_goes_on_counts_as_inside(run: Callable[[str], Process], script: str) -> None:
-    """It has stopped waiting for the thread that works for it, or runs a signal's handler as it waits."""
-    assert run(INTERRUPTED + script).hear() == "False"
+    """It no longer waits for the thread that works for it, or runs a signal's handler as it waits."""
+    assert run(INTERRUPTED + script).receive() == "False"
 
 
 def test_main_thread_that_waits_for_more_work_is_outside(run: Callable[[str], Process]) -> None:
-    assert run(INTERRUPTED + IN_NEXT_WORK).hear() == "True"
+    assert run(INTERRUPTED + IN_NEXT_WORK).receive() == "True"
 
 
 @pytest.mark.parametrize("call", ["engine.begin(True).close()", 'engine.get(key("before"))'], ids=["begin", "get"])
@@ -100,12 +100,12 @@ def test_main_thread_that_waits_for_more_work_is_outside(run: Callable[[str], Pr
 def test_reader_that_waits_for_the_database_does_not_keep_it_open(
     run: Callable[[str], Process], call: str, thread: str
 ) -> None:
-    """A database that was opened anew, and could not be recovered, is closed again and opened by the next try."""
+    """A reopened database that could not be recovered is closed again, and opened by the next attempt."""
     process = run(
         """
-from structable.backends.leveldb.owner import keeper
+from structable.backends.leveldb.owner import database_handle
 from tests.waiting import until
-keeper.READERS_LEAVE = 1e6
+database_handle.READERS_LEAVE = 1e6
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 engine = open_engine(folder)
 put(engine, "before", b"1")
@@ -141,16 +141,16 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 40, resource.RLI
 try:
     put(engine, "failed", bytes(3000))
 except StorageUnavailableError:
-    say("failed")
+    send("failed")
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 here, there = (read, heal) if MAIN else (heal, read)
 other = threading.Thread(target=there)
 other.start()
 here()
 other.join()
-say(len(tried), len(read_all(engine)))
+send(len(tried), len(read_all(engine)))
 engine.close()
 """.replace("CALL", call).replace("MAIN", str(thread == "main"))
     )
-    assert process.hear() == "failed"
-    assert process.hear() == "2 2"
+    assert process.receive() == "failed"
+    assert process.receive() == "2 2"

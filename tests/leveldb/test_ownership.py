@@ -29,7 +29,7 @@ _SECONDS = float(os.environ.get("STRUCTABLE_TEST_OWNER_CHANGES", "6"))
 COMER_AND_GOER = """
 import random
 from structable.spi import connect
-end = time.monotonic() + float(hear())
+end = time.monotonic() + float(receive())
 number = 0
 while time.monotonic() < end:
     storage = connect(f"leveldb://{folder}?durability=process&request_timeout=20")
@@ -38,10 +38,10 @@ while time.monotonic() < end:
         number += 1
         row = {"k": f"{os.getpid()}-{number}", "n": number}
         table.upsert(row)
-        say(row["k"])
+        send(row["k"])
         assert table.read({"k": row["k"]})["n"] == number
     storage.close()
-say("ended")
+send("ended")
 """
 
 
@@ -55,14 +55,14 @@ def test_processes_that_open_use_and_close_at_random(folder: Path, run: Run) -> 
     heard: dict[Process, list[str]] = {}
 
     def listen(process: Process) -> None:
-        while line := process.hear():
+        while line := process.receive():
             heard[process].append(line)
 
     listeners: list[threading.Thread] = []
 
     def start(seconds: float) -> None:
         process = run(COMER_AND_GOER)
-        process.say(str(seconds))
+        process.send(str(seconds))
         heard[process] = []
         listeners.append(threading.Thread(target=listen, args=(process,)))
         listeners[-1].start()
@@ -89,33 +89,33 @@ def test_processes_that_open_use_and_close_at_random(folder: Path, run: Run) -> 
 
 
 def test_request_to_an_owner_that_ends_is_turned_away(folder: Path, run: Run) -> None:
-    """It was not begun, so the client does it again elsewhere."""
+    """It was not begun, so the client repeats it at the next owner."""
     process = run(
         """
 from structable.backends.leveldb.owner.connection import ServedConnection
 original = ServedConnection.stop
 def stop(self):
-    say("stopping")
-    hear()
+    send("stopping")
+    receive()
     original(self)
 ServedConnection.stop = stop
 engine = open_engine(folder)
-say("ready")
-hear()
+send("ready")
+receive()
 engine.close()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     engine = open_engine(folder)
     route = engine.route
     assert isinstance(route, Client)
     put(engine, "before", b"1")
-    process.say()
-    assert process.hear() == "stopping"
+    process.send()
+    assert process.receive() == "stopping"
     writer = threading.Thread(target=put, args=(engine, "meanwhile", b"2"))
     writer.start()
     for _ in range(3):
-        process.say()
+        process.send()
     writer.join(LONGEST)
     assert process.end() == 0
     assert (engine.get(key("before")), engine.get(key("meanwhile"))) == (b"1", b"2")
@@ -125,18 +125,18 @@ engine.close()
 
 CONNECTS = """
 try:
-    open_engine(folder, request_timeout=float(hear() or "20")).close()
-    say("connected")
+    open_engine(folder, request_timeout=float(receive() or "20")).close()
+    send("connected")
 except StructableError as error:
-    say(type(error).__name__, error)
-hear()
+    send(type(error).__name__, error)
+receive()
 """
 
 
 def _connects(run: Run, seconds: str = "") -> str:
     process = run(CONNECTS)
-    process.say(seconds)
-    return process.hear()
+    process.send(seconds)
+    return process.receive()
 
 
 @pytest.mark.parametrize("step", ["accept", "pulse"])
@@ -215,7 +215,7 @@ def test_opening_that_is_interrupted_gives_the_lock_away(
 
 
 def test_procedure_for_a_client_ends_before_its_engine_does(folder: Path, run: Run) -> None:
-    """The owner closes one of its two storages, by which it works for a client."""
+    """The owner closes one of its two storages, which is working for a client."""
     process = run(
         """
 engines = [make_engine(folder), make_engine(folder)]
@@ -230,13 +230,13 @@ def work(engine):
     return procedure
 for engine in engines:
     start(engine, work=work(engine))
-say("ready")
-hear()
+send("ready")
+receive()
 closing.join()
 engines[1].close()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     engine = open_engine(folder)
     assert engine.delegate("work", b"") == b"worked"
     assert engine.get(key("done")) == b"1"
@@ -246,7 +246,7 @@ engines[1].close()
 
 def test_lock_file_that_was_removed_makes_no_second_owner(folder: Path, run: Run) -> None:
     process = run(SERVE)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     (folder / "lock").unlink()
     engine = open_engine(folder)
     assert isinstance(engine.route, Client)
@@ -256,9 +256,9 @@ def test_lock_file_that_was_removed_makes_no_second_owner(folder: Path, run: Run
 
 @pytest.mark.parametrize("removed", ["socket", "owner"])
 def test_socket_that_was_removed_is_made_anew(folder: Path, run: Run, removed: str) -> None:
-    """Clients keep their snapshots, and newcomers get in."""
+    """Clients keep their snapshots, and new clients connect."""
     process = run(SERVE)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     engine = open_engine(folder)
     put(engine, "a", b"1")
     snapshot = engine.begin(False)
@@ -278,7 +278,7 @@ def test_private_folder_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> No
     folder = tmp_path / ("deep" * 20) / ("down" * 20)
     process = Process(SERVE, folder)
     try:
-        assert process.hear() == "ready"
+        assert process.receive() == "ready"
         engine = open_engine(folder)
         route = engine.route
         assert isinstance(route, Client)
@@ -291,8 +291,8 @@ def test_private_folder_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> No
         snapshot.close()
         assert Path(route.pool.path) != before
         newcomer = Process(CONNECTS, folder)
-        newcomer.say()
-        assert newcomer.hear() == "connected"
+        newcomer.send()
+        assert newcomer.receive() == "connected"
         newcomer.close()
         engine.close()
         assert process.end() == 0

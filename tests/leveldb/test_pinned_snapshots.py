@@ -1,4 +1,4 @@
-"""Where transactions of a client have their number in the history: at their first operation, read or write."""
+"""A client's transaction has its commit number from its first operation on, read or write."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ original = store.LocalStore.begin
 store.LocalStore.begin = lambda self, read_only: begun.append(read_only) or original(self, read_only)
 engine = open_engine(folder)
 begun.clear()
-say("ready")
-hear()
-say(len(begun))
-hear()
+send("ready")
+receive()
+send(len(begun))
+receive()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     client = open_engine(folder)
     late, other, unaware = client.begin(False), client.begin(False), client.begin(False)
     put(client, "a", b"1")
@@ -49,8 +49,8 @@ hear()
     client.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
     with pytest.raises(TransactionConflictError, match="schema"):
         client.commit(unaware, WriteSet({key("c"): b"3"}))
-    process.say()
-    assert process.hear() == "0"
+    process.send()
+    assert process.receive() == "0"
     with pytest.raises(TransactionClosedError, match="reading only"):
         client.commit(client.begin(True), WriteSet({key("a"): b"4"}))
     assert client.get(key("a")) == b"2"
@@ -81,7 +81,7 @@ def test_blind_commit_counts_from_its_beginning(client: LevelDBEngine, changes: 
     client.close()
 
 
-def test_read_after_the_first_write_never_shows_what_came_between(client: LevelDBEngine) -> None:
+def test_read_after_the_first_write_shows_no_later_commit(client: LevelDBEngine) -> None:
     client.commit(None, WriteSet({key(name): b"1" for name in "abc"}))
     reads: list[Callable[[EngineSnapshot, str], object]] = [
         lambda snapshot, name: snapshot.get(key(name)),
@@ -100,7 +100,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
         put(client, "a", new)
         with pytest.raises(TransactionConflictError):
             read(before[0], "a")
-        assert read(before[1], "b") == b"1", "which nobody has changed"
+        assert read(before[1], "b") == b"1", "an unchanged row"
         with pytest.raises(TransactionConflictError):
             read(before[1], "a")
         assert read(before[2], "a") == new != old, "the first operation is this read"
@@ -117,7 +117,7 @@ def test_read_after_the_first_write_never_shows_what_came_between(client: LevelD
 
 
 def test_read_after_the_first_write_waits_for_a_commit_on_its_way(folder: Path, run: Run) -> None:
-    """Its write shows in a new snapshot before it is in the history, where it is looked for."""
+    """Its write shows in a new snapshot before it is in the history, where the read looks for it."""
     process = run(
         """
 import structable.backends.leveldb.native.database as database
@@ -125,32 +125,32 @@ original = database.Database.put
 def put_slowly(self, key, value, sync):
     original(self, key, value, sync)
     if value == b"slow":
-        say("written")
-        hear()
+        send("written")
+        receive()
         time.sleep(0.2)
 database.Database.put = put_slowly
 engine = open_engine(folder)
 put(engine, "a", b"fast")
-say("ready")
-hear()
+send("ready")
+receive()
 put(engine, "a", b"slow")
-hear()
+receive()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     client = open_engine(folder)
     snapshot = client.begin(False)
     snapshot.pin()
-    process.say()
-    assert process.hear() == "written"
-    process.say()
+    process.send()
+    assert process.receive() == "written"
+    process.send()
     with pytest.raises(TransactionConflictError):
         snapshot.get(key("a"))
     client.close()
 
 
 def test_commit_number_that_is_too_old_is_a_conflict(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that tries again has a snapshot of its own, however much is committed meanwhile."""
+    """The retry has a snapshot of its own, however much is committed meanwhile."""
     monkeypatch.setattr(commit_numbers, "_MOST", 100)
     owner = open_engine(folder)
     process = run(
@@ -158,22 +158,22 @@ def test_commit_number_that_is_too_old_is_a_conflict(folder: Path, run: Run, mon
 engine = open_engine(folder)
 for _ in range(2):
     snapshot = engine.begin(False)
-    say("begun")
-    hear()
+    send("begun")
+    receive()
     try:
         engine.commit(snapshot, WriteSet({key("mine"): b"1"}))
-        say("committed")
+        send("committed")
     except TransactionConflictError as error:
-        say(error)
-hear()
+        send(error)
+receive()
 """
     )
     for answer in ("the transaction began too many commits ago, or under an owner that has ended", "committed"):
-        assert process.hear() == "begun"
+        assert process.receive() == "begun"
         for number in range(60):
             put(owner, number, b"x")
-        process.say()
-        assert process.hear() == answer
+        process.send()
+        assert process.receive() == answer
     owner.close()
 
 
@@ -201,7 +201,7 @@ def test_few_commit_numbers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_commit_number_of_an_earlier_owner_is_a_conflict(folder: Path, run: Run) -> None:
     """The client has not noticed the change when it connects to the next owner, at the same path."""
     first = run(SERVE)
-    assert first.hear() == "ready"
+    assert first.receive() == "ready"
     client = open_engine(folder)
     put(client, "a", b"1")
     route = client.route
@@ -210,16 +210,16 @@ def test_commit_number_of_an_earlier_owner_is_a_conflict(folder: Path, run: Run)
     first.signal(signal.SIGKILL)
     first.process.wait()
     second = run(SERVE)
-    assert second.hear() == "ready"
+    assert second.receive() == "ready"
     other = run(
         """
 engine = open_engine(folder)
 put(engine, "a", b"2")
-say("done")
-hear()
+send("done")
+receive()
 """
     )
-    assert other.hear() == "done"
+    assert other.receive() == "done"
     route.pool.close_idle()
     with pytest.raises(TransactionConflictError, match="an owner that has ended"):
         client.commit(snapshots[0], WriteSet({key("a"): b"3"}))

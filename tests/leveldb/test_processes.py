@@ -117,10 +117,10 @@ def test_schema_change_shows_at_once_everywhere(folder: Path, run: Run, client: 
         """
 engine = open_engine(folder)
 engine.commit(None, WriteSet({key("s"): b"1"}, changed_spaces={SPACE}))
-say(engine.epoch)
+send(engine.epoch)
 """
     )
-    assert int(process.hear()) == epoch + 1 == client.epoch == other.epoch
+    assert int(process.receive()) == epoch + 1 == client.epoch == other.epoch
     assert client.begin(True).epoch == epoch + 1
     with pytest.raises(TransactionConflictError):
         unread.get(key("a"))
@@ -131,7 +131,7 @@ say(engine.epoch)
     other.close()
 
 
-def test_get_on_its_way_during_a_schema_change_is_told(client: LevelDBEngine) -> None:
+def test_get_during_a_schema_change_raises(client: LevelDBEngine) -> None:
     route = client.route
     assert isinstance(route, Client)
     route.shared = memoryview(bytearray(16)).cast("Q")
@@ -148,11 +148,11 @@ engine = make_engine(folder)
 def fail(argument):
     raise InvalidFieldError("table", "field", argument.decode())
 start(engine, where=lambda argument: argument + str(os.getpid()).encode(), fail=fail)
-say(os.getpid())
-hear()
+send(os.getpid())
+receive()
 """
     )
-    owner = process.hear()
+    owner = process.receive()
     engine = open_engine(folder)
     assert engine.delegate("where", b"in ") == b"in " + owner.encode()
     with pytest.raises(InvalidFieldError) as caught:
@@ -170,11 +170,11 @@ def slow(argument):
     time.sleep(2.5)
     return b"done"
 start(engine, slow=slow)
-say("ready")
-hear()
+send("ready")
+receive()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     engine = open_engine(folder, request_timeout=1.5)
     assert engine.delegate("slow", b"") == b"done"
     engine.close()
@@ -182,14 +182,14 @@ hear()
 
 def test_hand_over_when_the_owner_closes(folder: Path, run: Run) -> None:
     process = run(SERVE)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     engines = [open_engine(folder), open_engine(folder)]
     assert engines[0].membership is engines[1].membership, "one process, one membership"
     engine = engines[0]
     put(engine, "a", b"1")
     begun, fresh = engine.begin(False), engine.begin(False)
     assert begun.get(key("a")) == b"1"
-    process.say()
+    process.send()
     assert process.end() == 0
     with pytest.raises(TransactionConflictError):
         begun.get(key("a"))
@@ -221,11 +221,11 @@ def commit(self, frame):
     os.kill(os.getpid(), signal.SIGKILL)
 served.ServedConnection.commit = commit
 engine = open_engine(folder)
-say("ready")
-hear()
+send("ready")
+receive()
 """
         )
-        assert process.hear() == "ready"
+        assert process.receive() == "ready"
         engine = open_engine(folder)
         if arrives:
             put(engine, "a", b"arrived")
@@ -240,7 +240,7 @@ hear()
 WRITER = """
 import itertools, random
 engine = open_engine(folder)
-say("ready")
+send("ready")
 acknowledged = 0
 try:
     for number in itertools.count():
@@ -252,15 +252,15 @@ try:
         except (TransactionConflictError, StorageUnavailableError):
             time.sleep(random.random() * 0.003)
             continue
-        say(number)
+        send(number)
 except BaseException as error:
-    say("failed", repr(error))
+    send("failed", repr(error))
     raise
 """
 
 
 def test_kill_at_any_moment_loses_no_acknowledged_commit(folder: Path, run: Run) -> None:
-    """Processes commit as fast as they can, whichever owns the database is killed again and again, and others join."""
+    """Processes commit as fast as they can, the owner is killed again and again, and others join."""
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     acknowledged: set[bytes] = set()
@@ -268,7 +268,7 @@ def test_kill_at_any_moment_loses_no_acknowledged_commit(folder: Path, run: Run)
     lock = threading.Lock()
 
     def listen(process: Process) -> None:
-        while line := process.hear():
+        while line := process.receive():
             with lock:
                 if line.isdigit():
                     acknowledged.add(key(f"{process.process.pid}-{line}"))
@@ -280,7 +280,7 @@ def test_kill_at_any_moment_loses_no_acknowledged_commit(folder: Path, run: Run)
 
     def start() -> None:
         process = run(WRITER)
-        assert process.hear() == "ready"
+        assert process.receive() == "ready"
         processes.append(process)
         listeners.append(threading.Thread(target=listen, args=(process,)))
         listeners[-1].start()
@@ -309,7 +309,7 @@ def test_kill_at_any_moment_loses_no_acknowledged_commit(folder: Path, run: Run)
 
 def test_stopped_owner_times_out(folder: Path, run: Run) -> None:
     process = run(SERVE)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     engine = open_engine(folder, request_timeout=1.0)
     put(engine, "a", b"1")
     snapshot = engine.begin(False)
@@ -337,22 +337,22 @@ def _readable(engine: LevelDBEngine) -> bool:
 
 def test_processes_that_open_at_once_agree_on_one_owner(folder: Path, run: Run) -> None:
     script = """
-say("ready")
-hear()
+send("ready")
+receive()
 engine = open_engine(folder)
 engine.commit(None, WriteSet(increments={key("n"): (Increment(b"", "n", 1),)}))
-say(type(engine.route).__name__)
-hear()
+send(type(engine.route).__name__)
+receive()
 engine.close()
 """
     processes = [run(script) for _ in range(5)]
     for process in processes:
-        assert process.hear() == "ready"
+        assert process.receive() == "ready"
     for process in processes:
-        process.say()
-    assert sorted(process.hear() for process in processes) == ["Client"] * 4 + ["LocalRoute"]
+        process.send()
+    assert sorted(process.receive() for process in processes) == ["Client"] * 4 + ["LocalRoute"]
     for process in processes:
-        process.say()
+        process.send()
         assert process.end() == 0
     engine = open_engine(folder)
     assert engine.get(key("n")) == b"5"
@@ -362,7 +362,7 @@ engine.close()
 def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 20) / ("down" * 20)
     process = Process(SERVE, folder)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     engine = open_engine(folder)
     assert isinstance(engine.route, Client)
     parent = Path(engine.route.pool.path).parent
@@ -413,11 +413,11 @@ child = os.fork()
 if child == 0:
     time.sleep(60)
     os._exit(0)
-say(child)
-hear()
+send(child)
+receive()
 """
     )
-    child = int(process.hear())
+    child = int(process.receive())
     process.signal(signal.SIGKILL)
     engine = open_engine(folder, request_timeout=10)
     assert isinstance(engine.route, LocalRoute)
@@ -433,11 +433,11 @@ engine = open_engine(folder)
 snapshots = [engine.begin(False) for _ in range(5)]
 for snapshot in snapshots:
     snapshot.get(key("a"))
-say("ready")
-hear()
+send("ready")
+receive()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     server = engine.membership.server  # type: ignore[union-attr]
     assert server is not None
     [session] = server.service.sessions
@@ -449,7 +449,7 @@ hear()
 
 
 def test_markers_go_with_their_clients(folder: Path, run: Run) -> None:
-    assert run(SERVE).hear() == "ready"
+    assert run(SERVE).receive() == "ready"
     client = open_engine(folder)
     put(client, "a", b"1")
     client.close()
@@ -460,7 +460,7 @@ def test_markers_go_with_their_clients(folder: Path, run: Run) -> None:
 
 
 def test_closing_while_others_read_is_safe(folder: Path) -> None:
-    """No thread may be inside of LevelDB when the database is deleted: that would crash the process."""
+    """No thread may be inside LevelDB when the database is deleted: that would crash the process."""
     for _ in range(10):
         engine = open_engine(folder)
         engine.commit(None, WriteSet({key(number): b"x" * 100 for number in range(1_000)}))
@@ -510,7 +510,7 @@ table = storage.table("t")
 
 @pytest.mark.parametrize("role", ["owner", "reader"])
 def test_storage_used_after_the_end_is_closed(folder: Path, role: str) -> None:
-    """Nothing is tried again then; another can be connected."""
+    """It retries nothing; another storage can be connected."""
     command = [sys.executable, "-c", USED_TOO_LATE, str(folder), role]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout.splitlines()) == (0, ["closed"] * 3 + ["late"]), ended.stderr

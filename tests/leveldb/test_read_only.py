@@ -39,10 +39,10 @@ from structable.spi import connect
 storage = connect(f"leveldb://{folder}")
 """
 HOLD = """
-say("ready")
-while hear() == "write":
+send("ready")
+while receive() == "write":
     storage.table("t").upsert({"k": -1, "s": "late"})
-    say("done")
+    send("done")
 storage.close()
 """
 DIE_IN_A_JOB = """
@@ -58,7 +58,7 @@ def write(self, parts, sync):
     if sum(map(len, parts)) > 100:
         os.kill(os.getpid(), signal.SIGKILL)
 database.Database.write = write
-say("ready")
+send("ready")
 storage.commit_write(job, [staged])
 """
 
@@ -81,13 +81,13 @@ def url(folder: Path) -> str:
         storage.admin.create(TABLE)
         rows: list[dict[str, Value]] = [{"k": k, "s": "ab"[k % 2], "b": os.urandom(1_000)} for k in range(ROWS)]
         storage.table("t").upsert_many(rows)
-    with connect(url) as storage:  # opening moves what is in the log to a table file
+    with connect(url) as storage:  # opening moves the log to a table file
         storage.table("t").upsert({"k": 0, "s": "a"})
     return url
 
 
 def files(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Return size, time of change and content of everything in a folder."""
+    """Return size, modification time and content of every file in a folder."""
     found: dict[str, tuple[int, int, bytes]] = {}
     for path in sorted(folder.rglob("*")):
         about = path.lstat()
@@ -115,16 +115,16 @@ def read_everything(storage: Storage, url: str) -> None:
 
 @pytest.fixture(params=["closed", "killed", "locked away"])
 def left(request: pytest.FixtureRequest, url: str, folder: Path, run: Run) -> Iterator[str]:
-    """Leave the database as a writer may: closed, killed with a log to recover, or where nothing may be written."""
+    """Leave the database as a writer may: closed, killed with a log to recover, or in an unwritable folder."""
     if request.param == "killed":
         process = run(WRITER + HOLD)
-        assert process.hear() == "ready"
-        process.say("write")
-        assert process.hear() == "done"
+        assert process.receive() == "ready"
+        process.send("write")
+        assert process.receive() == "done"
         process.signal(signal.SIGKILL)
         process.process.wait()
     if request.param == "locked away":
-        (folder / "lock").unlink()  # nor is it needed
+        (folder / "lock").unlink()  # not needed either
         for path in [folder, *folder.rglob("*")]:
             path.chmod(0o500 if path.is_dir() else 0o400)
     yield url
@@ -183,15 +183,15 @@ def test_temporary_folder_on_another_file_system(
 
 
 def test_reader_of_a_living_owner(url: str, folder: Path, run: Run) -> None:
-    """It is the owner's client and sees what is committed; its plans leave nothing in the folder."""
+    """The reader is the owner's client and sees its commits; its plans leave nothing in the folder."""
     process = run(WRITER + HOLD)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     with connect(url, read_only=True) as storage:
         before = files(folder)  # the owner counts its commits from its first client on
         read_everything(storage, url)
         assert files(folder) == before
-        process.say("write")
-        assert process.hear() == "done"
+        process.send("write")
+        assert process.receive() == "done"
         assert storage.table("t").read((-1,)) is not None
     with connect(url) as writer, writer.plan_scan("t", columns=["k"]) as plan:
         before = files(folder)
@@ -202,17 +202,17 @@ def test_reader_of_a_living_owner(url: str, folder: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_owner_ends(url: str, folder: Path, run: Run, end: str) -> None:
-    """Whichever way the owner ends, the reader goes on with a copy, and the database is free for the next owner."""
+    """However the owner ends, the reader continues with a copy, and the database is free for the next owner."""
     process = run(WRITER + HOLD)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     with connect(url, read_only=True) as storage:
         assert storage.table("t").count() == ROWS
-        process.say("write")
-        assert process.hear() == "done"
+        process.send("write")
+        assert process.receive() == "done"
         if end == "kill":
             process.signal(signal.SIGKILL)
         else:
-            process.say()
+            process.send()
         process.process.wait()
         before = files(folder)
         assert storage.table("t").count() == ROWS + 1
@@ -240,7 +240,7 @@ def test_owner_in_the_same_process(url: str) -> None:
 def test_job_that_was_decided_and_not_completed(url: str, folder: Path, run: Run) -> None:
     """A reader sees all of it, by completing it in its copy alone; the next owner does so in the database."""
     process = run(WRITER + DIE_IN_A_JOB)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     assert process.process.wait() == -signal.SIGKILL
     before = files(folder)
     for _ in range(2):
@@ -255,7 +255,7 @@ def test_job_that_was_decided_and_not_completed(url: str, folder: Path, run: Run
 
 
 def test_damaged_database(url: str, folder: Path) -> None:
-    """What is damaged is reported, and stays as it is."""
+    """Damage is reported, and the files stay unchanged."""
     tables = sorted((folder / "database").glob("*.ldb"))
     tables[0].unlink()
     before = files(folder)
@@ -265,16 +265,16 @@ def test_damaged_database(url: str, folder: Path) -> None:
 
 
 def test_copies_of_killed_readers_are_removed(url: str, temporary: Path, run: Run) -> None:
-    """A copy lives as long as its reader; the next reader removes what a killed one has left."""
+    """A copy lives as long as its reader; the next reader removes those of killed ones."""
     process = run(
         """
 from structable.spi import connect
 storage = connect(f"leveldb://{folder}", read_only=True)
-say("ready")
-hear()
+send("ready")
+receive()
 """
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     with connect(url, read_only=True):
         assert len(copies(temporary)) == 2
     process.signal(signal.SIGKILL)
@@ -302,7 +302,7 @@ assert storage.table("t").count() == {ROWS}
 
 
 def copies(temporary: Path) -> list[Path]:
-    """Return the copies that there are."""
+    """Return all copies."""
     return list(temporary.glob("structable-*/checkpoints/*"))
 
 
@@ -318,14 +318,14 @@ def write(self, parts, sync):
     original(self, parts, sync)
     if sum(map(len, parts)) > 100 and database.Database.write is write:
         database.Database.write = original
-        say("half")
-        hear()
+        send("half")
+        receive()
 database.Database.write = write
-say("ready")
-hear()
+send("ready")
+receive()
 storage.commit_write(job, [staged])
-say("whole")
-hear()
+send("whole")
+receive()
 storage.close()
 """
 
@@ -334,23 +334,23 @@ storage.close()
 def test_job_that_the_owner_completes_while_it_is_copied(
     url: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, owner_ends: bool
 ) -> None:
-    """The staged rows that the copy lacks are gone by then: another copy has them all."""
+    """The staged rows are gone when the copy needs them: a second copy is complete."""
     process = run(WRITER + f"ROWS = {ROWS}" + HALF_A_JOB)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     copies = 0
 
     def copy(database: Path, target: Path) -> None:
         nonlocal copies
         copies += 1
         if copies == 1:
-            process.say()
-            assert process.hear() == "half"
+            process.send()
+            assert process.receive() == "half"
         copy_checkpoint(database, target)
         if copies == 1:
-            process.say()
-            assert process.hear() == "whole"
+            process.send()
+            assert process.receive() == "whole"
             if owner_ends:
-                process.say()
+                process.send()
                 process.process.wait()
 
     monkeypatch.setattr(observer, "copy_checkpoint", copy)
@@ -362,11 +362,11 @@ def test_job_that_the_owner_completes_while_it_is_copied(
 
 
 def test_job_whose_rows_are_lost(url: str, folder: Path, run: Run) -> None:
-    """It costs a reader its table alone, as it does the owner."""
+    """It costs a reader, like the owner, its own table alone."""
     with connect(url) as storage:
         storage.admin.create(TableSpecification("whole", [Field.int("k")], ["k"]))
     process = run(WRITER + DIE_IN_A_JOB)
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     assert process.process.wait() == -signal.SIGKILL
     [staged] = (folder / "staging").glob("*/*.run")
     staged.unlink()

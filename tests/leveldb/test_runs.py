@@ -71,6 +71,6 @@ def test_damaged_run_is_noticed(folder: Path, engine: LevelDBEngine, damage: str
 
 def test_runs_are_shared_by_processes(folder: Path, run: Callable[[str], Process]) -> None:
     engine = open_engine(folder)
-    process = run('engine = open_engine(folder)\nsay(engine.write_run("job", iter([(b"k", b"v")])).hex()); hear()')
-    assert list(engine.read_run(bytes.fromhex(process.hear()))) == [(b"k", b"v")]
+    process = run('engine = open_engine(folder)\nsend(engine.write_run("job", iter([(b"k", b"v")])).hex()); receive()')
+    assert list(engine.read_run(bytes.fromhex(process.receive()))) == [(b"k", b"v")]
     engine.close()

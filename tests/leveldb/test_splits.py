@@ -75,17 +75,17 @@ def test_uneven_keys_are_still_divided_evenly(engine: LevelDBEngine) -> None:
 
 
 def test_plan_of_a_client_is_read_in_any_process(folder: Path, run: Callable[[str], Process]) -> None:
-    assert run(SERVE).hear() == "ready"
+    assert run(SERVE).receive() == "ready"
     engine = open_engine(folder)
     rows = fill(engine, 10_000)
     plan = engine.plan_splits(SPACE, END, 3)
     reader = run(
-        "engine = open_engine(folder)\nwhile line := hear(): say(len(list(engine.read_split(bytes.fromhex(line)))))"
+        "engine = open_engine(folder)\nwhile line := receive(): send(len(list(engine.read_split(bytes.fromhex(line)))))"
     )
     total = 0
     for state in plan.states:
-        reader.say(state.hex())
-        total += int(reader.hear())
+        reader.send(state.hex())
+        total += int(reader.receive())
     assert total == len(rows)
     plan.release()
     engine.close()
@@ -140,9 +140,9 @@ def test_plan_of_a_killed_planner_is_swept(folder: Path, run: Callable[[str], Pr
     engine = open_engine(folder)
     fill(engine, 1_000)
     process = run(
-        'engine = open_engine(folder)\nplan = engine.plan_splits(SPACE, SPACE + b"\\xff", 2)\nsay("ready"); hear()'
+        'engine = open_engine(folder)\nplan = engine.plan_splits(SPACE, SPACE + b"\\xff", 2)\nsend("ready"); receive()'
     )
-    assert process.hear() == "ready"
+    assert process.receive() == "ready"
     [left] = os.listdir(folder / "checkpoints")
     held = engine.plan_splits(SPACE, END, 1)
     assert left in os.listdir(folder / "checkpoints"), "a living planner keeps its plan"
@@ -189,9 +189,9 @@ def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("fate", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 def test_split_is_read_by_url_without_the_owner(folder: Path, run: Callable[[str], Process], fate: int) -> None:
-    """The process that reads it neither asks the owner nor becomes the owner."""
+    """The reading process neither asks the owner nor becomes one."""
     owner = run(SERVE)
-    assert owner.hear() == "ready"
+    assert owner.receive() == "ready"
     url = f"leveldb://{folder}"
     with connect(url, request_timeout=0.5) as storage:
         storage.admin.create(TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"], indexes=["n"]))
@@ -211,7 +211,7 @@ def test_split_is_read_by_url_without_the_owner(folder: Path, run: Callable[[str
 def test_owner_that_ends_while_a_scan_is_planned(
     folder: Path, run: Callable[[str], Process], reads: int, read_only: bool
 ) -> None:
-    """A plan is one call: that its first snapshot went with a process is no conflict of the caller's."""
+    """A plan is one call: the loss of its first snapshot is not the caller's conflict."""
     owner = run(
         """
 from structable.backends.leveldb.owner.connection import ServedConnection
@@ -219,8 +219,8 @@ from structable.spi import Field, TableSpecification, connect
 storage = connect(f"leveldb://{folder}")
 storage.admin.create(TableSpecification("t", [Field.long("k"), Field.long("n")], ["k"], indexes=["n"]))
 storage.table("t").upsert_many({"k": number, "n": number % 10} for number in range(1_000))
-say("ready")
-left = int(hear())
+send("ready")
+left = int(receive())
 original = ServedConnection.snapshot
 def read(self, frame):
     global left
@@ -229,14 +229,14 @@ def read(self, frame):
         os.kill(os.getpid(), signal.SIGKILL)
     return original(self, frame)
 ServedConnection.snapshot = read
-say("ready")
-hear()
+send("ready")
+receive()
 """
     )
-    assert owner.hear() == "ready"
+    assert owner.receive() == "ready"
     with connect(f"leveldb://{folder}", read_only=read_only) as storage:
-        owner.say(str(reads))
-        assert owner.hear() == "ready"
+        owner.send(str(reads))
+        assert owner.receive() == "ready"
         with storage.plan_scan("t", where=col("n") == 3, splits=2) as plan:
             rows = sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split))
         assert rows == 100

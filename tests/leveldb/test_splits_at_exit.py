@@ -1,4 +1,4 @@
-"""A process that ends while it reads a split ends, whatever of it the interpreter collects last."""
+"""A process that ends while it reads a split ends cleanly, in whatever order the interpreter collects its objects."""
 
 import subprocess
 import sys

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from structable.backends.leveldb.native.database import Database, WriteFailedError
-from structable.backends.leveldb.owner import keeper
+from structable.backends.leveldb.owner import database_handle
 from structable.spi import (
     CommitOutcomeUnknownError,
     Field,
@@ -33,7 +33,7 @@ def storage(folder: Path) -> Iterator[Storage]:
 
 
 def fail_after(monkeypatch: pytest.MonkeyPatch, is_last: Callable[[list[Changes]], bool]) -> None:
-    """Let the sync of one record fail, and what would cut it off the log, too."""
+    """Let the sync of one record fail, and its removal from the log, too."""
     real = Database.write
 
     def write(self: Database, parts: Iterable[Changes], sync: bool) -> None:
@@ -41,7 +41,7 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, is_last: Callable[[list[Changes]
         real(self, parts, sync)
         if sync and is_last(parts):
             monkeypatch.undo()
-            monkeypatch.setattr(keeper, "roll_back", refuse)
+            monkeypatch.setattr(database_handle, "roll_back", refuse)
             raise WriteFailedError("IO error: fdatasync: Input/output error")
 
     def refuse(*_: object, **__: object) -> None:

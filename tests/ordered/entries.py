@@ -1,4 +1,4 @@
-"""Index entries encoded and decoded in plain code: what the generated functions must agree with."""
+"""Index entries encoded and decoded in plain code, as an oracle for the generated functions."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _single(number: float) -> float:
 
 
 def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
-    """Decimals in the form in which they are kept."""
+    """Decimals in their stored form."""
     beyond = 10**precision - 1
     numbers = st.sampled_from([-beyond, -1, 0, 1, beyond]) | st.integers(-beyond, beyond)
     return numbers.map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
@@ -71,7 +71,7 @@ def _instants() -> st.SearchStrategy[dt.datetime]:
 
 @st.composite
 def fields(draw: st.DrawFn, prefix: str, *, keyable: bool = False, min_size: int = 0, max_size: int = 6) -> list[Field]:
-    """Fields of any types, with the names prefix0, prefix1..."""
+    """Fields of any types, named prefix0, prefix1..."""
     kinds = draw(
         st.lists(st.sampled_from(KEYABLE if keyable else list(FieldType)), min_size=min_size, max_size=max_size)
     )
@@ -98,5 +98,5 @@ def row_values(columns: list[Field], *, nulls: bool = False) -> st.SearchStrateg
 
 
 def same(one: object, other: object) -> bool:
-    """Tell whether two tuples or batches of values are identical, class and sign of zero included; NaN is itself."""
+    """Tell whether two tuples or batches of values are identical, class and sign of zero included; NaN equals NaN."""
     return repr(one) == repr(other)

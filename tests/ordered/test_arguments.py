@@ -1,4 +1,4 @@
-"""Arguments that are unusual but legal, and errors that have to be structable's own."""
+"""Unusual but legal arguments, and errors that must be structable's own."""
 
 import datetime as dt
 import enum
@@ -65,7 +65,7 @@ def test_a_mapping_with_defaults_does_not_make_up_a_key(table: StructuredTable) 
     assert dict(row) == {"kind": "a"}
 
 
-def test_a_limit_beyond_what_a_machine_counts(table: StructuredTable) -> None:
+def test_a_limit_over_64_bits(table: StructuredTable) -> None:
     table.upsert({"kind": "a", "number": 1})
     assert len(list(table.scan(limit=2**70))) == 1
     assert len(list(table.scan(order_by="status", limit=2**70))) == 1
@@ -86,7 +86,7 @@ def test_columns_that_are_no_names(storage: Storage, table: StructuredTable) -> 
 
 
 @pytest.mark.parametrize("name", ["\ud800", ["items"], 5, None])
-def test_what_is_no_name_is_no_table(storage: Storage, name: object) -> None:
+def test_invalid_names_are_no_tables(storage: Storage, name: object) -> None:
     assert not storage.admin.exists(name)  # type: ignore[arg-type]
     with pytest.raises(TableNotFoundError):
         storage.table(name)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def test_what_is_no_name_is_no_table(storage: Storage, name: object) -> None:
 
 
 def test_a_default_with_the_same_instant_in_a_repeated_hour(storage: Storage) -> None:
-    """Python never takes a time of a repeated hour for equal to one of another zone; as keys they are."""
+    """Python never takes a time of a repeated hour for equal to one of another zone; as keys they are equal."""
     storage.admin.create(TableSpecification("hours", [Field.timestamp("hour"), Field.int("count")], ["hour"]))
     hour = dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
     storage.table("hours").update({"hour": hour, "count": 1}, {"count": 0})

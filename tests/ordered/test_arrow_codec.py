@@ -27,7 +27,7 @@ Rows = list[tuple[Value, ...]]
 
 
 def _pairs(schema: TableSchema, rows: Rows) -> list[Pair]:
-    """Rows in the order of `schema.row_columns` as the row codec writes them."""
+    """Return rows in the order of `schema.row_columns` as the row codec writes them."""
     keys, codec, width = KeyCodec(schema), RowCodec(schema), len(schema.spec.primary_key)
     return [(keys.encode_checked(row[:width]), codec.encode_values(row[width:])) for row in rows]
 
@@ -108,7 +108,7 @@ def test_encoding_agrees_with_the_row_codec(data: st.DataObject) -> None:
 
 
 def _same_rows(schema: TableSchema, pairs: list[Pair], wanted: list[Pair]) -> bool:
-    """Bit by bit, but for NaN: Arrow and `struct` need not keep its payload alike."""
+    """Compare bit by bit, except NaN, whose payload Arrow and `struct` need not keep alike."""
     decode = RowCodec(schema).projection(schema.row_columns)
     return [key for key, _ in pairs] == [key for key, _ in wanted] and same(
         [decode(*pair) for pair in pairs], [decode(*pair) for pair in wanted]
@@ -216,7 +216,7 @@ def test_large_rows_make_small_batches() -> None:
     assert [batch.num_rows for batch in batches] == [64, 15, 15, 6]
 
 
-def test_what_is_too_large_for_one_batch_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_batches_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = table(KEY, [Field.long("v")])
     decoder = ArrowDecoder(schema, ("v",))
     wanted: Rows = [("a", n, n) for n in range(10)]

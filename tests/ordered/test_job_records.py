@@ -1,4 +1,4 @@
-"""Records of write jobs: those of older versions, those that are too old, and those that cannot be decoded."""
+"""Records of write jobs: those of older versions, expired ones, and undecodable ones."""
 
 import json
 import time
@@ -42,7 +42,7 @@ def change(engine: MemoryEngine, key: bytes, value: bytes) -> None:
 
 
 def without_identity(engine: MemoryEngine, key: bytes) -> None:
-    """Give a record the form that it had before tables had identities."""
+    """Return a record as it was before tables had identities."""
     with closing(engine.begin(True)) as snapshot:
         document = json.loads(snapshot.get(key) or b"")
     document.pop("identity")
@@ -63,7 +63,7 @@ def commit(storage: Storage, job: WriteJob, key: int) -> bool:
 def test_records_and_tables_of_an_older_version_belong_together(
     storage: Storage, engine: MemoryEngine, overwritten: bool
 ) -> None:
-    """Nothing is written twice and nothing is lost; a table that is made today has no part in older records."""
+    """Nothing is written twice and nothing is lost; older records never apply to a new table."""
     without_identity(engine, schema_key("items"))
     for job_id in ("committed", "aborted", "open"):
         begin(storage, job_id)
@@ -127,10 +127,10 @@ def test_tables_that_cannot_be_decoded(storage: Storage, engine: MemoryEngine, r
         storage.table("items")
 
 
-def test_commit_stands_whatever_becomes_of_the_staging(
+def test_commit_stands_if_the_clean_up_fails(
     storage: Storage, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cleaning up decides nothing: a job that was committed, or aborted, is so."""
+    """A failed clean-up changes no outcome: a job that was committed, or aborted, stays so."""
 
     def fail(job_id: str) -> None:
         raise PermissionError(job_id)

@@ -28,7 +28,7 @@ def test_order_of_raw_keys_is_the_order_of_keys(data: st.DataObject) -> None:
     key = data.draw(fields("k", keyable=True, min_size=1, max_size=4))
     codec = KeyCodec(table(key))
     one, other = data.draw(row_values(key)), data.draw(row_values(key))
-    # Equal heads, so that all fields get to decide.
+    # Equal heads, so that every field decides some comparison.
     shared = data.draw(st.integers(0, len(key)))
     other = one[:shared] + other[shared:]
     raw, raw_other = codec.encode_checked(one), codec.encode_checked(other)

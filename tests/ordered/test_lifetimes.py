@@ -1,4 +1,4 @@
-"""Snapshots, scans, plans and stores: what they hold, how long, and what is said afterwards."""
+"""The resources of snapshots, scans, plans and stores, their lifetimes, and the errors afterwards."""
 
 import gc
 import tracemalloc
@@ -94,8 +94,8 @@ def test_an_exhausted_scan_stays_exhausted(storage: Storage) -> None:
         next(rows)
 
 
-def test_memory_forgets_what_was_deleted() -> None:
-    """A table used as a queue does not grow with all that ever went through it."""
+def test_memory_frees_deleted_rows() -> None:
+    """A table used as a queue does not grow with every row that ever passed through it."""
     stored = VersionedMap()
     storage = OrderedStorage(MemoryEngine(stored), "memory://")
     storage.admin.create(NUMBERS)
@@ -141,7 +141,7 @@ def test_a_transaction_that_reads_much_does_not_hold_it() -> None:
 
 
 def test_a_commit_that_is_interrupted_is_not_made_again(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have come through: whoever was interrupted has to look."""
+    """It may have succeeded: the interrupted caller must look."""
     commit = MemoryEngine.commit
 
     def commit_and_interrupt(engine: MemoryEngine, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:

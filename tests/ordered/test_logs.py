@@ -1,4 +1,4 @@
-"""What the ordered stores log: work in the background, and jobs that were completed or set apart after a crash."""
+"""The logs of the ordered stores: background work, and jobs completed or set apart after a crash."""
 
 from __future__ import annotations
 

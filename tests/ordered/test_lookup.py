@@ -8,7 +8,7 @@ from structable.backends.ordered.scan.lookup import values_of
 
 
 class _Snapshot(EngineSnapshot):
-    """A dict, and the number of steps and lookups that were made."""
+    """A dict that counts steps and lookups."""
 
     def __init__(self, pairs: dict[bytes, bytes]) -> None:
         self._pairs = pairs

@@ -1,4 +1,4 @@
-"""Whatever path a scan takes, it returns what filtering and sorting all rows returns, own writes included."""
+"""Every path of a scan returns the result of filtering and sorting all rows, own writes included."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_truncated_and_extended_rows_are_found(data: st.DataObject) -> None:
             codec.decode_values(damaged)
 
 
-def test_what_is_not_utf_8_is_found() -> None:
+def test_text_that_is_not_utf_8_is_found() -> None:
     codec = RowCodec(table(KEY, [Field.string("v")]))
     raw = codec.encode_values(("ab",))
     with pytest.raises(DataCorruptionError, match="utf-8"):

@@ -34,7 +34,7 @@ def storage() -> Iterator[Storage]:
 
 @contextmanager
 def repeatedly(*bodies: Callable[[int], object]) -> Iterator[list[BaseException]]:
-    """Call each body again and again in a thread of its own, with numbers; what it raises but conflicts is kept."""
+    """Call each body again and again in a thread of its own, with numbers; collect all errors except conflicts."""
     stop, failures = threading.Event(), list[BaseException]()
 
     def run(body: Callable[[int], object]) -> None:
@@ -61,7 +61,7 @@ def repeatedly(*bodies: Callable[[int], object]) -> Iterator[list[BaseException]
 
 
 def test_an_index_that_cannot_be_built_changes_nothing(storage: Storage) -> None:
-    """Neither the new field nor the wider one of the same call is there, and such values may still be written."""
+    """The new and the wider field of the same call are absent, and unindexable values can still be written."""
     table = storage.table("items")
     table.upsert({"id": 1, "count": 1, "text": "x" * 3_000})
     before = storage.admin.get_specification("items")
@@ -95,7 +95,7 @@ def test_everything_at_once_on_rows_of_several_layouts(storage: Storage) -> None
 
 @pytest.mark.slow
 def test_indexes_stay_whole_under_writers_and_other_changes(storage: Storage) -> None:
-    """Fields are added, and rows written in the new layouts, while an index is built from rows of the old ones."""
+    """Fields are added, and rows written in new layouts, while an index is built from rows of the old ones."""
     table = storage.table("items")
     table.upsert_many([{"id": n, "count": n % 5, "status": str(n % 3)} for n in range(1_500)])
     fields: list[Field] = []
@@ -138,7 +138,7 @@ def test_an_index_taken_away_while_it_is_built_is_built_again(storage: Storage) 
 
     def take_away(_: int) -> None:
         nonlocal left
-        if left:  # bounded: else which of the two is faster would decide when this ends
+        if left:  # bounded: otherwise the faster of the two would decide the end
             try:
                 storage.admin.drop_index("items", "status")
             except StructableError:

@@ -1,4 +1,4 @@
-"""What a SERIALIZABLE transaction has read, where that is more than keys and intervals of keys."""
+"""Reads of a SERIALIZABLE transaction other than keys and intervals of keys."""
 
 from collections.abc import Callable
 
@@ -61,7 +61,7 @@ def test_rows_found_by_an_index_are_read(storage: Storage, look: Callable[[Struc
 
 
 def test_an_overwritten_table_that_was_only_read_conflicts(storage: Storage) -> None:
-    """The writer comes before the job, whose rows it did not see, and after it: another saw the job, but not it."""
+    """The writer must precede the job, whose rows it did not see, and follow the witness, which saw only the job."""
     writer = storage.transaction(Isolation.SERIALIZABLE)
     assert writer.table("day").read(("alice",)) is not None
     job = storage.begin_write("day", mode="overwrite", job_id="overwrite")

@@ -1,4 +1,4 @@
-"""Plans of splits: they find what `scan` finds, by an index where that reads less than the rows themselves."""
+"""Plans of splits find the rows of `scan`, by an index where that reads less than the rows themselves."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def by_key(rows: Iterator[Row]) -> list[tuple[object, ...]]:
 
 
 CASES: dict[str, tuple[Filter | None, Range, int]] = {
-    # How many pairs and rows are read at most, for splits of what is asked.
+    # The maximum of pairs and rows read, for each request.
     "a value": (col("rare") == 7, Range(), 20),
     "values": (col("rare").isin([7, 2_999, -1]), Range(), 40),
     "a range": (col("rare").between(10, 19), Range(), 200),

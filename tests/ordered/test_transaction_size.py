@@ -1,4 +1,4 @@
-"""A transaction that no frame could hold is refused before anything of it is sent."""
+"""A transaction that no frame can hold is refused before any part of it is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
 
 
 def test_too_much_is_refused_and_the_transaction_goes_on(storage: Storage) -> None:
-    """Nothing is written by the refused commit; a part of it can be taken back, and the rest committed."""
+    """The refused commit writes nothing; some writes can be undone, and the rest committed."""
     tx = storage.transaction()
     table = tx.table("t")
     for k in range(11):
@@ -39,7 +39,7 @@ def test_too_much_is_refused_and_the_transaction_goes_on(storage: Storage) -> No
 
 
 def test_index_entries_count(storage: Storage) -> None:
-    """What follows from the rows is written with them, and counts with them."""
+    """Index entries are written with their rows, and count with them."""
     storage.admin.create(TableSpecification("i", [Field.int("k"), Field.string("tag")], ["k"], indexes=["tag"]))
     rows: list[dict[str, Value]] = [
         {"k": k, "tag": 1_900 * "t"} for k in range(30)

@@ -1,4 +1,4 @@
-"""Work done by another thread for the main thread, where no thread is to be had or the interpreter ends."""
+"""Work done by another thread for the main thread, if no thread is available or the interpreter ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _no_thread(*_: object) -> int:
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), RuntimeError("too much"), KeyboardInterrupt()])
-def test_failure_comes_out_where_no_thread_is_to_be_had(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_failure_is_raised_when_no_thread_can_start(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail() -> None:
         raise error
 
@@ -58,7 +58,7 @@ print(at)
 
 
 def test_interruption_at_any_call_waits_for_what_was_begun() -> None:
-    """The standard library's calls as well: a lock that one of them left taken would hold up the wait for ever."""
+    """In calls of the standard library as well: a lock left taken by one of them would block the wait for ever."""
     command = [sys.executable, "-c", INTERRUPTED_AT_EACH_CALL]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr

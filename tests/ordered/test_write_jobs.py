@@ -1,4 +1,4 @@
-"""Write jobs beside other stores, other committers and other schemas."""
+"""Write jobs among other committers, other schemas and jobs of the same id."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +62,7 @@ def test_rows_too_large_for_an_index_added_since(mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(WriteMode))
 def test_two_committers_of_one_job(mode: WriteMode) -> None:
-    """One of them does it; the other finds it done, or is told to try again, which then does nothing."""
+    """One commits it; the other finds it done, or gets a conflict, and its retry does nothing."""
     for _ in range(10):
         storage = new_storage()
         storage.table("items").upsert({"id": 1, "text": "before"})
@@ -96,7 +96,7 @@ class BreakingEngine(MemoryEngine):
         raise NotImplementedError
 
 
-def test_what_a_failed_overwrite_has_loaded_is_collected() -> None:
+def test_rows_of_a_failed_overwrite_are_collected() -> None:
     storage = OrderedStorage(BreakingEngine(VersionedMap()), "memory://")
     storage.admin.create(items())
     job = staged(storage, "overwrite", "job", dict.fromkeys(range(5_000), "text"))
@@ -119,7 +119,7 @@ def _pairs(storage: OrderedStorage, space: bytes) -> int:
 def test_late_end_leaves_the_rows_of_the_next_job_of_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, backend: str
 ) -> None:
-    """A job of the same id on a table of the same name, which was dropped and made anew."""
+    """The next job has the same id, on a new table of the same name."""
     url = {"memory": "memory://", "leveldb": f"leveldb://{tmp_path}/store"}[backend]
     with connect(url) as storage:
         storage.admin.create(items())

@@ -1,4 +1,4 @@
-"""The SQL of docs/postgresql.md runs, as the role that owns the tables, and the schema holds what the page says."""
+"""The SQL of docs/postgresql.md runs, as the role that owns the tables, and the schema has the names of the page."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_queries_run(postgresql_schema: Schema) -> None:
         with psycopg.connect(postgresql_schema.conninfo) as connection:
             for block in BLOCK.finditer(PAGE):
                 for query in filter(str.strip, block["sql"].split(";")):
-                    # Not "structable" as such: the connections are called so, too.
+                    # Not every "structable": it is the application name, too.
                     query = query.replace("structable._", f"{postgresql_schema.name}._")
                     query = query.replace("'structable'::", f"'{postgresql_schema.name}'::")
                     found.append(connection.execute(query.encode()).fetchall())

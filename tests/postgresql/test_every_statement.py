@@ -35,17 +35,7 @@ NEW = pa.RecordBatch.from_pylist([{"k": number, "n": 1, "s": "new"} for number i
 
 @dataclass(slots=True)
 class Run:
-    """One run of an operation.
-
-    Parameters
-    ----------
-    storage : Storage
-        Through the proxy.
-    direct : Storage
-        Past it.
-    number : int
-        Of the run, for names of jobs.
-    """
+    """One run of an operation, with a storage through the proxy and one past it."""
 
     storage: Storage
     direct: Storage
@@ -57,7 +47,7 @@ class Run:
         return [int(str(row["k"])) for row in self.direct.table("t").scan()]
 
     def job(self, mode: str) -> tuple[WriteJob, StagedWrite]:
-        """Return a job that is staged; the same one each time."""
+        """Return the run's job, staged."""
         if self._job is None:
             job = self.direct.begin_write("t", mode=mode, job_id=f"{mode} {self.number}")
             self._job = job, self.direct.stage(job, 0, 0, [NEW])
@@ -66,21 +56,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that is to happen wholly or not at all.
+    """An operation that happens wholly or not at all."""
 
-    Parameters
-    ----------
-    prepare : callable
-        What comes before it, undisturbed.
-    act : callable
-        Does it; a second time too, if it was not done.
-    done : callable
-        Tells whether it was done; asserts that it was not done in part.
-    """
-
-    prepare: Callable[[Run], object]
-    act: Callable[[Run], object]
-    done: Callable[[Run], bool]
+    prepare: Callable[[Run], object]  # undisturbed
+    act: Callable[[Run], object]  # repeated if it was not done
+    done: Callable[[Run], bool]  # asserts that it was not done in part
 
 
 def one_of(found: object, before: object, after: object) -> bool:
@@ -168,7 +148,7 @@ def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
 
 
 def at_statement(number: int) -> Callable[[Message], bool]:
-    """Return the condition of the statement of a number, from 0."""
+    """Return the condition of the `number`th statement, from 0."""
     counted = itertools.count()
     return lambda message: bool(message.text) and next(counted) == number
 

@@ -1,4 +1,4 @@
-"""Faults of the server and of the way to it: the outcome that is reported is the truth, and the pool heals."""
+"""Faults of the server and of connections: the reported outcome is true, and the pool recovers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_connection_lost_around_the_commit(
 def test_commit_that_cannot_be_looked_up(
     storage: Storage, direct: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the server cannot be asked, the outcome is unknown, and `run` does not try again."""
+    """If the server does not answer, the outcome is unknown, and `run` does not retry."""
     from structable.backends.postgresql.driver import commit_outcome as outcome
 
     monkeypatch.setattr(outcome.was_committed, "__kwdefaults__", {"seconds": 0.5})
@@ -195,7 +195,7 @@ def test_killed_server_process(postgresql_schema: Schema, direct: Storage) -> No
 
 
 def test_interrupted_commit(direct: Storage, postgresql_schema: Schema) -> None:
-    """It may come through yet, so the transaction is over; its connection is not lent to others."""
+    """It may still succeed, so the transaction is over; its connection is not lent to others."""
     name = f"interrupted {postgresql_schema.name[-8:]}"
     with connect(postgresql_schema.url, application_name=name, pool_size=1) as storage, direct.transaction() as holder:
         transaction = storage.transaction()
@@ -216,7 +216,7 @@ def test_interrupted_commit(direct: Storage, postgresql_schema: Schema) -> None:
 
 @contextmanager
 def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
-    """Have the main thread interrupted, as by Ctrl-C, once a condition is met."""
+    """Interrupt the main thread, as by Ctrl-C, once a condition is met."""
 
     def interrupt() -> None:
         try:
@@ -235,7 +235,7 @@ def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
 
 
 def test_no_connection_leaks(postgresql_schema: Schema, proxy: Proxy, direct: Storage) -> None:
-    """After many losses at random places all connections that are open are in the pool, and work."""
+    """After many losses at random points all open connections are in the pool, and work."""
     with connect(proxy.url(postgresql_schema.url), pool_size=4, pool_timeout=5.0) as storage:
         stop = threading.Event()
 
@@ -302,7 +302,7 @@ def test_create_and_drop_tell_the_truth(storage: Storage, direct: Storage, proxy
 
 @pytest.mark.parametrize("how", ["restart", "immediate", "kill"])
 def test_server_ends_under_load(postgresql_server: Server, how: str) -> None:
-    """Increments of many threads over a restart or crash of the server: what was reported is what there is."""
+    """Increments of many threads during a restart or crash of the server: every reported outcome is true."""
     server = postgresql_server
     with connect(server.url("structable")) as storage:
         storage.admin.create(TABLE)

@@ -1,4 +1,4 @@
-"""Others of the database may put functions, operators, types and tables on the search path: none of them ever runs."""
+"""Functions, operators, types and tables that other users put on the search path never run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ AT = dt.datetime(2023, 1, 1, tzinfo=dt.UTC)
 
 @pytest.fixture(scope="module")
 def hostile(postgresql_conninfo: str) -> Iterator[str]:
-    """Give the name of a schema of traps."""
+    """Return the name of a schema of traps."""
     schema = f"hostile_{uuid.uuid4().hex[:12]}"
     assert plant(postgresql_conninfo, schema) > 3_000
     try:
@@ -70,9 +70,9 @@ def url(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:
-    """Return a URL whose connections begin with the traps before everything else on their search path.
+    """Return a URL whose connections begin with the traps first on their search path.
 
-    As a role or a database may have it, too, which only a superuser could arrange.
+    A role or a database may have it, too, which only a superuser could arrange.
     """
     path = f"-c search_path={hostile},public,pg_catalog"
     if request.param == "options":
@@ -86,8 +86,8 @@ def url(
     return f"{postgresql_schema.url}&service=hostile"
 
 
-def test_traps_are_met_by_who_does_not_avoid_them(postgresql_schema: Schema, hostile: str) -> None:
-    """These tests would notice."""
+def test_unqualified_calls_meet_the_traps(postgresql_schema: Schema, hostile: str) -> None:
+    """The other tests would notice a call of one."""
     options = f"-c search_path={hostile},pg_catalog"
     with psycopg.connect(postgresql_schema.conninfo, options=options, autocommit=True) as careless:
         for query in (
@@ -114,7 +114,7 @@ def rows(count: int, size: int = 5) -> list[Record]:
 
 
 def test_tables_and_their_changes(url: str, postgresql_conninfo: str) -> None:
-    """Admin calls, all operations on rows, and what looks at the whole of a store."""
+    """Admin calls, all operations on rows, and calls for a whole store."""
     with connect(url) as storage:
         storage.admin.create(TABLE)
         for isolation in Isolation:
@@ -162,7 +162,7 @@ def use(tables: Storage | Transaction) -> None:
 
 @pytest.mark.parametrize("size", [5, 5_000], ids=["columns", "rows"])
 def test_plans_and_their_splits(url: str, postgresql_conninfo: str, size: int) -> None:
-    """Splits are read by the storage and by processes that have the URL alone."""
+    """Splits are read by the storage and by processes with the URL alone."""
     with connect(url) as storage:
         storage.admin.create(TABLE)
         storage.table("t").upsert_many(rows(300, size))
@@ -176,7 +176,7 @@ def test_plans_and_their_splits(url: str, postgresql_conninfo: str, size: int) -
 
 @pytest.mark.parametrize("mode", WriteMode)
 def test_write_jobs(url: str, postgresql_conninfo: str, mode: WriteMode) -> None:
-    """Jobs of all modes, those that end badly too."""
+    """Jobs of all modes, failing ones too."""
     with connect(url) as storage:
         storage.admin.create(TABLE)
         storage.table("t").upsert_many(rows(20))
@@ -194,7 +194,7 @@ def test_write_jobs(url: str, postgresql_conninfo: str, mode: WriteMode) -> None
 
 
 def test_outcomes_that_are_looked_up(hostile: str, postgresql_schema: Schema, postgresql_conninfo: str) -> None:
-    """After a commit whose answer was lost, of a transaction, a change of a table and a job."""
+    """After a lost answer to the commit of a transaction, of a change of a table and of a job."""
     options = f"-c search_path={hostile},pg_catalog"
     with (
         Proxy(postgresql_schema.conninfo) as proxy,

@@ -1,4 +1,4 @@
-"""Every string that a user may pass is refused, or is a value and nothing else."""
+"""Every string from a user is refused, or is a value and nothing else."""
 
 from __future__ import annotations
 
@@ -112,7 +112,6 @@ def test_reserved_words_are_names(storage: Storage, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reserved_words_are_keys(storage: Storage, name: str) -> None:
-    """Also in the key."""
     storage.admin.create(TableSpecification(name, [Field.string(name), Field.int("n")], [name], ["n"]))
     table = storage.table(name)
     table.upsert_many([{name: str(number), "n": number % 2} for number in range(150)])
@@ -125,7 +124,7 @@ def test_reserved_words_are_keys(storage: Storage, name: str) -> None:
 
 @pytest.mark.parametrize("text", [*HOSTILE, "a b", "x" * 5_000, "\0", "\ud800", "_version_1_1", "_structable_tables"])
 def test_names_are_refused(storage: Storage, text: str) -> None:
-    """Where a name is expected, a string that is none is refused or names nothing."""
+    """Where a name is expected, any other string is refused or names nothing."""
     with pytest.raises(InvalidSpecificationError):
         TableSpecification(text, [Field.int("k")], ["k"])
     with pytest.raises(InvalidSpecificationError):
@@ -155,7 +154,7 @@ def test_names_are_refused(storage: Storage, text: str) -> None:
     "text", ['a"b', "a'b", "a; drop schema public cascade; --", "a b", "a.b", "$1", "select", "Ünï", "%s"]
 )
 def test_schema_is_a_name(postgresql_schema: Schema, text: str) -> None:
-    """The option `schema` is one identifier, whatever it holds."""
+    """The option `schema` is one identifier with any content."""
     schema = f"{text[:30]}{uuid.uuid4().hex[:20]}"
     try:
         with connect(postgresql_schema.conninfo, schema=schema) as storage:
@@ -181,7 +180,7 @@ def test_schema_is_a_name(postgresql_schema: Schema, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "pg_catalog", "pg_x", "information_schema", "x" * 64, "é" * 32, "a\0b", "\ud800"])
 def test_schema_that_is_none(postgresql_schema: Schema, text: str) -> None:
-    """What PostgreSQL keeps for itself, would cut or cannot take is refused."""
+    """Names that PostgreSQL reserves, truncates or rejects are refused."""
     with pytest.raises(ValueError, match="schema"):
         connect(postgresql_schema.conninfo, schema=text)
 

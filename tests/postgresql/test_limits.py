@@ -1,4 +1,4 @@
-"""What a server can hold and do, and what structable takes of its memory."""
+"""Limits of a server, and its memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def storage(postgresql_url: str) -> Iterator[Storage]:
     ids=["upsert", "upsert_many", "update", "compare_and_swap", "increment", "update_all"],
 )
 def test_full_row_takes_no_number(storage: Storage, grow: Callable[[StructuredTable], object]) -> None:
-    """A row of 8 MiB is full, for the eight bytes of an integer, too."""
+    """A row of 8 MiB has no room for the eight bytes of an integer, either."""
     table = storage.table("t")
     table.upsert({"k": 1, "p": FULL})
     with pytest.raises(FieldSizeLimitError):
@@ -62,7 +62,7 @@ def test_full_row_takes_no_number(storage: Storage, grow: Callable[[StructuredTa
 
 @pytest.mark.parametrize("many", [False, True], ids=["upsert", "upsert_many"])
 def test_full_value_beside_a_number(storage: Storage, many: bool) -> None:
-    """What is kept of the row counts where it is of fixed width, too."""
+    """Fixed-width fields of the existing row count, too."""
     storage.admin.create(TableSpecification("u", [Field.int("k"), Field.long("n"), Field.bytes("p")], ["k"]))
     table = storage.table("u")
     table.upsert({"k": 1, "n": 7})
@@ -86,7 +86,7 @@ def test_table_of_too_many_fields_is_refused(storage: Storage) -> None:
 
 
 def test_row_that_no_page_holds(storage: Storage) -> None:
-    """1,100 numbers are more than 8 kB: the server says so at the commit, and nothing was written."""
+    """1,100 numbers are more than 8 kB: the server refuses them at the commit, and nothing is written."""
     names = [f"f{place}" for place in range(1_100)]
     storage.admin.create(TableSpecification("wide", [Field.int("k"), *map(Field.long, names)], ["k"]))
     with pytest.raises(UnsupportedOperationError, match="row is too big"):
@@ -95,7 +95,7 @@ def test_row_that_no_page_holds(storage: Storage) -> None:
 
 
 def test_more_values_than_a_statement_takes(storage: Storage) -> None:
-    """The call is refused, and the transaction goes on."""
+    """The call is refused, and the transaction continues."""
     ranges = [Range.prefix((key,)) for key in range(65_536)]
     with storage.transaction() as tx:
         table = tx.table("t")
@@ -106,7 +106,7 @@ def test_more_values_than_a_statement_takes(storage: Storage) -> None:
 
 
 def test_more_bytes_than_a_statement_takes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call is refused before anything is sent, and the transaction goes on."""
+    """The call is refused before anything is sent, and the transaction continues."""
     monkeypatch.setattr(statement, "_MOST_BYTES", 20_000)
     large = bytes(30_000)
     with storage.transaction() as tx:
@@ -131,13 +131,13 @@ def test_more_bytes_than_a_statement_takes(storage: Storage, monkeypatch: pytest
 
 
 def memory(process: int | str) -> int:
-    """Return the bytes of memory that a process has for itself."""
+    """Return the bytes of a process's private memory."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 
 
 def test_many_scans_in_a_transaction_hold_no_memory_of_the_server(postgresql_server: Server) -> None:
-    """A cursor that was read to its end takes tens of kilobytes until it is closed."""
+    """An exhausted cursor takes tens of kilobytes until it is closed."""
     with connect(postgresql_server.url("s")) as storage, psycopg.connect(postgresql_server.superuser_conninfo) as other:
         storage.admin.create(TABLE)
         storage.table("t").upsert_many([{"k": key, "s": str(key % 5)} for key in range(20)])
@@ -155,7 +155,7 @@ def test_many_scans_in_a_transaction_hold_no_memory_of_the_server(postgresql_ser
 
 
 def test_large_rows_are_sent_before_they_are_many(storage: Storage) -> None:
-    """A transaction keeps writes to itself up to 8 MiB, not 256 rows of any size."""
+    """A transaction defers writes up to 8 MiB, not 256 rows of any size."""
     value = bytes(1 << 20)
     tx = storage.transaction()
     table = tx.table("t")
@@ -169,7 +169,7 @@ def test_large_rows_are_sent_before_they_are_many(storage: Storage) -> None:
 
 
 def test_plans_made_for_a_small_table_do_not_stay(postgresql_server: Server) -> None:
-    """A table that has grown is not read as a whole for some of its rows, before the server has its statistics, too."""
+    """A grown table is not read as a whole for some of its rows, even before the server has statistics."""
     spec = TableSpecification("t", [Field.string("a"), Field.long("b"), Field.int("n")], ["a", "b"])
     with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
         connection.execute("alter system set autovacuum = off")

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to the server, and what was done about it, is logged, and never with a password."""
+"""Connection problems, and the responses to them, are logged, and never with a password."""
 
 import logging
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def test_nothing_is_logged_where_nothing_goes_wrong(storage: Storage, caplog: py
 def test_lost_answer_to_a_commit(
     storage: Storage, proxy: Proxy, caplog: pytest.LogCaptureFixture, cut: Cut, outcome: str
 ) -> None:
-    """The log tells the loss, the question, its answer, and the new connection."""
+    """The log has the loss, the question, its answer, and the new connection."""
     transaction = storage.transaction()
     transaction.table("t").upsert({"k": 1, "n": 1})
     transaction.table("t").read((2,))
@@ -82,7 +82,7 @@ def test_idle_connection_that_the_server_ended(
 
 
 def test_transaction_that_begins_again(storage: Storage, postgresql_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A table that another storage changed is looked up again, and the log names it."""
+    """A table changed by another storage is looked up again, and the log names it."""
     storage.table("t").read((1,))
     with connect(postgresql_url) as other:
         other.admin.create_or_update(TableSpecification("t", [*TABLE.fields, Field.int("more")], ["k"]))
@@ -92,7 +92,7 @@ def test_transaction_that_begins_again(storage: Storage, postgresql_url: str, ca
 
 
 def test_swept_staging(storage: Storage, postgresql_schema: Schema, caplog: pytest.LogCaptureFixture) -> None:
-    """Staged rows of a job that is gone are dropped by a later job, which the log says."""
+    """A later job drops the staged rows of a dead one, and the log reports it."""
     name = f"_stage_{'0' * 16}_{1:08x}_{'0' * 20}"
     with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
         connection.execute(f'create table "{postgresql_schema.name}"."{name}" (c0 integer)')

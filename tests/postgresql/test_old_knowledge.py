@@ -1,4 +1,4 @@
-"""A process that knows a table as it was, until the server tells it otherwise."""
+"""A process with outdated knowledge of a table, until the server corrects it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WIDER = table(FieldType.BYTE, Field.int("new"))
 
 @pytest.fixture
 def storage(postgresql_url: str) -> Iterator[Storage]:
-    """Give the storage that changes the table."""
+    """Return the storage that changes the table."""
     with connect(postgresql_url) as storage:
         storage.admin.create(table())
         yield storage
@@ -37,7 +37,7 @@ def storage(postgresql_url: str) -> Iterator[Storage]:
 
 @pytest.fixture
 def old(storage: Storage, postgresql_url: str) -> Iterator[Storage]:
-    """Give another one, as another process has it, that has used the table before and knows no change of it."""
+    """Return another storage that has used the table before and knows no change of it."""
     with connect(postgresql_url, pool_size=1, pool_timeout=1) as other:
         other.table("t").upsert_many([{"k": key, "v": 1} for key in (1, 2)])
         yield other
@@ -60,7 +60,7 @@ def old(storage: Storage, postgresql_url: str) -> Iterator[Storage]:
 def test_first_write_of_a_transaction_meets_the_new_schema(
     storage: Storage, old: Storage, changed: TableSpecification, write: Callable[[StructuredTable], None]
 ) -> None:
-    """A transaction that begins after an admin call returned uses the new schema: no conflict, and no refusal."""
+    """A transaction that begins after an admin call returned uses the new schema: no conflict, no error."""
     storage.admin.create_or_update(changed)
     with old.transaction() as tx:
         write(tx.table("t"))
@@ -76,8 +76,8 @@ def test_replace_clears_fields_that_were_added_meanwhile(storage: Storage, old: 
     assert storage.table("t").read((1,)) == {"k": 1, "v": 2, "new": None}
 
 
-def test_filter_on_a_field_that_is_there_no_longer(storage: Storage, old: Storage) -> None:
-    """The table was created again without it: a conflict in a transaction, and the reason if calls are repeated."""
+def test_filter_on_a_removed_field(storage: Storage, old: Storage) -> None:
+    """The table was created again without it: a conflict in a transaction, and the reason on repeated calls."""
     storage.admin.drop("t")
     storage.admin.create(TableSpecification("t", [Field.int("k")], ["k"]))
     tx = old.transaction()
@@ -89,7 +89,7 @@ def test_filter_on_a_field_that_is_there_no_longer(storage: Storage, old: Storag
 
 
 def test_conflict_needs_no_second_connection(storage: Storage, old: Storage) -> None:
-    """Who holds the only connection is told at once."""
+    """The transaction with the only connection gets its conflict at once."""
     tx = old.transaction()
     tx.table("t").read((1,))
     storage.admin.create_or_update(table(FieldType.SHORT))

@@ -1,4 +1,4 @@
-"""The proxy loses connections where it is told to, and only there."""
+"""The proxy loses connections at its traps, and only there."""
 
 from collections.abc import Iterator
 

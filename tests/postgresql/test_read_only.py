@@ -29,7 +29,7 @@ TABLE = TableSpecification("t", [Field.int("k"), Field.string("s"), Field.int("n
 
 @pytest.fixture
 def server(start_postgresql: StartServer) -> Server:
-    """Start a server for this test alone, which does nothing by itself."""
+    """Start a server for this test alone, without background work of its own."""
     server = start_postgresql(fsync=False, autovacuum="off")
     with connect(server.url("structable")) as storage:
         storage.admin.create(TABLE)
@@ -38,7 +38,7 @@ def server(start_postgresql: StartServer) -> Server:
 
 
 def state(server: Server) -> list[tuple[object, ...]]:
-    """Return the number of the next transaction that writes, and all that the database has and how large it is."""
+    """Return the number of the next writing transaction, and the names and sizes of everything in the database."""
     with psycopg.connect(server.conninfo, autocommit=True) as connection:
         return [
             *connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text"),
@@ -48,7 +48,6 @@ def state(server: Server) -> list[tuple[object, ...]]:
 
 
 def read_everything(url: str) -> None:
-    """Use every way to read."""
     with connect(url, read_only=True) as storage:
         assert storage.admin.list() == ["t"]
         assert storage.admin.get_specification("t") == TABLE
@@ -70,7 +69,7 @@ def read_everything(url: str) -> None:
 
 def test_nothing_is_written(server: Server) -> None:
     """No statement is given a transaction number, and no relation or schema comes, goes or grows."""
-    read_everything(server.url("structable"))  # what the server itself does once is done
+    read_everything(server.url("structable"))  # the server's own one-time writes
     before = state(server)
     read_everything(server.url("structable"))
     with pytest.raises(StoreNotFoundError):
@@ -102,15 +101,15 @@ def test_a_schema_without_tables_of_structable(server: Server) -> None:
         assert made.admin.list() == []
 
 
-def test_the_server_is_told(server: Server) -> None:
-    """Every connection is set to read only, so that the server itself would refuse what slipped through."""
+def test_connections_are_read_only_at_the_server(server: Server) -> None:
+    """Every connection is set to read only, so that the server itself refuses any write."""
     with connect(server.url("structable"), read_only=True) as storage, connect(server.url("structable")) as writer:
         assert setting(storage) == "on"
         assert setting(writer) == "off"
 
 
 def setting(storage: Storage) -> str:
-    """Return what the server has for the connections of a storage."""
+    """Return the server's setting for the connections of a storage."""
     storage = getattr(storage, "_storage", storage)
 
     assert isinstance(storage, PostgreSQLStorage)

@@ -42,7 +42,7 @@ def storage(postgresql_url: str) -> Iterator[Storage]:
 
 @pytest.fixture
 def other(postgresql_url: str) -> Iterator[Storage]:
-    """Connect as another process would, with a cache of its own, and little patience."""
+    """Connect as another process would, with a cache of its own, and a short `ddl_timeout`."""
     with connect(postgresql_url, ddl_timeout=0.5) as storage:
         yield storage
 
@@ -149,7 +149,7 @@ def test_reads_during_widenings_are_never_empty(storage: Storage, other: Storage
 
 
 def test_statement_that_waits_for_the_rewrite(storage: Storage, other: Storage, direct: psycopg.Connection) -> None:
-    """A read that waited for the lock of a widening reads the new table; so does a transaction that it began with."""
+    """A read that waited for the lock of a widening reads the new table; so does its whole transaction."""
     storage.admin.create(table())
     storage.table("t").upsert({"k": "a", "v": 1})
     for _ in range(6):  # prepared, and with a plan that is kept
@@ -172,7 +172,7 @@ def test_statement_that_waits_for_the_rewrite(storage: Storage, other: Storage, 
             ).fetchall()
             (name,) = token[0]
             number, version = (int(part, 16) for part in name.removeprefix("_version_").split("_"))
-            # As the admin call does it, with the lock held for as long as it takes the reader to come.
+            # As the admin call does it, with the lock held until the reader waits for it.
             direct.execute("alter table t alter column v type bigint")
             direct.execute(f"drop function {name}()")
             direct.execute(
@@ -221,7 +221,7 @@ CHANGES: dict[str, Callable[[Storage], None]] = {
 def test_change_that_waited_too_long_has_changed_nothing(
     storage: Storage, other: Storage, direct: psycopg.Connection, change: str, write: bool
 ) -> None:
-    """After `ddl_timeout` the table is as before, large values are welcome, and the same call succeeds later."""
+    """After `ddl_timeout` the table is as before, accepts large values, and the same call succeeds later."""
     storage.admin.create(table())
     with holding(storage, write=write):
         began = time.monotonic()
@@ -233,7 +233,7 @@ def test_change_that_waited_too_long_has_changed_nothing(
         assert index_state(direct) == {}
         other.table("t").upsert({"k": "b", "s": "x" * 3_000})
     other.table("t").upsert({"k": "b", "s": "short"})
-    # The build of an index waits for all of the database, so for other tests too.
+    # The build of an index waits for every transaction of the database, those of other tests too.
     CHANGES[change](storage)
     assert other.admin.exists("t") is (change != "drop")
 
@@ -264,7 +264,7 @@ def test_catalog_is_read_while_a_change_waits(storage: Storage, other: Storage, 
 
 
 def test_row_too_large_for_a_new_index(storage: Storage, direct: psycopg.Connection) -> None:
-    """A row whose value is too large is named by the refusal, and nothing is left of the attempt."""
+    """The refusal names a row whose value is too large, and nothing is left of the attempt."""
     storage.admin.create(table())
     rows = storage.table("t")
     for key, size in (("a", 2_001), ("k" * 600, 1_901), ("a", 100_000)):
@@ -280,7 +280,7 @@ def test_row_too_large_for_a_new_index(storage: Storage, direct: psycopg.Connect
 
 
 def test_values_written_during_the_build_fit(storage: Storage, other: Storage) -> None:
-    """Writers of values of all sizes go on while an index is built: what is refused is said by our own error."""
+    """Writers of values of all sizes continue while an index is built: refusals are our own errors."""
     stop = threading.Event()
     refusals: list[Exception] = []
 
@@ -312,7 +312,7 @@ def test_values_written_during_the_build_fit(storage: Storage, other: Storage) -
 
 @pytest.mark.parametrize("same", [True, False], ids=["same change", "different changes"])
 def test_two_processes_change_one_table(storage: Storage, postgresql_url: str, same: bool) -> None:
-    """Calls on one table take turns: each finds what the one before has done."""
+    """Calls on one table take turns: each finds the result of the one before."""
     wider = [
         table(FieldType.INT, Field.int("a"), indexes=("s",)),
         table(FieldType.INT, Field.int("a"), Field.int("b"), indexes=("s", "a")),
@@ -327,7 +327,7 @@ def test_two_processes_change_one_table(storage: Storage, postgresql_url: str, s
                 for place, one in enumerate((storage, second, storage))
             ]
             for call in calls:
-                # A call that finds a wider table than it wants refuses to narrow it.
+                # A call never narrows a table.
                 with nullcontext() if same else suppress(SchemaIncompatibleError):
                     call.result()
         assert storage.admin.get_specification("t") == wider[-1]
@@ -345,7 +345,7 @@ def test_killed_at_any_step(
     step: int,
     target: str,
 ) -> None:
-    """The connection of an admin call is ended before its nth round trip: the table works, and the next finishes."""
+    """The connection of an admin call ends before its nth round trip: the table works, and the next call finishes."""
     wanted = table(FieldType.LONG, Field.string("n"), indexes=("s",) if target == "old field" else ("n",))
     storage.admin.create(table())
     storage.table("t").upsert_many([{"k": str(number), "v": 1, "s": "a"} for number in range(20)])
@@ -400,7 +400,7 @@ def test_added_column_rewrites_nothing(storage: Storage, direct: psycopg.Connect
 
 
 def test_statement_timeout_does_not_end_a_build(postgresql_url: str) -> None:
-    """`statement_timeout` is for operations; the build of an index takes what it takes."""
+    """`statement_timeout` is for operations; the build of an index may take longer."""
     with connect(postgresql_url, statement_timeout=0.2) as storage:
         storage.admin.create(table())
         storage.table("t").upsert_many([{"k": str(number), "s": str(number)} for number in range(5_000)])

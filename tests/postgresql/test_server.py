@@ -1,7 +1,5 @@
 """The servers that tests run on: shared, stopped, killed, and gone afterwards in every case."""
 
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -23,6 +21,7 @@ from tests.postgresql.support.shared import (
     shared_server,
 )
 from tests.servers.availability import NoServerError, unavailable
+from tests.servers.processes import wait_for_end
 from tests.servers.revival import ServerDiedError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,15 +33,6 @@ def fetch(conninfo: str, query: str) -> object:
         row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return row[0]
-
-
-def wait_for_end(pid: int) -> None:
-    """Wait until a process ends that need not be a child of this one."""
-    handle = os.pidfd_open(pid)
-    try:
-        assert select.select([handle], [], [], 60)[0], f"process {pid} runs on"
-    finally:
-        os.close(handle)
 
 
 @pytest.mark.usefixtures("start_postgresql")  # asks for the binaries
@@ -80,7 +70,7 @@ signal.pause()
         run.send_signal(signal.SIGKILL)
         wait_for_end(int(pid))
         run.communicate()
-        # The folder goes after the server; who joins it meanwhile starts another.
+        # The folder goes after the server; joining it meanwhile starts another.
         with shared_server(tmp_path) as place:
             assert fetch(place.conninfo, "SELECT 1") == 1
         assert folder not in (tmp_path / "postgresql.place").read_text()
@@ -108,7 +98,9 @@ signal.pause()
         with shared_server(tmp_path) as place:
             assert place == Place("postgresql://me@example/test")
 
-    def test_no_server_at_all_says_what_to_install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_server_is_an_error_that_names_the_packages(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(f"{SHARED}.find_binaries", lambda: None)
         message = f"set {URL_VARIABLE}=.*Debian: postgresql.*pip install testcontainers"
         with pytest.raises(NoServerError, match=message), shared_server(tmp_path):
@@ -141,7 +133,7 @@ def test_schema_is_fresh_and_dropped_afterwards(postgresql_conninfo: str) -> Non
 def test_leaked_transaction_is_an_error_that_shows_it(
     postgresql_conninfo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{SHARED}.PATIENCE", 0.1)
+    monkeypatch.setattr(f"{SHARED}.DROP_TIMEOUT", 0.1)
     with psycopg.connect(postgresql_conninfo, application_name="leaky") as connection:
         place = fresh_schema(postgresql_conninfo)
         schema = place.__enter__()

@@ -121,7 +121,7 @@ def storage(postgresql_url: str) -> Iterator[Storage]:
 
 
 def store_out_of_line(storage: Storage) -> None:
-    """Have a value stored outside of the table's pages, for good: its room is not given back."""
+    """Have a value stored outside the table's pages for good: its space is not reused."""
     key = ("a large one", b"")
     storage.table("values").upsert({"k1": key[0], "k2": key[1], "ctid": random.Random(1).randbytes(20_000).hex()})
     storage.table("values").delete(key)
@@ -155,7 +155,7 @@ def _plain(value: object) -> object:
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row=ROWS, data=st.data())
 def test_any_value_may_be_in_a_filter(storage: Storage, way: str, row: dict[str, Any], data: st.DataObject) -> None:
-    """What a plan finds is what a scan finds, whose values travel as parameters."""
+    """A plan finds the same rows as a scan, whose values travel as parameters."""
     table = storage.table("values")
     table.delete_all(Range.all())
     table.upsert(row)
@@ -202,7 +202,7 @@ def test_batches_are_the_same_whichever_way(storage: Storage) -> None:
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: (row["k1"], row["k2"])), data=st.data())
 def test_any_values_come_in_columns(storage: Storage, rows: list[dict[str, Any]], data: st.DataObject) -> None:
-    """Nulls are skipped by the server, and separators between texts may be in a text."""
+    """The server skips nulls, and texts may contain the separator."""
     table = storage.table("values")
     table.delete_all(Range.all())
     table.upsert_many(rows)
@@ -214,7 +214,7 @@ def test_any_values_come_in_columns(storage: Storage, rows: list[dict[str, Any]]
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: (row["k1"], row["k2"])), data=st.data())
 def test_any_values_come_in_rows(storage: Storage, rows: list[dict[str, Any]], data: st.DataObject) -> None:
-    """Where values begin depends on the lengths, and the nulls, of all before them."""
+    """A value's offset depends on the lengths, and the nulls, of all before it."""
     store_out_of_line(storage)
     table = storage.table("values")
     table.delete_all(Range.all())
@@ -225,7 +225,7 @@ def test_any_values_come_in_rows(storage: Storage, rows: list[dict[str, Any]], d
 
 
 def test_columns_change_from_page_to_page(storage: Storage) -> None:
-    """Nulls, separators, long texts and nothing at all, each in some of many runs of pages."""
+    """Nulls, separators, long texts and empty ones, each in some of many runs of pages."""
     count = 60_000
 
     def text(number: int) -> str | None:
@@ -251,7 +251,7 @@ def test_columns_change_from_page_to_page(storage: Storage) -> None:
 
 
 def test_values_stay_in_their_rows_however_the_server_plans(storage: Storage, postgresql_url: str) -> None:
-    """Columns that are asked for again come in the order of the others, also where workers would share the pages."""
+    """Columns requested twice come in the order of the others, even if workers would share the pages."""
     count = 8_000
     storage.table("values").upsert_many(
         {"k1": f"{number}", "k2": b"", "int": number if number % 7 else None, "ctid": "x" * (number % 500)}
@@ -272,7 +272,7 @@ def test_values_stay_in_their_rows_however_the_server_plans(storage: Storage, po
 
 @pytest.mark.parametrize("count", [500, 900])
 def test_very_many_columns(storage: Storage, count: int) -> None:
-    """The server gives at most 1,664 columns; here each is asked for in the fullest form."""
+    """The server returns at most 1,664 columns; each is requested here in its longest form."""
     fields = [Field.string(f"s{place}") for place in range(count)]
     storage.admin.create(TableSpecification("wide", [Field.long("id"), *fields], ["id"]))
     rows: list[Record] = [
@@ -288,7 +288,7 @@ def test_very_many_columns(storage: Storage, count: int) -> None:
 def test_batches_are_bounded_where_pages_hold_more_than_their_bytes(
     storage: Storage, postgresql_schema: Schema
 ) -> None:
-    """Nulls take room in Arrow alone, and texts that are compressed fit together on few pages."""
+    """Nulls take space in Arrow alone, and compressed texts share few pages."""
     fields = [Field.decimal(f"d{place}", 38, 0) for place in range(300)]
     storage.admin.create(TableSpecification("wide", [Field.long("id"), Field.string("text"), *fields], ["id"]))
     table = f'"{postgresql_schema.name}".wide'
@@ -401,7 +401,7 @@ def test_lost_plan_is_closed_and_lost_readers_are_replaced(
 
 
 def test_limits_of_a_role_do_not_end_plans(storage: Storage, postgresql_schema: Schema, way: str) -> None:
-    """What ends a transaction that idles spares plans and their readers, and is named where it ends a transaction."""
+    """A limit on idle transactions spares plans and their readers, and errors of ended transactions name it."""
     fill(storage, 60_000)
     name = postgresql_schema.name
     # As `ALTER ROLE ... SET` would, for the connections of this test alone.
@@ -422,7 +422,7 @@ def test_limits_of_a_role_do_not_end_plans(storage: Storage, postgresql_schema: 
 
 
 def test_reader_lost_between_batches(storage: Storage, postgresql_schema: Schema, way: str) -> None:
-    """Rows are missing then, and the reader is told so; the plan can be read again."""
+    """The reader gets an error, since rows are missing; the plan can be read again."""
     fill(storage, 60_000)
     name = postgresql_schema.name
     with connect(postgresql_schema.url, application_name=name) as reader, storage.plan_scan("values") as plan:
@@ -435,7 +435,7 @@ def test_reader_lost_between_batches(storage: Storage, postgresql_schema: Schema
 
 
 def test_closed_plans_hold_nothing(storage: Storage, postgresql_schema: Schema) -> None:
-    """A plan that was closed, by whichever thread, or forgotten has ended its transaction when that returns."""
+    """When the close of a plan, by any thread, or its collection returns, its transaction has ended."""
     fill(storage, 10)
     with (
         connect(postgresql_schema.url, application_name=postgresql_schema.name) as named,
@@ -459,7 +459,7 @@ def test_closed_plans_hold_nothing(storage: Storage, postgresql_schema: Schema) 
 
 
 def test_plan_keeps_its_table(storage: Storage, way: str) -> None:
-    """A plan is a promise that its splits can be read: a drop waits for it, as for any transaction."""
+    """The splits of a plan stay readable: a drop waits for it, as for any transaction."""
     fill(storage, 10)
     with storage.plan_scan("values") as plan:
         with pytest.raises(StorageUnavailableError, match="ddl_timeout"):

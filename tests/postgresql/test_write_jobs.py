@@ -1,4 +1,4 @@
-"""Write jobs: staging tables from their making to their end, and commits whose answer was lost."""
+"""Write jobs: the whole life of staging tables, and commits whose answer was lost."""
 
 import datetime as dt
 import time
@@ -123,7 +123,7 @@ def test_staging_tables_end_with_their_job(storage: Storage, postgresql_schema: 
         assert staging(postgresql_schema) == []
 
 
-def test_nothing_is_left_of_rows_that_cannot_be_produced(storage: Storage, postgresql_schema: Schema) -> None:
+def test_failing_batches_leave_no_staging(storage: Storage, postgresql_schema: Schema) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from rows_to_batches(ITEMS, [{"id": 1}], ["id"])
         raise KeyError("not ours")
@@ -193,7 +193,7 @@ def test_table_made_anew_is_another(storage: Storage) -> None:
 
 
 def test_records_of_an_earlier_version(storage: Storage, postgresql_url: str, postgresql_schema: Schema) -> None:
-    """Records without the id of a table are those of the table that has the name; of one that is gone, of none."""
+    """Records without a table's id belong to the table that has the name, or to none if that was dropped."""
     for name in ("other", "gone"):
         storage.admin.create(TableSpecification(name, ITEMS.fields, ["id"]))
     for job_id, table in (("done", "items"), ("open", "items"), ("aborted", "other"), ("gone", "gone")):
@@ -228,7 +228,7 @@ def test_dropped_staging_is_never_an_empty_job(storage: Storage, postgresql_sche
         storage.commit_write(job, [staged])
 
 
-def test_crashed_server_has_lost_what_was_staged(postgresql_server: Server) -> None:
+def test_crashed_server_loses_staged_rows(postgresql_server: Server) -> None:
     """Staging tables are not logged: a crash empties them, and the job is refused instead of doing nothing."""
     with connect(postgresql_server.url("s")) as storage:
         storage.admin.create(ITEMS)
@@ -246,7 +246,7 @@ def test_crashed_server_has_lost_what_was_staged(postgresql_server: Server) -> N
         assert storage.table("items").count() == 2
 
 
-def test_overwrite_waits_for_writers_so_long_and_no_longer(storage: Storage, postgresql_url: str) -> None:
+def test_overwrite_waits_for_writers_until_ddl_timeout(storage: Storage, postgresql_url: str) -> None:
     job = begin(storage, "overwrite")
     staged = stage(storage, job, [{"id": 5}])
     with psycopg.connect(postgresql_url.partition("?")[0]) as writer:
@@ -319,7 +319,7 @@ def test_dates_come_back(storage: Storage) -> None:
 
 
 def test_jobs_that_write_the_same_rows_in_other_orders(storage: Storage) -> None:
-    """Jobs committed at once may meet in a deadlock, which is theirs to get over."""
+    """Jobs committed at once may deadlock, and resolve it themselves."""
     jobs = [begin(storage, job_id=f"{number}") for number in range(3)]
     orders = [range(4_000), range(3_999, -1, -1), range(4_000)]
     staged = [
@@ -344,7 +344,7 @@ def test_one_job_committed_by_several_at_once(storage: Storage) -> None:
 
 @pytest.mark.parametrize("mode", ["upsert", "insert", "replace", "update", "delete", "overwrite"])
 def test_table_changed_between_stage_and_commit(storage: Storage, postgresql_url: str, mode: str) -> None:
-    """What was staged before fields were widened and added, and an index, is committed as rows of the table now."""
+    """Rows staged before fields were widened and added, and an index, are committed as rows of the present table."""
     table = storage.table("items")
     table.upsert_many([{"id": 1, "n": 1, "b": b"b"}, {"id": 2, "n": 1}])
     job = begin(storage, mode)
@@ -372,8 +372,8 @@ def test_table_changed_between_stage_and_commit(storage: Storage, postgresql_url
     assert list(table.scan_index("n", 7)) == [row for row in expected[mode] if row["n"] == 7]
 
 
-def test_commit_stands_whatever_becomes_of_the_staging(storage: Storage, postgresql_schema: Schema) -> None:
-    """Staging tables that cannot be dropped are left to a sweep; the job was committed, and that is what is said."""
+def test_commit_stands_if_the_clean_up_fails(storage: Storage, postgresql_schema: Schema) -> None:
+    """Staging tables that cannot be dropped are left to a sweep; the job is committed, and reported so."""
     with connect(f"{postgresql_schema.url}&statement_timeout=0.5") as hurried:
         job = begin(hurried)
         staged = stage(hurried, job, [{"id": 5}])
@@ -386,7 +386,7 @@ def test_commit_stands_whatever_becomes_of_the_staging(storage: Storage, postgre
 
 
 def test_more_partitions_than_the_server_has_locks_for(start_postgresql: StartServer) -> None:
-    """The refusal says what to do, and nothing was written; with more locks, all would be."""
+    """The refusal names the remedy, and nothing was written; with more locks, all would be."""
     server = start_postgresql(max_connections="20", max_locks_per_transaction="10")
     with connect(server.url("s")) as storage:
         storage.admin.create(ITEMS)

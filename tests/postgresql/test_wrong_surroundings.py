@@ -1,4 +1,4 @@
-"""A table, a role or a server that is not as it should be: one clear error, at once."""
+"""A faulty table, role or server: one clear error, at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def storage(postgresql_url: str) -> Iterator[Storage]:
 
 
 def by_hand(schema: Schema, *commands: str) -> None:
-    """Do what structable would not."""
+    """Run SQL past structable."""
     with psycopg.connect(schema.conninfo, autocommit=True) as connection:
         connection.execute(f'set search_path = "{schema.name}"')
         for command in commands:
@@ -70,7 +70,7 @@ USES: list[Callable[[Storage], object]] = [
 
 
 @pytest.mark.parametrize(
-    ("commands", "said"),
+    ("commands", "expected"),
     [
         (["alter table t drop column n"], "field 'n' is gone"),
         (["alter table t rename column n to m"], "field 'n' is gone"),
@@ -83,16 +83,16 @@ USES: list[Callable[[Storage], object]] = [
 )  # fmt: skip
 @pytest.mark.parametrize("fresh", [False, True], ids=["known", "fresh"])
 def test_table_changed_by_hand(
-    storage: Storage, postgresql_schema: Schema, commands: list[str], said: str, fresh: bool
+    storage: Storage, postgresql_schema: Schema, commands: list[str], expected: str, fresh: bool
 ) -> None:
-    """Every use of the table names it and says what is wrong: `DataCorruptionError`, no conflict without end."""
+    """Every use of the table is a `DataCorruptionError` with its name and the problem, no conflict without end."""
     by_hand(postgresql_schema, *commands)
     with connect(postgresql_schema.url) as other:
         for use in USES:
             began = time.monotonic()
             with pytest.raises(DataCorruptionError, match="table 't'") as refusal:
                 use(other if fresh else storage)
-            assert said in str(refusal.value)
+            assert expected in str(refusal.value)
             assert time.monotonic() - began < 15
     storage.admin.drop("t")
     assert storage.admin.list() == []
@@ -118,7 +118,7 @@ def test_index_dropped_by_hand(storage: Storage, postgresql_schema: Schema) -> N
 
 
 def test_catalog_row_deleted_by_hand(storage: Storage, postgresql_schema: Schema) -> None:
-    """Then there is no such table; one of its name is not made over what is left."""
+    """The table does not exist then; a new one of its name is not made over the remains."""
     by_hand(postgresql_schema, "delete from _structable_tables")
     with connect(postgresql_schema.url) as other:
         with pytest.raises(TableNotFoundError):
@@ -142,7 +142,7 @@ def test_catalog_row_deleted_by_hand(storage: Storage, postgresql_schema: Schema
     ],
 )
 def test_catalog_row_spoiled_by_hand(storage: Storage, postgresql_schema: Schema, change: str) -> None:
-    """A specification that cannot be read names the catalog, briefly, wherever it is met."""
+    """An unreadable specification is reported briefly, with the catalog's name, on every use."""
     by_hand(postgresql_schema, f"update _structable_tables set {change}")
     with connect(postgresql_schema.url) as other:
         for use in (
@@ -203,7 +203,7 @@ def test_value_written_by_hand(
 
 
 def test_number_of_another_server(storage: Storage, postgresql_schema: Schema) -> None:
-    """A dump that was restored on a younger server has numbers of transactions that are yet to come there."""
+    """A dump restored on a younger server has transaction numbers from its future."""
     by_hand(postgresql_schema, "update _structable_tables set changed_by = '999999999999'")
     with connect(postgresql_schema.url) as other:
         assert other.table("t").count() == 1
@@ -220,22 +220,22 @@ def replaced(url: str, *, user: str = "", password: str = "", host: str = "", pa
 
 
 def refusal(url: str) -> str:
-    """Return what a refused connection says, at once and without the password."""
+    """Return the message of a refused connection, which comes at once and without the password."""
     began = time.monotonic()
     with pytest.raises(StorageUnavailableError) as found:
         connect(url)
     assert time.monotonic() - began < 15
-    said: list[str] = []
+    messages: list[str] = []
     error: BaseException | None = found.value
     while error is not None:
-        said.append(str(error))
+        messages.append(str(error))
         error = error.__cause__ or error.__context__
-    assert "sEcReT" not in "".join(said)
-    return said[0]
+    assert "sEcReT" not in "".join(messages)
+    return messages[0]
 
 
 def test_standby_reads_and_refuses_to_write(postgresql_server: Server) -> None:
-    """What a standby cannot do is one clear error, and works when it has become the primary."""
+    """A write on a standby is one clear error, and works after its promotion."""
     server = postgresql_server
     url = server.url("structable")
     with connect(url) as storage:
@@ -273,7 +273,7 @@ def test_standby_reads_and_refuses_to_write(postgresql_server: Server) -> None:
 
 
 def test_server_that_refuses(postgresql_server: Server) -> None:
-    """A wrong password, a missing database, role or right, a stopped server: the reason is the server's."""
+    """A wrong password, a missing database, role or right, a stopped server: the server's reason is reported."""
     server = postgresql_server
     url = server.url("structable")
     assert "password authentication failed" in refusal(replaced(url, password="sEcReT"))
@@ -292,7 +292,7 @@ def test_server_that_refuses(postgresql_server: Server) -> None:
         storage.table("t").upsert({"k": 1, "s": "a"})
         storage.admin.create_or_update(TableSpecification("t", [*TABLE.fields, Field.int("m")], ["k"], ["s", "n"]))
         assert storage.table("t").count() == 1
-    # A role that may read reads.
+    # A role with the right to read reads.
     with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:
         connection.execute("create role reader login password 'sEcReT-pass'")
         connection.execute("grant usage on schema structable to reader")
@@ -319,7 +319,7 @@ def test_server_that_refuses(postgresql_server: Server) -> None:
 
 
 def test_not_postgresql_at_the_port(postgresql_url: str) -> None:
-    """Something else that answers, or closes, is an error at once."""
+    """Another service that answers, or closes, is an error at once."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -339,7 +339,7 @@ def test_not_postgresql_at_the_port(postgresql_url: str) -> None:
 
 
 def test_server_too_old(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server before 14 is refused, and its version said."""
+    """A server before 14 is refused, with its version."""
     monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", property(lambda _: 130_014))
     assert "13.14" in refusal(postgresql_url)
     assert "14" in refusal(postgresql_url)
@@ -360,7 +360,7 @@ SETTINGS = [
 
 
 def test_settings_of_the_role(postgresql_server: Server) -> None:
-    """Whatever a role has set, strings, times and numbers are what they were."""
+    """Under any settings of a role, strings, times and numbers come back unchanged."""
     with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
         for setting in SETTINGS:
             connection.execute(f"alter role {ROLE} set {setting}".encode())
@@ -386,8 +386,8 @@ def test_settings_of_the_role(postgresql_server: Server) -> None:
             assert tx.table("t").count() == 1
 
 
-def test_durable_whatever_the_role_says(start_postgresql: StartServer) -> None:
-    """A commit that returned survives a crash of the server, also where the role has `synchronous_commit` off."""
+def test_durable_under_any_setting_of_the_role(start_postgresql: StartServer) -> None:
+    """A commit that returned survives a crash of the server, even if the role has `synchronous_commit` off."""
     server = start_postgresql(wal_writer_delay="10s")
     with psycopg.connect(server.superuser_conninfo, autocommit=True) as connection:
         connection.execute(f"alter role {ROLE} set synchronous_commit = off".encode())
@@ -401,14 +401,14 @@ def test_durable_whatever_the_role_says(start_postgresql: StartServer) -> None:
 
 
 def test_database_of_another_encoding(postgresql_server: Server) -> None:
-    """It could not hold all text, and is refused at once."""
+    """It could not store all text, and is refused at once."""
     with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
         connection.execute("create database latin encoding 'LATIN1' locale 'C' template template0")
     assert "has the encoding LATIN1" in refusal(replaced(postgresql_server.url("s"), path="/latin"))
 
 
 def test_names_differ_by_case_in_turkish_too(postgresql_server: Server) -> None:
-    """Its lower case of I is another letter, and names are in no language."""
+    """The lower case of I is another letter there; names belong to no language."""
     with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
         connection.execute(
             f"create database turkish locale_provider icu icu_locale 'tr' locale 'C' encoding 'UTF8' "

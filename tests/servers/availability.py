@@ -1,4 +1,4 @@
-"""What a test does when the server that it needs cannot be had, and whether a container could serve."""
+"""The response of a test to a missing server, and a check for containers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NoServerError", "containers_run", "unavailable"]
 
 
 class NoServerError(Exception):
-    """There is no server, and the message says how to get one."""
+    """There is no server; the message says how to get one."""
 
 
 def unavailable(reason: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""A server that several processes of a test run hold, and that ends when the last of them has, in whatever way.
+"""A server held by several processes of a test run, which ends after the last of them, however that ended.
 
 `python -m tests.servers.held MODULE FOLDER` watches the folder of the class `Server` of that module.
 """
@@ -28,20 +28,11 @@ _ROOT = Path(__file__).parent.parent.parent
 
 
 class HeldServer(ABC):
-    """A server of which everything is in one folder. Each instance, in any process, holds it until its `close`.
+    """A server whose files are in one folder. Each instance, in any process, holds it until its `close`.
 
-    A process of its own watches the folder: when every process that holds the server has ended, in whatever way, it
-    stops the server and removes the folder. A subclass is the `Server` of its module.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds all that belongs to the server, the file `holders` included.
-
-    Raises
-    ------
-    FileNotFoundError, BlockingIOError
-        If the last holder has just let go of it.
+    A process of its own watches the folder: when every holder has ended, in whatever way, it stops the server and
+    removes the folder. Joining raises FileNotFoundError or BlockingIOError if the last holder has just left. A subclass
+    is the `Server` of its module.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +53,7 @@ class HeldServer(ABC):
         self.close()
 
     def close(self) -> None:
-        """Let go of the server; the last that does so stops it and removes its folder."""
+        """Release the server; the last holder stops it and removes its folder."""
         if self._holders < 0:
             return
         holders, self._holders = self._holders, -1
@@ -70,7 +61,7 @@ class HeldServer(ABC):
         try:
             fcntl.flock(holders, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # another process uses it, or the watcher is at it
+            return  # another process uses it, or the watcher is removing it
         else:
             if self.folder.exists():
                 try:
@@ -111,7 +102,6 @@ class HeldServer(ABC):
         self.start()
 
     def _watch(self) -> None:
-        """Start the process that ends the server after its last holder."""
         command = [sys.executable, "-m", "tests.servers.held", type(self).__module__, str(self.folder)]
         if command[3] == "__main__":
             command[3] = str(sys.modules["__main__"].__spec__.name)  # type: ignore[union-attr]  # run by -m
@@ -128,14 +118,14 @@ class HeldServer(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop the server and wait for its end; none is running: nothing happens."""
+        """Stop the server and wait for its end; does nothing if it is stopped."""
 
     @abstractmethod
     def _join(self) -> None:
-        """Read what its creator left in the folder."""
+        """Read its creator's files in the folder."""
 
     def _leave(self) -> None:  # noqa: B027  # most have nothing
-        """End what belongs to this instance alone."""
+        """End the resources of this instance alone."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -146,15 +136,7 @@ Held = TypeVar("Held", bound=HeldServer)
 
 
 def joined_or_created(folder: Path, name: str, kind: type[Held], create: Callable[[], Held]) -> Held:
-    """Join the server of this name that another process runs, or create it.
-
-    Parameters
-    ----------
-    folder : Path
-        Common to the processes that share the server.
-    name : str
-        Distinguishes the server from others of the same folder.
-    """
+    """Join the server of this name and folder that another process runs, or create it."""
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the server runs
         place = folder / f"{name}.place"
@@ -178,7 +160,7 @@ def run_in_foreground(create: Callable[[], Held], describe: Callable[[Held], str
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, and last in it what the watcher waits for."""
+    """Remove a folder, and last in it the file that the watcher waits for."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""Processes that a server of the tests consists of: found, killed, and waited for."""
+"""The processes of a test server: found, killed, and waited for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-__all__ = ["HOST", "ServerFailedError", "children", "end_and_wait", "free_port"]
+__all__ = ["HOST", "ServerFailedError", "children", "end_and_wait", "free_port", "wait_for_end"]
 
 HOST = "127.0.0.1"
 
@@ -23,7 +23,7 @@ class ServerFailedError(RuntimeError):
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nobody listens.
+    """Return a port of 127.0.0.1 on which no process listens.
 
     It lies below those that Linux gives to outgoing connections, so that a server that is down for a while finds it
     free again.
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that were started by a process and run."""
+    """Return the running processes that a process started."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -45,14 +45,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, patience: float = _TIMEOUT) -> None:
-    """Send all processes a signal, and return when they have ended.
-
-    Raises
-    ------
-    ServerFailedError
-        If one still runs when the patience, in seconds, is over.
-    """
+def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, timeout: float = _TIMEOUT) -> None:
+    """Signal all processes, and return when they have ended; ServerFailedError after `timeout` seconds."""
     handles = []
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -62,8 +56,17 @@ def end_and_wait(pids: Sequence[int], how: int = signal.SIGKILL, *, patience: fl
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, how)
         for handle in handles:
-            if not select.select([handle], [], [], patience)[0]:
+            if not select.select([handle], [], [], timeout)[0]:
                 raise ServerFailedError(f"a process of the server did not end by {signal.Signals(how).name}")
     finally:
         for handle in handles:
             os.close(handle)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process ends that need not be a child of this one."""
+    handle = os.pidfd_open(pid)
+    try:
+        assert select.select([handle], [], [], 60)[0], f"process {pid} runs on"
+    finally:
+        os.close(handle)

@@ -26,7 +26,7 @@ class Link(ABC):
     def run(self) -> None:
         """Forward until either side ends."""
         try:
-            with suppress(OSError, EOFError):  # the connection's end, by whichever side and in whatever way
+            with suppress(OSError, EOFError):  # either side ended the connection
                 self._forward()
         finally:
             self.cut()
@@ -45,20 +45,7 @@ class Link(ABC):
 
 
 class ForwardingProxy(ABC):
-    """Forwards connections to a server, from a free port of 127.0.0.1, until it is closed.
-
-    Parameters
-    ----------
-    url : str
-        Names the server.
-    default_port : int
-        The server's port where the URL has none.
-
-    Attributes
-    ----------
-    port : int
-        The port that it listens on.
-    """
+    """Forwards connections to a server, from a free port of 127.0.0.1, until it is closed."""
 
     def __init__(self, url: str, default_port: int) -> None:
         parts = urlsplit(url)
@@ -77,14 +64,14 @@ class ForwardingProxy(ABC):
         self.close()
 
     def url(self, url: str) -> str:
-        """Return a URL of the server with the proxy in place of it."""
+        """Return a URL of the server that leads through the proxy."""
         parts = urlsplit(url)
         credentials, at, _server = parts.netloc.rpartition("@")
         return parts._replace(netloc=f"{credentials}{at}{HOST}:{self.port}").geturl()
 
     @property
     def open(self) -> int:
-        """The number of connections that are open now."""
+        """The number of open connections."""
         with self._lock:
             return len(self._links)
 
@@ -101,7 +88,6 @@ class ForwardingProxy(ABC):
             assert reached, f"{len(self._links)} connections are open, not {count}"
 
     def cut_all(self) -> None:
-        """Cut all connections that are open now."""
         with self._lock:
             links = list(self._links)
         for link in links:
@@ -115,7 +101,6 @@ class ForwardingProxy(ABC):
         self._accepting.join()
 
     def accept(self) -> None:
-        """Accept connections again after `refuse`."""
         self._listener = socket.create_server((HOST, self.port))
         self.port = self._listener.getsockname()[1]
         self._accepting = threading.Thread(
@@ -124,21 +109,18 @@ class ForwardingProxy(ABC):
         self._accepting.start()
 
     def close(self) -> None:
-        """Cut all connections, and end."""
         self.refuse()
         self.cut_all()
         self.wait_until_open(0)
 
     def connection(self) -> socket.socket:
-        """Open a connection to the server."""
         server = socket.create_connection(self._target, _TIMEOUT)
         server.settimeout(None)
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return server
 
     @abstractmethod
-    def _link(self, client: socket.socket, server: socket.socket) -> Link:
-        """Return what forwards one connection."""
+    def _link(self, client: socket.socket, server: socket.socket) -> Link: ...
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

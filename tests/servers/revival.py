@@ -23,31 +23,20 @@ class Revivable(Protocol):
     folder: Path
 
     def trouble(self) -> str | None:
-        """Return why nothing can be expected of the server any more; None if it is well, as far as a look can tell."""
+        """Return the reason why the server is lost; None if it is well, as far as a check can tell."""
 
     def revive(self) -> None:
-        """Start the dead server again, with the data that it has left, and an empty log.
-
-        Raises
-        ------
-        ServerFailedError
-            If it does not start.
-        """
+        """Start the dead server again, with its data and an empty log; ServerFailedError if it does not start."""
 
     def last_words(self) -> str:
         """Return the end of its log."""
 
 
 def require_alive(server: Revivable, name: str) -> None:
-    """Return if a server is well. Else start it again, for the tests to come, and fail the one at hand.
+    """Return if a server is well; else start it again for later tests, and raise ServerDiedError for this one.
 
     Of several processes that share the server one does so; the others go on when it is done. A server that does not
     start again is not tried again: every further call raises at once.
-
-    Raises
-    ------
-    ServerDiedError
-        If the server had died, or cannot be started again.
     """
     if server.trouble() is None:
         return
@@ -75,13 +64,7 @@ def require_alive(server: Revivable, name: str) -> None:
 
 
 def require_reachable(host: str, port: int, name: str) -> None:
-    """Return if a server listens there; else fail, the first time after a few attempts, and from then on at once.
-
-    Raises
-    ------
-    ServerDiedError
-        If none does.
-    """
+    """Return if a server listens there; else raise ServerDiedError: after a few attempts, later at once."""
     refusal: OSError | None = None
     for attempt in range(1 if (host, port) in _unreachable else _ATTEMPTS):
         if attempt:

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give a session with two cores, where each task may fail once, far from UTC."""
+    """Return a session with two cores, where each task may fail once, far from UTC."""
     session = (
         SparkSession.builder.master("local[2,2]")
         .appName("structable tests")
@@ -51,7 +51,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Give the URL of a new, empty store that several processes can use: LevelDB, or as `every_store` has it."""
+    """Return the URL of a new, empty store for several processes: LevelDB, or that of `every_store`."""
     store = getattr(request, "param", "leveldb")
     if store == "leveldb":
         yield f"leveldb://{tmp_path}/store"
@@ -62,14 +62,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def give_up_snapshots(session: SparkSession) -> None:
-    """Let the coordinator give up what queries have left: on a server a snapshot keeps tables from being dropped."""
+    """Let the coordinator close the snapshots of queries: on a server a snapshot keeps tables from being dropped."""
     coordinator = registration.coordinators[session.sparkContext]
     deadline = time.monotonic() + 20
     while coordinator.plans() and time.monotonic() < deadline:
         for held in list(coordinator.held.values()):
             held.options = replace(held.options, lease=0.0)
         coordinator.expire()
-        time.sleep(0.01)  # a reader that has finished may not have said so
+        time.sleep(0.01)  # a finished reader may not have reported it yet
     assert coordinator.plans() == 0
 
 
@@ -88,14 +88,12 @@ class Tables:
         self.url = url
 
     def reader(self, table: str, **options: object) -> DataFrameReader:
-        """Return a reader with the options set."""
         reader = self.session.read.format("structable").option("url", self.url).option("table", table)
         for name, value in options.items():
             reader = reader.option(name, str(value))
         return reader
 
     def read(self, table: str, **options: object) -> DataFrame:
-        """Load a table."""
         return self.reader(table, **options).load()
 
     def writer(self, frame: DataFrame, table: str, **options: object) -> DataFrameWriter:
@@ -106,7 +104,6 @@ class Tables:
         return writer
 
     def write(self, frame: DataFrame, table: str, **options: object) -> None:
-        """Write a DataFrame."""
         self.writer(frame, table, **options).save()
 
     def frame(
@@ -119,7 +116,6 @@ class Tables:
 
 @pytest.fixture
 def tables(spark: SparkSession, url: str) -> Tables:
-    """Return the store's tables as DataFrames."""
     return Tables(spark, url)
 
 

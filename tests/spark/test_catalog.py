@@ -1,4 +1,4 @@
-"""What would need a catalog of Spark, or would fill up columns, is refused before anything is written."""
+"""Operations that need a catalog of Spark, or would fill columns with nulls, are refused before anything is written."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,13 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from structable.spi import Storage
 from tests.spark.conftest import Tables, every_store
-from tests.spark.support.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, create_runs, runs
 
 
 @pytest.fixture(autouse=True)
 def old_rows(storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(4))
+    create_runs(storage, 4)
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_write_to_a_new_name_is_refused(
 ) -> None:
     write = frame.writeTo("named").using("structable").option("url", tables.url).option("table", "runs")
     if verb == "replace":
-        # What is replaced must exist, and may be of any format.
+        # The replaced table must exist, in any format.
         spark.sql("CREATE TABLE IF NOT EXISTS named (app string) USING parquet")
     try:
         refused(spark, storage, getattr(write, verb), NO_CATALOG)

@@ -34,7 +34,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import arrow_schema
-from tests.spark.support.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, create_runs, runs
 from tests.waiting import until
 
 COLUMNS = RUNS.field_names
@@ -73,11 +73,10 @@ def coordinator(application: Application, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def store() -> Iterator[StoreClient]:
-    """Give a store of this process, which is the coordinator's too."""
+    """Return a store of this process, which is the coordinator's too."""
     address = StoreClient(f"memory://{uuid.uuid4().hex}")
     with connect(address.url) as storage:
-        storage.admin.create(RUNS)
-        storage.table("runs").upsert_many(runs(20))
+        create_runs(storage, 20)
         yield address
 
 
@@ -163,7 +162,7 @@ def read(coordinator: Coordinator, plan_id: str, asked: ReadOptions, *readers: R
 
 
 def kept(coordinator: Coordinator, *, seconds: float = 0.5) -> bool:
-    """Tell whether all snapshots outlast some of the coordinator's rounds."""
+    """Tell whether all snapshots survive some rounds of the coordinator."""
     before = coordinator.plans()
     time.sleep(seconds)
     return coordinator.plans() == before
@@ -186,7 +185,7 @@ def test_a_snapshot_of_a_query_that_never_read_it_ends_too(
     coordinator.client.plan(options(store, grace=0.2), COLUMNS, None, 1)
     assert kept(coordinator)
     application.executions.clear()
-    assert kept(coordinator)  # a job that waits for its turn may be about to read it
+    assert kept(coordinator)  # a waiting job may be about to read it
     application.stages.clear()
     until(lambda: coordinator.plans() == 0)
 
@@ -199,7 +198,7 @@ def test_the_end_of_a_query_never_lengthens_a_lease(
     until(lambda: coordinator.plans() == 0)
 
 
-def test_reading_renews_what_is_left_after_a_query(
+def test_reading_renews_the_grace_after_a_query(
     coordinator: Coordinator, store: StoreClient, application: Application
 ) -> None:
     asked = options(store, grace=0.6)
@@ -304,7 +303,7 @@ def test_a_write_job_is_committed_once(coordinator: Coordinator, store: StoreCli
         assert storage.table("runs").count() == 22
 
 
-def test_a_job_that_was_committed_before_is_told_of(
+def test_a_job_committed_before_is_logged(
     coordinator: Coordinator, store: StoreClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = WriteOptions(store, "runs", WriteMode.INSERT, "job")
@@ -319,7 +318,7 @@ def test_a_job_that_was_committed_before_is_told_of(
 
 
 @pytest.mark.parametrize("end", ["abort_write", "leave_write"])
-def test_a_job_that_spark_takes_for_failed_though_committed_is_told_of(
+def test_a_committed_job_that_spark_reports_as_failed_is_logged(
     coordinator: Coordinator, store: StoreClient, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
     job = coordinator.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, "job"), "job")

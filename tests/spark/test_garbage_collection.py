@@ -6,7 +6,7 @@ from structable.spark_bridge.garbage_collection import freeze_imports
 
 
 @pytest.mark.parametrize(("reused", "spared"), [(True, True), (False, False)], ids=["reused", "own"])
-def test_what_is_imported_is_spared_in_processes_that_are_used_again(
+def test_imported_modules_are_frozen_in_reused_processes(
     monkeypatch: pytest.MonkeyPatch, reused: bool, spared: bool
 ) -> None:
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)

@@ -18,7 +18,7 @@ from tests.spark.support.samples import RUNS
 MOMENTS = ("staged", "committed")
 ROWS = 20
 
-# Four jobs at once, for a JVM starts slowly: on each store one whose second task never ends, and one whose commit is
+# Four jobs at once, because a JVM starts slowly: on each store one with an endless second task, and one whose commit is
 # never answered.
 DRIVER = """
 import sys, threading, time
@@ -103,7 +103,7 @@ ALL = [*(("etl", number) for number in range(ROWS)), ("old", 0)]
 
 
 def kill_in_the_middle(urls: list[str]) -> None:
-    """Run the driver until each of its jobs is where it stops, and kill it with its JVM."""
+    """Run the driver until each of its jobs reaches its stopping point, and kill it with its JVM."""
     wanted = {f"{moment}-{store}" for moment in MOMENTS for store in range(len(urls))}
     command = [sys.executable, "-c", DRIVER, str(ROWS), *urls]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:

@@ -16,7 +16,7 @@ from structable.spark_bridge.options import ReadOptions
 from structable.spi import Filter, Storage, Value, connect
 from tests.postgresql.support.shared import fresh_schema
 from tests.spark.conftest import Tables, give_up_snapshots
-from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, UTC, runs
+from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, UTC, create_runs
 
 # A field, and values as Spark's SQL and as Spark's filters have them.
 VALUES: dict[str, dict[str, Value]] = {
@@ -76,7 +76,7 @@ def conditions(field: str) -> dict[str, pushed.Filter]:
 def everything(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Storage, DataFrame, DataFrame]]:
-    """Give a store with a table, that table for Spark, and the same rows in Spark's own hands."""
+    """Return a store with a table, that table for Spark, and the same rows as Spark's own."""
     with ExitStack() as stack:
         if request.param == "leveldb":
             url = f"leveldb://{tmp_path_factory.mktemp('pushdown')}/store"
@@ -136,7 +136,7 @@ def test_scans_with_many_filters_in_one_query(everything: tuple[Storage, DataFra
 
 
 def filters_itself(frame: DataFrame) -> bool:
-    """Tell whether Spark evaluates a condition of its own, after the scan."""
+    """Tell whether Spark evaluates a condition itself, after the scan."""
     return re.search(r"\bFilter ", frame._jdf.queryExecution().executedPlan().toString()) is not None
 
 
@@ -154,22 +154,19 @@ def filters_itself(frame: DataFrame) -> bool:
         "status <> 'OK'",
     ],
 )
-def test_the_store_evaluates_what_it_takes_over(tables: Tables, storage: Storage, condition: str) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+def test_the_store_evaluates_accepted_filters(tables: Tables, storage: Storage, condition: str) -> None:
+    create_runs(storage, 10)
     assert not filters_itself(tables.read("runs").where(condition))
 
 
 @pytest.mark.parametrize("condition", ["status like '%K'", "cost + 1 > 2", "started = 1 or cost > 2", "cost in (1, 2)"])
 def test_spark_evaluates_the_rest(tables: Tables, storage: Storage, condition: str) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     assert filters_itself(tables.read("runs").where(condition))
 
 
 def test_scans_of_one_frame_have_their_own_filters(tables: Tables, storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(100))
+    create_runs(storage, 100)
     frame = tables.read("runs")
     assert frame.where("started < 10").count() == 10
     assert frame.count() == 100
@@ -193,8 +190,7 @@ def planned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
 
 
 def test_a_query_reads_the_columns_it_uses(tables: Tables, storage: Storage, planned: list[tuple[str, ...]]) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     frame = tables.read("runs")
     assert frame.where("cost + 1 > 2 and started > 1").select("status").distinct().count() == 2
     assert frame.groupBy().agg({"cost": "max"}).collect() == [(2.25,)]
@@ -204,16 +200,14 @@ def test_a_query_reads_the_columns_it_uses(tables: Tables, storage: Storage, pla
 
 
 def test_a_query_plans_each_scan_once(tables: Tables, storage: Storage, planned: list[tuple[str, ...]]) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     frame = tables.read("runs", columns="cost,started")
     assert frame.where("started < 5").join(frame.select("started"), "started").count() == 5
     assert planned == [("started",), ("started",)]
 
 
 def test_a_filter_on_a_pruned_column_is_not_lost(tables: Tables, storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     assert tables.read("runs").where("status is null").select("started").orderBy("started").collect() == [
         (0,),
         (3,),
@@ -223,8 +217,7 @@ def test_a_filter_on_a_pruned_column_is_not_lost(tables: Tables, storage: Storag
 
 
 def test_a_subquery_has_its_own_filter(tables: Tables, storage: Storage, spark: SparkSession) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(100))
+    create_runs(storage, 100)
     tables.read("runs").createOrReplaceTempView("all_runs")
     try:
         query = "select started from all_runs where cost = (select max(cost) from all_runs where started < 50)"

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from structable.spi import Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, complete, every_store, give_up_snapshots, rows_of
-from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, runs
+from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, create_runs, runs
 
 
 @every_store
@@ -31,24 +31,21 @@ def test_an_empty_table_has_no_rows(tables: Tables, storage: Storage) -> None:
 
 @every_store
 def test_columns_prunes_and_orders(tables: Tables, storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(3))
+    create_runs(storage, 3)
     frame = tables.read("runs", columns="cost, started")
     assert frame.columns == ["cost", "started"]
     assert [tuple(row) for row in frame.orderBy("started").collect()] == [(0.0, 0), (0.25, 1), (0.5, 2)]
 
 
 def test_a_schema_prunes_too(tables: Tables, storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(3))
+    create_runs(storage, 3)
     frame = tables.reader("runs").schema("started bigint, status string").load()
     assert sorted(frame.collect()) == [(0, None), (1, "OK"), (2, "OK")]
 
 
 @every_store
 def test_splits_become_partitions_and_hold_each_row_once(tables: Tables, storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(5000))
+    create_runs(storage, 5000)
     frame = tables.read("runs", splits=3)
     assert 2 <= frame.rdd.getNumPartitions() <= 4
     assert sorted(row.started for row in frame.collect()) == list(range(5000))
@@ -65,8 +62,7 @@ def test_a_table_joins_and_aggregates_like_any_other(tables: Tables, storage: St
 
 
 def test_a_view_in_sql(tables: Tables, storage: Storage, spark: SparkSession) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     spark.sql(f"CREATE TEMPORARY VIEW some_runs USING structable OPTIONS (url '{tables.url}', table 'runs')")
     try:
         assert spark.sql("SELECT count(*) AS n FROM some_runs WHERE started >= 4").collect() == [(6,)]
@@ -126,7 +122,7 @@ def test_columns_and_another_schema_contradict(tables: Tables, storage: Storage)
         frame.collect()
 
 
-def test_a_store_of_one_process_says_so(spark: SparkSession) -> None:
+def test_a_store_of_one_process_cannot_be_read(spark: SparkSession) -> None:
     with connect("memory://spark") as storage:
         storage.admin.create_or_update(RUNS)
         storage.table("runs").upsert_many(runs(10))
@@ -135,7 +131,7 @@ def test_a_store_of_one_process_says_so(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("place", ["url", "option"])
-def test_no_password_is_in_what_spark_shows(spark: SparkSession, postgresql_url: str, place: str) -> None:
+def test_spark_shows_no_password(spark: SparkSession, postgresql_url: str, place: str) -> None:
     with connect(postgresql_url) as storage:
         storage.admin.create(RUNS)
     parts = urlsplit(postgresql_url)

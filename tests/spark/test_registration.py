@@ -13,7 +13,7 @@ from structable.spark_bridge import optimizer_rules as optimizer_rules_module
 from structable.spark_bridge import register, registration
 from structable.spi import Storage, UnsupportedOperationError
 from tests.spark.conftest import Tables, every_store
-from tests.spark.support.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, create_runs, runs
 from tests.spark.test_pushdown import filters_itself
 
 APPLICATION = """
@@ -45,8 +45,7 @@ spark.stop()
 
 
 def test_registering_again_changes_nothing(tables: Tables, storage: Storage, spark: SparkSession) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     frame = tables.read("runs")
     coordinator = registration.coordinators[spark.sparkContext]
     rules = optimizer_rules(spark)
@@ -64,8 +63,7 @@ def optimizer_rules(spark: SparkSession) -> int:
 
 @every_store
 def test_another_session_needs_its_own_call(storage: Storage, url: str, spark: SparkSession) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     other = spark.newSession()
     with pytest.raises(Exception, match=r"DATA_SOURCE_NOT_(FOUND|EXIST)"):
         Tables(other, url).read("runs")
@@ -87,8 +85,7 @@ def test_a_session_elsewhere_is_refused() -> None:
 def test_without_isolated_scans_no_filter_is_pushed_down(
     storage: Storage, url: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(10))
+    create_runs(storage, 10)
     other = spark.newSession()
     monkeypatch.setattr(optimizer_rules_module, "has_rule", lambda session, name: False)
     monkeypatch.setattr(optimizer_rules_module, "add_rule", lambda session, name, java: None)
@@ -105,8 +102,7 @@ def test_without_isolated_scans_no_filter_is_pushed_down(
 
 @pytest.mark.timeout(600)
 def test_two_applications_at_once(tables: Tables, storage: Storage, tmp_path: Path) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(2000))
+    create_runs(storage, 2000)
     plan, go, done = tmp_path / "plan", tmp_path / "go", tmp_path / "done"
     other = subprocess.Popen([sys.executable, "-c", APPLICATION, tables.url, plan, go, done])
     try:

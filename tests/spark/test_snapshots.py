@@ -14,7 +14,7 @@ from pyspark.sql.functions import max as max_
 from structable.spark_bridge import registration
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, every_store
-from tests.spark.support.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, create_runs, runs
 from tests.waiting import until
 
 LEASE = 8.0  # seconds: longer than a busy machine takes from planning to reading
@@ -22,8 +22,7 @@ LEASE = 8.0  # seconds: longer than a busy machine takes from planning to readin
 
 @pytest.fixture(autouse=True)
 def old_rows(storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(3000))
+    create_runs(storage, 3000)
 
 
 @every_store
@@ -185,6 +184,6 @@ def cached(tables: Tables) -> list[int]:
 
 
 def lose(tables: Tables, cached: list[int]) -> None:
-    """Lose the blocks of RDDs, as happens when an executor dies: their frames take them for cached as before."""
+    """Lose the blocks of RDDs, as happens when an executor dies: Spark still takes their frames for cached."""
     for number in cached:
         tables.session.sparkContext._jsc.sc().unpersistRDD(number, True)

@@ -10,15 +10,14 @@ from pyspark.sql import SparkSession
 from structable.spark_bridge import register
 from structable.spi import Storage
 from tests.spark.conftest import Tables, every_store
-from tests.spark.support.samples import RUNS, runs
+from tests.spark.support.samples import RUNS, create_runs, runs
 
 Answer = TypeVar("Answer")
 
 
 @pytest.fixture(autouse=True)
 def old_rows(storage: Storage) -> None:
-    storage.admin.create(RUNS)
-    storage.table("runs").upsert_many(runs(100))
+    create_runs(storage, 100)
 
 
 def elsewhere(body: Callable[[], Answer]) -> Answer:

@@ -46,7 +46,7 @@ def test_upsert_is_the_default_and_keeps_other_fields(tables: Tables, storage: S
 
 
 @every_store
-def test_replace_nulls_the_fields_that_are_not_there(tables: Tables, storage: Storage) -> None:
+def test_replace_nulls_missing_fields(tables: Tables, storage: Storage) -> None:
     tables.write(tables.frame(RUNS, runs(2, first=1), KEYS), "runs", mode="replace")
     assert stored(storage) == {**OLD_STORED, 1: (None, None), 2: (None, None)}
 
@@ -121,7 +121,7 @@ def test_null_literals_and_any_order_of_columns(tables: Tables, storage: Storage
 
 
 def fails_in(frame: DataFrame, partition: int, attempts: int) -> DataFrame:
-    """Return the frame, whose task of one partition fails at its end, in its first attempts."""
+    """Return the frame, with a task of one partition that fails at its end, in its first attempts."""
 
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches

@@ -1,4 +1,4 @@
-"""A pool lends as many connections as it may, whatever was lost on the way."""
+"""A pool lends as many connections as its size, after any loss."""
 
 import gc
 import itertools
@@ -31,7 +31,7 @@ class Line(PooledConnection):
 
 
 class Lines(ConnectionPool[Line]):
-    """A pool of them."""
+    """A pool of lines."""
 
     holders = "lines"
 
@@ -47,7 +47,7 @@ class Lines(ConnectionPool[Line]):
 
 
 def _interrupted(pool: Lines, point: int) -> bool:
-    """Lend a connection and take it back, interrupted at a point of the pool's; tell whether there was such a point."""
+    """Lend a connection and take it back, interrupted at a point of the pool; tell whether the point exists."""
     tracer = _Tracer(frozenset({"structable"}), point)
     before = sys.gettrace()
     sys.settrace(tracer.enter)
@@ -93,7 +93,7 @@ def test_no_more_than_the_size_are_lent() -> None:
     assert pool.acquire().lent
 
 
-def test_waiting_thread_gets_what_is_given_back() -> None:
+def test_waiting_thread_gets_a_returned_connection() -> None:
     pool = Lines(1, 30)
     line = pool.acquire()
     found: list[Line] = []

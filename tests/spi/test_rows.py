@@ -1,4 +1,4 @@
-"""Which keys, rows and changes a table accepts."""
+"""The keys, rows and changes that a table accepts."""
 
 from collections import defaultdict
 from typing import cast

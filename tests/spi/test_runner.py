@@ -1,4 +1,4 @@
-"""`run`: which errors are tried again, and how often."""
+"""`run`: the errors that it retries, and how often."""
 
 import pickle
 

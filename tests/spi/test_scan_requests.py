@@ -1,4 +1,4 @@
-"""Which ranges, filters and other arguments a scan accepts, and their normal form."""
+"""The ranges, filters and other arguments that a scan accepts, and their normal form."""
 
 import math
 

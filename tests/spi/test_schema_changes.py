@@ -1,4 +1,4 @@
-"""Which schema changes are allowed on a table that exists."""
+"""The permitted schema changes of an existing table."""
 
 import pytest
 

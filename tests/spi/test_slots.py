@@ -1,4 +1,4 @@
-"""Slots are counted by what is alive: a lost one is free again, and a waiting thread finds it."""
+"""Slots are counted by live objects: a lost one is free again, and a waiting thread finds it."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ import pytest
 from structable.backends.base.slots import Slot, Slots
 
 
-def test_so_many_are_taken_at_once() -> None:
+def test_at_most_the_limit_is_taken() -> None:
     """One more is refused until one is collected."""
     slots = Slots(2)
     taken = [slots.take(), slots.take()]
@@ -19,7 +19,7 @@ def test_so_many_are_taken_at_once() -> None:
 
 
 def test_interruption_loses_no_slot() -> None:
-    """A slot whose taker raises before it has noted it is free again."""
+    """A slot whose taker raises before storing it is free again."""
     slots = Slots(1)
 
     def lose() -> None:
@@ -32,8 +32,8 @@ def test_interruption_loses_no_slot() -> None:
     assert slots.take() is not None
 
 
-def test_waiter_finds_what_was_lost() -> None:
-    """Nobody wakes it for a slot that was collected: it looks for itself."""
+def test_waiter_finds_a_lost_slot() -> None:
+    """A collected slot wakes no waiter: the waiter polls for it."""
     slots = Slots(1)
     held = [slots.take()]
     found: list[Slot | None] = []
@@ -45,7 +45,7 @@ def test_waiter_finds_what_was_lost() -> None:
 
 
 def test_waiter_is_woken() -> None:
-    """Of many threads that share one slot each gets it in turn, and none waits for long."""
+    """Each of many threads that share one slot gets it in turn, and none waits for long."""
     slots = Slots(1)
     turns: list[int] = []
 
@@ -66,7 +66,7 @@ def test_waiter_is_woken() -> None:
 
 
 def test_wait_gives_up() -> None:
-    """Nothing is found in time; with no time at all it tries once."""
+    """The time-out ends the wait; with no time at all it tries once."""
     slots = Slots(1)
     held = slots.take()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""`connect`: what it says of URLs and of backends that cannot be loaded."""
+"""`connect`: its errors for URLs and for backends that cannot be loaded."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("strange_backends")
 @pytest.mark.parametrize(
-    ("scheme", "said"),
+    ("scheme", "expected"),
     [
         ("memory", ["strange 1.0", "structable"]),
         ("library", ["libstrange.so is missing", "pip install strange"]),
@@ -66,10 +66,10 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("unknown", ["installed are:", "leveldb"]),
     ],
 )
-def test_a_backend_that_cannot_be_loaded(scheme: str, said: list[str]) -> None:
+def test_a_backend_that_cannot_be_loaded(scheme: str, expected: list[str]) -> None:
     with pytest.raises(BackendNotFoundError) as error:
         connect(f"{scheme}://")
-    for part in said:
+    for part in expected:
         assert part in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""Which values a field accepts, and the form in which it keeps them."""
+"""The values that a field accepts, and their stored form."""
 
 import datetime as dt
 import enum

@@ -28,24 +28,12 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How to speak to gateways.
+    """How to speak to gateways."""
 
-    Parameters
-    ----------
-    transport : str
-        "buffered" or "framed".
-    protocol : str
-        "binary" or "compact".
-    timeout : float
-        Seconds for one reply, and for connecting.
-    frame_limit : int
-        Bytes of a framed request.
-    """
-
-    transport: str
-    protocol: str
-    timeout: float
-    frame_limit: int
+    transport: str  # "buffered" or "framed"
+    protocol: str  # "binary" or "compact"
+    timeout: float  # seconds for one reply
+    frame_limit: int  # bytes of a framed request
 
 
 class Connection(PooledConnection):
@@ -54,21 +42,14 @@ class Connection(PooledConnection):
     Every method that sends or receives raises `ConnectionLostError` if there is no valid answer, or
     `RequestTooLargeError`; the connection is unusable then, as after any other exception in an exchange: an unread
     reply would be taken for the next one.
-
-    Attributes
-    ----------
-    address : tuple
-        Host and port.
-    waits : int
-        The number of waits for replies, that is, round trips.
     """
 
     def __init__(self, address: tuple[str, int], wiring: Wiring, connect_timeout: float) -> None:
         self.address = address
-        self.waits = 0
+        self.waits = 0  # for replies: round trips
         self._wiring = wiring
         self._outstanding: deque[tuple[Call[object], int]] = deque()
-        self._answered = False
+        self.answered = False  # whether the gateway ever gave a valid reply
         self._broken = False
         self._sent = False
         try:
@@ -98,13 +79,7 @@ class Connection(PooledConnection):
         return not self._broken
 
     @property
-    def answered(self) -> bool:
-        """Whether the gateway ever gave a valid reply."""
-        return self._answered
-
-    @property
     def received(self) -> int:
-        """The number of bytes received so far."""
         return self._wire.received
 
     @property
@@ -158,7 +133,7 @@ class Connection(PooledConnection):
             self._broken = True
             raise
         self._outstanding.popleft()
-        self._answered = True
+        self.answered = True
         self._used = time.monotonic()
         return reply if isinstance(reply, ServerError) else call.decode(reply)
 
@@ -177,10 +152,7 @@ class Connection(PooledConnection):
     def exchange(self, calls: Sequence[Call[object]]) -> list[object]:
         """Send requests, never more than about a hundred ahead of their replies.
 
-        Returns
-        -------
-        list of object
-            A result for each; a `ServerError` for a failed one.
+        Returns a result for each; a `ServerError` for a failed one.
         """
         results: list[object] = []
         sent = 0
@@ -199,7 +171,7 @@ class Connection(PooledConnection):
     def _lost(self, error: Exception) -> ConnectionLostError:
         self._broken = True
         wiring = self._wiring
-        first = not self._answered
+        first = not self.answered
         if isinstance(error, TimeoutError):
             reason = (
                 silent_reason(wiring.transport, wiring.protocol, wiring.timeout)
@@ -226,6 +198,5 @@ class Connection(PooledConnection):
         self._wire.shut()
 
     def close(self) -> None:
-        """Close the connection."""
         self._broken = True
         self._wire.close()

@@ -40,14 +40,9 @@ _LENGTH = 400
 class ServerError(StorageUnavailableError):
     """The gateway answered with an error.
 
-    Parameters
-    ----------
-    message : str
-        Its text, usually a Java stack trace.
-    kind : str
-        "IOError", "IllegalArgument", "AlreadyExists" or "TApplicationException".
-    transient : bool
-        Whether the same call may succeed soon: a region is moving, a server is starting.
+    The message is usually a Java stack trace, `kind` "IOError", "IllegalArgument", "AlreadyExists" or
+    "TApplicationException". The same call may succeed soon after a `transient` error: a region is moving, a server is
+    starting.
     """
 
     def __init__(self, message: str, kind: str, transient: bool = False) -> None:
@@ -97,14 +92,7 @@ class MixedUpError(Exception):
 class ConnectionLostError(StorageUnavailableError):
     """No valid reply, and the connection is closed: the request may have been executed, or still be.
 
-    Parameters
-    ----------
-    address : tuple
-        Host and port.
-    reason : str
-        What happened, and the likely cause.
-    sent : bool
-        Whether anything was sent; if not, certainly nothing was executed.
+    Nothing was executed if nothing was `sent`.
     """
 
     def __init__(self, address: tuple[str, int], reason: str, *, sent: bool) -> None:
@@ -115,13 +103,7 @@ class ConnectionLostError(StorageUnavailableError):
 
 
 class RequestTooLargeError(StorageUnavailableError):
-    """A request exceeds the frame limit, and was not sent.
-
-    Parameters
-    ----------
-    size, limit : int
-        Both in bytes.
-    """
+    """A request exceeds the frame limit, and was not sent; both sizes are in bytes."""
 
     lasting = True
 
@@ -130,8 +112,6 @@ class RequestTooLargeError(StorageUnavailableError):
             f"a request of {size:,} bytes exceeds the frame limit of {limit:,} bytes (frame_limit); with framed "
             f"transport the gateway's own limit is {FRAME_SETTING}"
         )
-        self.size = size
-        self.limit = limit
 
 
 _KINDS: tuple[tuple[type[ServerError], re.Pattern[str]], ...] = (
@@ -165,18 +145,9 @@ def is_refusal(error: Exception) -> bool:
 
 
 def server_error(kind: str, message: str, *, unknown_call: bool = False, final: bool = False) -> ServerError:
-    """Return the error of the class that fits the message.
+    """Return the error of the class that fits the message; `kind` is the Thrift exception.
 
-    Parameters
-    ----------
-    kind : str
-        The Thrift exception.
-    message : str
-        Its text.
-    unknown_call : bool
-        Whether the gateway does not know the call.
-    final : bool
-        Whether HBase reports that a retry cannot succeed.
+    With `final`, HBase has reported that a retry cannot succeed.
     """
     if unknown_call:
         return WrongServiceError(message, kind)

@@ -23,22 +23,10 @@ FRAME_LIMIT = 2_000_000
 class Gateway:
     """HBase, through its Thrift gateways; threads may share it, a forked process may not use it.
 
-    Parameters
-    ----------
-    addresses : sequence of tuple
-        Hosts and ports; the first that works is used, one that failed is avoided for some seconds.
-    transport : str
-        "buffered" or "framed", as the gateways are configured.
-    protocol : str
-        "binary" or "compact".
-    timeout : float
-        Seconds for one reply, for connecting, and for all attempts at a call that may be repeated.
-    pool_size : int
-        The largest number of open connections; a scan holds one while it runs.
-    pool_timeout : float
-        Seconds to wait for one.
-    frame_limit : int
-        The largest framed request, in bytes.
+    The first of the addresses that works is used; one that failed is avoided for some seconds. `timeout` is the limit
+    in seconds for one reply, for connecting, and for all attempts at a call that may be repeated. A scan holds one of
+    the `pool_size` connections while it runs; `pool_timeout` is the limit in seconds of the wait for one. A framed
+    request has at most `frame_limit` bytes.
     """
 
     def __init__(
@@ -64,12 +52,10 @@ class Gateway:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called, or this process was forked from the one that connected."""
         return self.pool.closed
 
     @property
     def round_trips(self) -> int:
-        """How often a thread waited for replies."""
         return self.pool.round_trips
 
     def close(self) -> None:
@@ -79,10 +65,8 @@ class Gateway:
     def call(self, call: Call[Result], *, retry: bool = True) -> Result:
         """Make one call.
 
-        Parameters
-        ----------
-        retry : bool
-            Whether a repeatable call is repeated, within the time-out, if its answer is lost or the error is transient.
+        With `retry`, a repeatable call is repeated, within the time-out, if its answer is lost or the error is
+        transient.
 
         Raises
         ------
@@ -100,22 +84,9 @@ class Gateway:
     def flight(self, calls: Sequence[Call[object]], *, retry: bool = False) -> list[object]:
         """Pipeline calls over one connection; the gateway executes them in order.
 
-        All are executed, even after one failed; the error of the first that failed is raised at the end.
-
-        Parameters
-        ----------
-        retry : bool
-            Whether all calls are repeated, if all are repeatable, for the same reasons as in `call`.
-
-        Returns
-        -------
-        list of object
-            Their results in the same order.
-
-        Raises
-        ------
-        ServerError, ConnectionLostError, RequestTooLargeError, StorageUnavailableError
-            As `call` does.
+        Returns their results in the same order. All are executed, even after one failed; the error of the first that
+        failed is raised at the end. The errors are those of `call`. With `retry`, all calls are repeated, if all are
+        repeatable.
         """
         if not calls:
             return []
@@ -136,32 +107,12 @@ class Gateway:
         """Scan the rows from `begin`, included, to `end`, excluded, in pages of at most `page_rows`.
 
         The scan survives a lost connection or gateway: it continues after the last row, with the same `before`. Without
-        `before`, it may see rows at different times. Close the iterator to end it early.
+        `before`, it may see rows at different times; with it, only cells with a smaller timestamp count. An empty
+        `begin` or `end` is the table's own. The first pages are smaller, as are those of large rows, and none is empty.
+        With `reverse`, the rows of the same range come from the last to the first. `columns` are as for `get_row`, and
+        `server_filter` is in HBase's filter language.
 
-        Parameters
-        ----------
-        begin, end : bytes
-            Empty is the table's own end.
-        columns : sequence of bytes
-            b"family" or b"family:qualifier".
-        before : int or None
-            Only cells with a smaller timestamp count.
-        reverse : bool
-            Whether the rows come from the last to the first of the same range.
-        page_rows : int
-            The largest page; the first pages are smaller, as are those of large rows.
-        server_filter : str, optional
-            A filter in HBase's filter language.
-
-        Yields
-        ------
-        list of tuple
-            At least one row's key and cells.
-
-        Raises
-        ------
-        ServerError, ConnectionLostError, StorageUnavailableError
-            As `call` does.
+        Close the iterator to end it early. The errors are those of `call`.
         """
         return pages(self.pool, Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter))
 

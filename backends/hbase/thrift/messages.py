@@ -1,4 +1,4 @@
-"""The typed border to happybase and thriftpy2: requests as bytes, and replies from a stream of bytes.
+"""The typed boundary to happybase and thriftpy2: requests as bytes, and replies from a stream of bytes.
 
 The service is the `Hbase.thrift` that happybase ships, which HBase calls Thrift1. For structures that occur in large
 numbers, this module has its own classes with the same fields: they have slots and no constructor in Python, and omit
@@ -197,19 +197,10 @@ class Replies:
         self._reader = PROTOCOLS[protocol](TCyBufferedTransport(stream, _READ_AHEAD))
 
     def receive(self, api: str, number: int) -> object:
-        """Return the content of the next reply, which must belong to this request.
+        """Return the result of the next reply, or a `ServerError`, which is not raised.
 
-        Returns
-        -------
-        object
-            The result, or a `ServerError`, which is not raised.
-
-        Raises
-        ------
-        MixedUpError
-            If it belongs to another request, or is not a reply.
-        Exception
-            Of any kind, if it cannot be read.
+        Raises `MixedUpError` if it belongs to another request, or is not a reply, and any exception if it cannot be
+        read.
         """
         name, kind, found = self._reader.read_message_begin()
         if isinstance(name, bytes):

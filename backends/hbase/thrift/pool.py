@@ -27,25 +27,7 @@ _log = logging.getLogger("structable.hbase")
 class GatewayPool(ConnectionPool[Connection]):
     """A limited number of connections to the first of the gateways that works.
 
-    Parameters
-    ----------
-    addresses : sequence of tuple
-        The gateways' hosts and ports.
-    connect : callable
-        Opens a connection within the given seconds; raises `ConnectionLostError`.
-    size : int
-        The largest number of open connections.
-    pool_timeout : float
-        Seconds to wait for one of them.
-    timeout : float
-        Seconds for connecting, for one reply, and for all attempts at a call that may be repeated.
-
-    Attributes
-    ----------
-    reached : bool
-        Whether a gateway ever gave a valid answer.
-    round_trips : int
-        How often a thread waited for replies.
+    `connect` opens a connection within the given seconds, or raises `ConnectionLostError`.
     """
 
     holders = "scans"
@@ -62,8 +44,8 @@ class GatewayPool(ConnectionPool[Connection]):
         super().__init__(size, pool_timeout)
         self._addresses = tuple(addresses)
         self._connect = connect
-        self.timeout = timeout
-        self.reached = False
+        self.timeout = timeout  # seconds for connecting, for one reply, and for all attempts at a repeatable call
+        self.reached = False  # whether a gateway ever gave a valid answer
         self.round_trips = 0
         self._avoided: dict[Address, tuple[float, float]] = {}  # until when, and for how long
 
@@ -78,7 +60,8 @@ class GatewayPool(ConnectionPool[Connection]):
             self.avoid(connection.address, error)
             raise
         else:
-            self.trust(connection.address)
+            if self._avoided.pop(connection.address, None) is not None:
+                _log.info("gateway %s answers again", format_address(connection.address))
         finally:
             self.reached |= connection.answered
             self.round_trips += connection.waits - waited
@@ -124,9 +107,3 @@ class GatewayPool(ConnectionPool[Connection]):
         self._avoided[address] = (time.monotonic() + duration, duration)
         if error is not None:
             _log.warning("gateway %s; it is avoided for %g s", error, duration)
-
-    def trust(self, address: Address) -> None:
-        """Record that a gateway answered."""
-        if address in self._avoided:
-            self._avoided.pop(address, None)
-            _log.info("gateway %s answers again", format_address(address))

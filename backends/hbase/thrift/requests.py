@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ __all__ = [
     "Region",
     "compare_and_put",
     "create_table",
+    "delete_columns",
     "delete_row",
     "delete_table",
     "disable_table",
@@ -35,6 +36,7 @@ __all__ = [
 
 ROWS_AT_ONCE = 500
 """Per call: more would gain nothing, and the gateway holds all of them in memory."""
+_CALL_BYTES = 1 << 20
 
 Cell = tuple[bytes, int]
 """A value and its timestamp."""
@@ -49,62 +51,32 @@ Result_co = TypeVar("Result_co", covariant=True)
 Written = TypeVar("Written")
 
 
-@dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take thrice as long
+@dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take three times as long
 class Call(Generic[Result_co]):
-    """One request.
-
-    Parameters
-    ----------
-    api : str
-        Its name in the IDL.
-    arguments : mapping of str to object
-        By their names in the IDL.
-    decode : callable
-        Converts the reply's result to the call's.
-    repeatable : bool
-        Whether sending the request twice has the effect of sending it once, so that it is repeated after a lost answer.
-    """
+    """One request; the API's and the arguments' names are those of the IDL."""
 
     api: str
     arguments: Mapping[str, object]
-    decode: Callable[[Any], Result_co]
-    repeatable: bool = True
+    decode: Callable[[Any], Result_co]  # converts the reply's result to the call's
+    repeatable: bool = True  # sent twice has the effect of sent once, so that it is repeated after a lost answer
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A column family to create; cells never expire, blocks are cached, and Bloom filters are by row.
+    """A column family to create; cells never expire, blocks are cached, and Bloom filters are by row."""
 
-    Parameters
-    ----------
-    name : str
-        Without a colon.
-    versions : int
-        How many versions of a cell HBase keeps.
-    in_memory : bool
-        Whether its blocks are evicted last.
-    """
-
-    name: str
-    versions: int = 2**31 - 1
-    in_memory: bool = False
+    name: str  # without a colon
+    versions: int = 2**31 - 1  # that HBase keeps of a cell
+    in_memory: bool = False  # blocks are evicted last
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a table.
+    """A part of a table; `end` is excluded."""
 
-    Parameters
-    ----------
-    start, end : bytes
-        Its rows, `end` excluded; empty for the first and last region.
-    server : str
-        The host that serves it; empty if the region is offline.
-    """
-
-    start: bytes
-    end: bytes
-    server: str
+    start: bytes  # empty for the first region
+    end: bytes  # empty for the last region
+    server: str  # the host that serves it; empty if the region is offline
 
 
 def _nothing(_reply: object) -> None:
@@ -125,10 +97,7 @@ def get_rows(
 ) -> Call[list[FoundRow]]:
     """Get the newest cells of many rows; rows without any are left out, and the others keep their order.
 
-    Parameters
-    ----------
-    before : int, optional
-        Only cells with a smaller timestamp count.
+    Only cells with a timestamp smaller than `before` count.
     """
     arguments = {"tableName": table, "rows": rows, "columns": columns}
     if before is None:
@@ -144,31 +113,16 @@ def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp:
     return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
 
 
-def put_column(
-    table: str,
-    column: bytes,
-    rows: Mapping[bytes, bytes],
-    timestamp: int,
-    limit_rows: int = ROWS_AT_ONCE,
-    limit_bytes: int = 1 << 20,
-) -> Iterator[Call[None]]:
-    """Put one cell of each row, all in one column and with one timestamp, in as many calls as `split_rows` would."""
-    for part in _parts(rows, len(column), limit_rows, limit_bytes):
+def put_column(table: str, column: bytes, rows: Mapping[bytes, bytes], timestamp: int) -> Iterator[Call[None]]:
+    """Put one cell of each row, all in one column and with one timestamp, in calls as `split_rows` cuts them."""
+    each = len(column) + 64
+    size = sum(map(len, rows)) + sum(map(len, rows.values())) + each * len(rows)
+    parts: Iterable[Mapping[bytes, bytes]] = [rows] if rows else []
+    if len(rows) > ROWS_AT_ONCE or size > _CALL_BYTES:
+        parts = _cut(rows, lambda value: len(value) + each, ROWS_AT_ONCE, _CALL_BYTES)
+    for part in parts:
         batches = putting_column(column, part)
         yield Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
-
-
-def _parts(
-    rows: Mapping[bytes, bytes], column_size: int, limit_rows: int, limit_bytes: int
-) -> Iterator[Mapping[bytes, bytes]]:
-    each = column_size + 64
-    if len(rows) <= limit_rows and (
-        sum(map(len, rows)) + sum(map(len, rows.values())) + each * len(rows) <= limit_bytes
-    ):
-        if rows:
-            yield rows
-        return
-    yield from _cut(rows, lambda value: len(value) + each, limit_rows, limit_bytes)
 
 
 def put_then_delete(
@@ -184,6 +138,17 @@ def put_then_delete(
     batches = [putting(row, cells) for row, cells in puts.items()]
     batches += [deleting(row, columns) for row, columns in deletes.items()]
     return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+
+
+def delete_columns(
+    table: str, rows: Iterable[bytes], columns: Sequence[bytes], timestamp: int, limit_rows: int = ROWS_AT_ONCE
+) -> list[Call[None]]:
+    """Delete all versions of the same columns of each row up to a timestamp, in calls of at most `limit_rows` rows."""
+    names = list(rows)
+    return [
+        put_then_delete(table, {}, dict.fromkeys(names[begin : begin + limit_rows], columns), timestamp)
+        for begin in range(0, len(names), limit_rows)
+    ]
 
 
 def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | None, new: bytes) -> Call[bool]:
@@ -255,28 +220,9 @@ def _regions(found: Sequence[Any]) -> list[Region]:
     )
 
 
-def open_scanner(
-    table: str,
-    begin: bytes,
-    end: bytes,
-    columns: Sequence[bytes],
-    *,
-    before: int | None,
-    reverse: bool,
-    caching: int,
-    server_filter: str | None,
-) -> Call[int]:
-    """Open a scanner from `begin`, included, to `end`, excluded; empty is the table's own end."""
-    scan = scan_of(
-        startRow=begin or None,
-        stopRow=end or None,
-        timestamp=before,
-        columns=list(columns),
-        caching=caching,
-        filterString=server_filter.encode() if server_filter is not None else None,
-        reversed=True if reverse else None,
-    )
-    return Call("scannerOpenWithScan", {"tableName": table, "scan": scan}, int, repeatable=False)
+def open_scanner(table: str, **settings: object) -> Call[int]:
+    """Open a scanner with the settings of the IDL's `TScan`; None leaves one out."""
+    return Call("scannerOpenWithScan", {"tableName": table, "scan": scan_of(**settings)}, int, repeatable=False)
 
 
 def next_rows(scanner: int, count: int) -> Call[list[FoundRow]]:
@@ -290,7 +236,7 @@ def close_scanner(scanner: int) -> Call[None]:
 
 
 def split_rows(
-    rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = ROWS_AT_ONCE, limit_bytes: int = 1 << 20
+    rows: Mapping[bytes, Mapping[bytes, bytes]], limit_rows: int = ROWS_AT_ONCE, limit_bytes: int = _CALL_BYTES
 ) -> Iterator[dict[bytes, Mapping[bytes, bytes]]]:
     """Split rows into parts for one call each, in order, by rows and bytes; a row beyond the limit is its own part."""
     return _cut(

@@ -40,10 +40,7 @@ class RetryPolicy:
     def wait_or_raise(self, error: ServerError | ConnectionLostError, *, retry: bool) -> None:
         """Return when it is time to try again, or raise the error.
 
-        Parameters
-        ----------
-        retry : bool
-            Whether the call may be repeated after it may have been executed.
+        With `retry`, the call may be repeated even if it may have been executed.
         """
         if (
             isinstance(error, ConnectionLostError)

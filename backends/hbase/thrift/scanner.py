@@ -47,13 +47,13 @@ class Scan:
             end = self.end
         return open_scanner(
             self.table,
-            begin,
-            end,
-            self.columns,
-            before=self.before,
-            reverse=self.reverse,
+            startRow=begin or None,
+            stopRow=end or None,
+            timestamp=self.before,
+            columns=list(self.columns),
             caching=self.page_rows,
-            server_filter=self.server_filter,
+            filterString=self.server_filter.encode() if self.server_filter is not None else None,
+            reversed=self.reverse or None,
         )
 
     def trimmed(self, rows: list[FoundRow], last: bytes | None) -> list[FoundRow]:
@@ -82,7 +82,6 @@ class _PageSize:
         self.rows = min(_FIRST_PAGE, most)
 
     def learn(self, rows: int, size: int) -> None:
-        """Adapt to the size of a page."""
         fitting = max(1, _PAGE_BYTES * rows // max(size, 1)) if rows else self._most
         self.rows = min(self.rows * _GROWTH, self._most, fitting)
 

@@ -19,32 +19,10 @@ _LENGTH = struct.Struct("!i")
 
 
 class Wire:
-    """An open connection.
+    """An open connection; raises `OSError` if it cannot be opened.
 
-    Parameters
-    ----------
-    address : tuple
-        Host and port.
-    framed : bool
-        Whether every message is preceded by its length.
-    connect_timeout : float
-        Seconds to wait for the connection.
-    timeout : float
-        Seconds to wait for the peer to accept sent bytes.
-
-    Attributes
-    ----------
-    deadline : float
-        The time until which `read` waits, by the monotonic clock.
-    first : bytes
-        The first bytes received, for a diagnosis.
-    received : int
-        How many bytes were received.
-
-    Raises
-    ------
-    OSError
-        If the connection fails.
+    With `framed`, every message is preceded by its length. Both time-outs are in seconds; `timeout` limits the wait for
+    the peer to accept sent bytes.
     """
 
     def __init__(self, address: tuple[str, int], *, framed: bool, connect_timeout: float, timeout: float) -> None:
@@ -62,9 +40,9 @@ class Wire:
         self._timeout = timeout
         self._early: deque[bytes] = deque()
         self._process = os.getpid()
-        self.deadline = 0.0
-        self.first = b""
-        self.received = 0
+        self.deadline = 0.0  # until when `read` waits, by the monotonic clock
+        self.first = b""  # bytes received, for a diagnosis
+        self.received = 0  # bytes
 
     @property
     def readable(self) -> bool:
@@ -74,10 +52,7 @@ class Wire:
     def send(self, messages: Sequence[bytes]) -> None:
         """Send messages, and receive replies meanwhile.
 
-        Raises
-        ------
-        OSError
-            If the connection is lost; TimeoutError, if the peer accepts nothing for too long.
+        Raises `OSError` if the connection is lost; `TimeoutError`, if the peer accepts nothing for too long.
         """
         if self._framed:
             messages = [part for message in messages for part in (_LENGTH.pack(len(message)), message)]
@@ -102,12 +77,8 @@ class Wire:
     def read(self, size: int) -> bytes:
         """Return at least one byte of the replies and at most `size`.
 
-        Raises
-        ------
-        OSError
-            If the connection is lost; TimeoutError, at the deadline.
-        ValueError
-            If a frame's length is not positive.
+        Raises `OSError` if the connection is lost, `TimeoutError` at the deadline, and `ValueError` if a frame's length
+        is not positive.
         """
         if not self._framed:
             return self._some(size)
@@ -157,5 +128,4 @@ class Wire:
                 return  # it has ended already
 
     def close(self) -> None:
-        """Close this process's end."""
         self._closing()

@@ -8,7 +8,7 @@ In the order in which a transaction acts:
       intent_set        1. the write set as `intents`
       prewrite          2. puts list, record and intents, draws the commit timestamp, reads rows back;
                            `recent_writes` selects them
-      conflicts         3. finds other transactions in what was read back
+      conflicts         3. finds other transactions in the rows read back
       decision          4. one compare-and-put in the `status_table`
       finaliser         5. in the background, `intent_resolution` turns intents into versions
 """

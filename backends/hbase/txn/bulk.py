@@ -64,7 +64,6 @@ class BulkCommitter:
         self._resolution = IntentResolution(context)
 
     def commit(self, session: Session, bulk: BulkCommit) -> None:
-        """Commit the whole job, or nothing; see `Engine.commit_bulk`."""
         session.require_alive()
         txid = session.next_transaction()
         try:
@@ -197,7 +196,6 @@ class _Locked(EngineSnapshot):
         self._session = session
 
     def renew_lease(self) -> None:
-        """Renew the lease of the job if it is time."""
         self._session.require_alive()
         self._pending.renew_lease(self._committer.context)
 

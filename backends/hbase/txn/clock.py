@@ -6,15 +6,11 @@ import time
 
 __all__ = ["now"]
 
-if hasattr(time, "CLOCK_BOOTTIME"):
 
-    def now() -> float:
-        """Return seconds since some moment, including the time in which the machine was suspended.
+def now() -> float:
+    """Return seconds since some moment, including the time in which the machine was suspended.
 
-        Other processes continued while this one was suspended. To watch them for silence, use `time.monotonic` instead:
-        a process that was suspended with this one was not silent.
-        """
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-else:
-    now = time.monotonic
+    Other processes continued while this one was suspended. To watch them for silence, use `time.monotonic` instead: a
+    process that was suspended with this one was not silent.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -101,7 +101,6 @@ class Committer:
 
 
 def _first_status(start: int, intents: IntentSet) -> tuple[Status, bytes]:
-    """Return the initial status of a transaction, and its written rows, encoded."""
     kinds = intents.kinds
     encoded = encode_rows(kinds)
     if len(encoded) > _LISTED_BYTES:

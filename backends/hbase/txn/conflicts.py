@@ -27,7 +27,7 @@ from .intents import (
     intents_of,
 )
 from .rows import RowId, read_rows
-from .status import COMMITTED, PENDING, Status
+from .status import COMMITTED, PENDING
 
 __all__ = ["Conflicts"]
 
@@ -61,23 +61,8 @@ class Conflicts:
     ) -> None:
         """Raise if another transaction has written a row since `start`, or is about to.
 
-        Parameters
-        ----------
-        txid, start, timestamp : bytes, int and int
-            The transaction, and the commit timestamp drawn for it.
-        intents : IntentSet
-            Its writes.
-        suspects : iterable of RowId
-            The rows that another transaction may have written.
-        seen : mapping
-            Their cells, read after the transaction's intents were written.
-
-        Raises
-        ------
-        TransactionConflictError
-            If another transaction wins.
-        InvalidFieldError
-            If an increment overflows.
+        `suspects` are the rows that another transaction may have written, and `seen` has their cells, read after the
+        transaction's intents were written. Raises `InvalidFieldError` if an increment overflows.
         """
         rows = {(space, row): intents.spaces[space].checked[row] for space, row in suspects}
         self.settle(txid, start, {row_id: (intent, seen.get(row_id, {})) for row_id, intent in rows.items()})
@@ -95,14 +80,8 @@ class Conflicts:
     ) -> dict[RowId, Cells]:
         """Wait for other writers of these rows, or abort them; return the rows' cells after that.
 
-        Parameters
-        ----------
-        txid, start : bytes and int
-            The transaction. The older of two wins; a write job wins over all other transactions.
-        rows : mapping
-            Intent and cells of each row.
-        bulk : bool
-            Whether it is a write job: its writes depend on the newest state, so a commit after `start` is no conflict.
+        `rows` has the intent and the cells of each. The older of two transactions wins; a write job, `bulk`, wins over
+        all other transactions, and its writes depend on the newest state, so a commit after `start` is no conflict.
         """
         settled: dict[RowId, Cells] = {}
         unsettled = dict(rows)
@@ -116,7 +95,7 @@ class Conflicts:
                     self._refuse(row_id)
             alone = {row_id: cells for row_id, (_, cells) in unsettled.items() if len(cells) == 1 + (VALUE in cells)}
             if alone:
-                # There is no other intent, as nearly always.
+                # Nearly always there is no other intent.
                 settled |= alone
                 unsettled = {row_id: found for row_id, found in unsettled.items() if row_id not in alone}
             statuses = self._status_table.statuses(
@@ -140,7 +119,7 @@ class Conflicts:
                         again.setdefault(row_id, b"")
                         if self._wins((start, txid, bulk), (status.start, other, status.bulk)):
                             statuses[other] = self._status_table.abort(other)
-                        elif self._expired(other, status):
+                        elif self._status_table.unchanged_for(other, status) > self._lease:
                             statuses[other] = ended = self._status_table.abort(other)
                             if ended.state != COMMITTED:
                                 _log.warning("aborted transaction %s: its lease expired", other.hex())
@@ -165,9 +144,6 @@ class Conflicts:
     def _wins(mine: tuple[int, bytes, bool], other: tuple[int, bytes, bool]) -> bool:
         """Whether one of two transactions, given by start, id, and whether it is a job, may abort the other."""
         return mine[2] if mine[2] != other[2] else mine < other
-
-    def _expired(self, txid: bytes, status: Status) -> bool:
-        return self._status_table.unchanged_for(txid, status) > self._lease
 
     def _refuse(self, row_id: RowId) -> NoReturn:
         if row_id[1] == MARKER or row_id == (bytes(SPACE_BYTES), self._layout.row(bytes(SPACE_BYTES) + MARKER)):
@@ -209,12 +185,7 @@ class Conflicts:
     ) -> None:
         """Raise if a table's schema changed since `start`; a change that is not yet committed must come later.
 
-        Parameters
-        ----------
-        markers : iterable of RowId
-            The markers that may have changed.
-        seen : mapping
-            Their cells, read after the commit timestamp was drawn.
+        The cells in `seen` were read after the commit timestamp was drawn.
         """
         self._require_unchanged(
             txid,

@@ -35,12 +35,8 @@ class Decision:
     def commit(self, session: Session, pending: PendingCommit, reads: ReadSet | None) -> None:
         """Commit at the timestamp drawn, or at a later one if readers have pushed the transaction.
 
-        Raises
-        ------
-        TransactionConflictError
-            If another process has aborted it.
-        CommitOutcomeUnknownError
-            If the outcome cannot be learned before the time-out.
+        Raises `TransactionConflictError` if another process has aborted it, and `CommitOutcomeUnknownError` if the
+        outcome cannot be learned before the time-out.
         """
         sent = unclear = False
         deadline = time.monotonic() + self._timeout
@@ -83,12 +79,8 @@ class Decision:
     def _refuse_unrecorded(session: Session) -> NoReturn:
         """Raise for a missing record: it was aborted and removed, or committed if the session was lost before.
 
-        Raises
-        ------
-        TransactionConflictError
-            If the session is alive: then nothing that it committed can have been removed.
-        CommitOutcomeUnknownError
-            Otherwise.
+        While the session is alive, nothing that it committed can have been removed: a conflict. Otherwise the outcome
+        is unknown.
         """
         with suppress(StorageUnavailableError):
             session.heartbeat()

@@ -48,7 +48,6 @@ class EndedTransaction:
 
     @property
     def ended(self) -> EndedIntents:
-        """The intents to resolve."""
         return self.txid, self.status, {space: dict(one.intents()) for space, one in self.intents.spaces.items()}
 
     def free_lane(self) -> None:
@@ -78,7 +77,6 @@ class Finaliser:
         self._is_working = threading.Lock()
 
     def add(self, ended: EndedTransaction) -> None:
-        """Take over a transaction."""
         self.waiting.append(ended)
         if self.thread is None:
             thread = threading.Thread(target=self._work, name="structable-finaliser", daemon=True)
@@ -157,13 +155,13 @@ class Finaliser:
             if self.unmarked and self._is_time_to_mark():
                 self._mark()
 
-    def _pause(self, seconds: float = _PAUSE) -> None:
-        end = time.monotonic() + seconds
+    def _pause(self) -> None:
+        end = time.monotonic() + _PAUSE
         while not self._stopping and (left := end - time.monotonic()) > 0:
             self._listen(left)
 
     def _listen(self, seconds: float) -> None:
-        """Wait for a wake-up; briefly, for an interruption may have prevented it."""
+        """Wait briefly for a wake-up, which an interruption may have prevented."""
         try:
             self._wakes.get(timeout=min(seconds, _LONGEST_SILENCE))
             while True:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import VALUE, intent_column
 from structable.backends.hbase.thrift.errors import TableMissingError
-from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, put_then_delete, split_rows
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, delete_columns, put_then_delete, split_rows
 
 from .context import Context
 from .intents import INCREMENT, LOCK, RowState
@@ -71,11 +71,13 @@ class IntentResolution:
         merged: Mapping[bytes, Mapping[tuple[bytes, int], RowState]],
     ) -> list[Call[None]]:
         column = intent_column(txid)
+        count = 1 if failpoints else ROWS_AT_ONCE
         found: list[Call[None]] = []
         for space, rows in intents.items():
             table = self._layout.table(space)
             if status.state != COMMITTED:
-                found += self._removals(table, rows, column, status.start + 1)  # a job's intents are one later
+                # A job's intents are one later than its start.
+                found += delete_columns(table, rows, [column], status.start + 1, count)
                 continue
             puts: dict[bytes, Mapping[bytes, bytes]] = {}
             for row, intent in rows.items():
@@ -88,18 +90,7 @@ class IntentResolution:
             if locked := [row for row in rows if row not in puts]:
                 # A lock leaves no version: pending transactions must be pushed beyond it.
                 self._visibility.read(table, locked, status.commit, {txid: status})
-            for part in split_rows(puts, 1 if failpoints else ROWS_AT_ONCE):
+            for part in split_rows(puts, count):
                 found.append(put_then_delete(table, part, {row: [column] for row in part}, status.commit))
-            found += self._removals(table, [row for row in rows if row not in puts], column, status.commit)
+            found += delete_columns(table, locked, [column], status.commit, count)
         return found
-
-    @staticmethod
-    def _removals(
-        table: str, rows: Mapping[bytes, bytes] | Sequence[bytes], column: bytes, at: int
-    ) -> list[Call[None]]:
-        names = list(rows)
-        count = 1 if failpoints else ROWS_AT_ONCE
-        return [
-            put_then_delete(table, {}, {row: [column] for row in names[begin : begin + count]}, at)
-            for begin in range(0, len(names), count)
-        ]

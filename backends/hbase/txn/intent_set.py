@@ -24,28 +24,14 @@ class SpaceIntents:
 
     @property
     def all(self) -> Mapping[bytes, bytes]:
-        """Row to intent."""
         return {**self.checked, **self.derived} if self.derived else self.checked
 
     def intents(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield rows and their intents."""
         return chain(self.checked.items(), self.derived.items())
 
 
 class IntentSet:
-    """A write set as intents.
-
-    Attributes
-    ----------
-    spaces : dict of bytes to SpaceIntents
-        The intents of each space.
-    markers : set of bytes
-        The spaces whose schema must be unchanged since the snapshot, and which the write set does not change.
-    schemas : list of bytes
-        The spaces whose schema the write set changes.
-    increments : bool
-        Whether there are increments.
-    """
+    """A write set as intents."""
 
     def __init__(self, layout: Layout, writes: WriteSet) -> None:
         self._layout = layout
@@ -65,8 +51,8 @@ class IntentSet:
             # The catalog's own marker carries the new epoch, and orders all schema changes.
             for space in (CATALOG_SPACE, *writes.changed_spaces):
                 self._space(space).checked[layout.row(space + MARKER)] = write_intent(MARKER)
-        self.markers = writes.spaces - writes.changed_spaces
-        self.schemas = sorted(writes.changed_spaces)
+        self.markers = writes.spaces - writes.changed_spaces  # spaces whose schema must be unchanged since the snapshot
+        self.schemas = sorted(writes.changed_spaces)  # spaces whose schema the write set changes
         self.increments = bool(writes.increments)
 
     def _space(self, key: bytes) -> SpaceIntents:

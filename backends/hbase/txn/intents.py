@@ -61,21 +61,11 @@ _NUMBER_BYTES = TXID_BYTES - SESSION_BYTES
 
 @dataclass(slots=True)
 class RowState:
-    """A row at a snapshot.
+    """A row at a snapshot."""
 
-    Parameters
-    ----------
-    value : bytes or None
-        None for an absent row.
-    version : int
-        The timestamp of the newest visible commit; 0 if there is none.
-    last_write : int
-        The timestamp of the newest visible commit other than an increment.
-    """
-
-    value: bytes | None
-    version: int
-    last_write: int
+    value: bytes | None  # None for an absent row
+    version: int  # timestamp of the newest visible commit; 0 if there is none
+    last_write: int  # timestamp of the newest visible commit other than an increment
 
     @property
     def version_cell(self) -> bytes:
@@ -120,13 +110,7 @@ def base_of(cells: Cells) -> RowState:
 
 
 def changed_since(start: int, cells: Cells, *, increments: bool) -> bool:
-    """Whether a row, without its intents, was written after a timestamp.
-
-    Parameters
-    ----------
-    increments : bool
-        Whether increments do not count as writes.
-    """
+    """Whether a row, without its intents, was written after a timestamp; with `increments`, these are no writes."""
     cell = cells.get(VALUE)
     if cell is None:
         return False
@@ -167,16 +151,9 @@ def intent_of(txid: bytes, cells: Cells) -> bytes | None:
 
 
 def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) -> RowState:
-    """Return a row's state after committed intents that are not yet finalised.
+    """Return a row's state after intents, each with its commit timestamp, that are committed and not yet finalised.
 
-    Parameters
-    ----------
-    state : RowState
-        The state without them.
-    committed : iterable of int and bytes
-        Commit timestamp and intent; intents already in the state are ignored.
-    merge : callable
-        Applies increments.
+    Intents already in the state are ignored.
     """
     for cts, intent in sorted(committed):
         if cts <= state.version or intent[0] == LOCK:
@@ -191,17 +168,7 @@ def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) 
 def fold_stepwise(
     bases: Mapping[int, RowState], committed: Iterable[tuple[int, bytes]], merge: Merge
 ) -> dict[int, RowState]:
-    """Return a row's states at several timestamps; `fold` returns one.
-
-    Parameters
-    ----------
-    bases : mapping
-        Timestamp to the state without intents there.
-    committed : iterable of int and bytes
-        As for `fold`.
-    merge : callable
-        Applies increments.
-    """
+    """Return a row's states at several timestamps; `bases` has the states without intents there, see `fold`."""
     ordered = sorted(committed)
     states: dict[int, RowState] = {}
     state = RowState(None, 0, 0)

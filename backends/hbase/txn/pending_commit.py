@@ -24,37 +24,17 @@ def draw_timestamp(layout: Layout) -> Call[int]:
 
 @dataclass(slots=True)
 class PendingCommit:
-    """A transaction that is being committed.
-
-    Parameters
-    ----------
-    txid, start : bytes and int
-        Its id, and the timestamp of its snapshot.
-    intents : IntentSet or None
-        Its writes; None for a write job, whose rows are not kept in memory.
-    status : Status
-        As last seen in the status table.
-    timestamp : int
-        The commit timestamp drawn for it; 0 before.
-    renewed_at : float
-        When its lease was last renewed, by `time.monotonic`.
-    """
+    """A transaction that is being committed."""
 
     txid: bytes
-    start: int
-    intents: IntentSet | None
-    status: Status
-    timestamp: int = 0
+    start: int  # the timestamp of its snapshot
+    intents: IntentSet | None  # None for a write job, whose rows are not kept in memory
+    status: Status  # as last seen in the status table
+    timestamp: int = 0  # the commit timestamp drawn for it; 0 before
     renewed_at: float = field(default_factory=time.monotonic)
 
     def renew_lease(self, context: Context) -> None:
-        """Renew the lease if a third of it has passed.
-
-        Raises
-        ------
-        TransactionConflictError
-            If another process has aborted the transaction.
-        """
+        """Renew the lease if a third of it has passed; a conflict if another process has aborted the transaction."""
         if time.monotonic() < self.renewed_at + context.settings.lease / 3:
             return
         self.renewed_at = time.monotonic()

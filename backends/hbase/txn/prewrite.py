@@ -48,15 +48,10 @@ class RecordUnknownError(Exception):
 
 
 class ReadBack(NamedTuple):
-    """The view that a transaction has of others.
+    """The `cells` of rows that a transaction read after its intents were written.
 
-    Attributes
-    ----------
-    cells : dict
-        Rows read after its intents were written.
-    rows, markers : set of RowId
-        Among these, the transaction's written rows, and the schema markers it relies on, that another transaction may
-        have written. No other transaction has written the rest.
+    Another transaction may have written `rows`, which this one writes too, and the `markers` of schemas that it relies
+    on. No other transaction has written the rest.
     """
 
     cells: dict[RowId, Cells]
@@ -77,14 +72,7 @@ class Prewrite:
     def run(self, session: Session, pending: PendingCommit, intents: IntentSet, encoded: bytes) -> ReadBack:
         """List the rows, create the record, write the intents, draw the timestamp, and look for other transactions.
 
-        Parameters
-        ----------
-        pending : PendingCommit
-            The transaction; gets its timestamp.
-        intents : IntentSet
-            Its writes.
-        encoded : bytes
-            The written rows, as the record stores them.
+        `encoded` has the written rows, as the record stores them.
         """
         txid, recent, layout = pending.txid, session.recent, self._layout
         record = self._status_table.record(txid, pending.status, encoded)
@@ -158,10 +146,7 @@ class Prewrite:
     ) -> list[object]:
         """Make calls; without the record, they are repeated after errors, which may leave a timestamp unused.
 
-        Raises
-        ------
-        RecordUnknownError
-            If calls that must not be repeated fail.
+        Raises `RecordUnknownError` if calls that must not be repeated fail.
         """
         deadline = time.monotonic() + self._settings.timeout
         while True:

@@ -28,13 +28,7 @@ class Reader:
         self._visibility = visibility
 
     def values(self, keys: Sequence[bytes], at: int) -> list[bytes | None]:
-        """Return the values of keys of one space at a timestamp, in their order.
-
-        Raises
-        ------
-        TransactionConflictError
-            If the table was dropped.
-        """
+        """Return the values of keys of one space at a timestamp, in order; a conflict if the table was dropped."""
         table = self._layout.table(keys[0][:SPACE_BYTES])
         rows = [self._layout.row(key) for key in keys]
         try:
@@ -44,13 +38,7 @@ class Reader:
         return [state.value if (state := states.get(row)) is not None else None for row in rows]
 
     def pages(self, begin: bytes, end: bytes, at: int, *, reverse: bool = False) -> Iterator[list[Pair]]:
-        """Yield the pairs of an interval of one space at a timestamp, page by page.
-
-        Raises
-        ------
-        TransactionConflictError
-            If the table was dropped.
-        """
+        """Yield the pairs of an interval of one space, page by page, as `values` does."""
         if begin >= end:
             return
         table, first, last = self._layout.interval(begin, end)

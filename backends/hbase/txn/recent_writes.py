@@ -37,7 +37,7 @@ _ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256, 8 << 10
 """Of ended transactions in the lists of all processes together, and the bounds of the share of one process. Open
 transactions of a process take at most the first of these; beyond it they list spaces instead of rows."""
 _BYTES_OF_A_ROW = 4 << 10
-"""The number of lists that take as long to read as reading one row back."""
+"""Bytes of lists that take as long to read as one row takes to be read back."""
 _READ_BACK_ALL = 8
 """Transactions that read all rows back without the lists after one for which the lists were useless."""
 _LOW_WATERMARK = struct.Struct(">Q")
@@ -52,7 +52,6 @@ class Digest(NamedTuple):
 
     @classmethod
     def of(cls, intents: IntentSet) -> Digest:
-        """Return the digest of the checked rows."""
         spaces = frozenset(intents.spaces)
         if intents.rows > _MOST_ROWS:
             return cls(spaces)
@@ -101,13 +100,7 @@ class _Listed:
 
 
 class RecentWrites:
-    """The list of a session, shared by all threads of its process.
-
-    Attributes
-    ----------
-    has_news : bool
-        Whether a transaction has ended since the list was put last.
-    """
+    """The list of a session, shared by all threads of its process."""
 
     def __init__(self, layout: Layout, session: bytes) -> None:
         self._layout = layout
@@ -115,7 +108,7 @@ class RecentWrites:
         self._number = 0
         self._low_watermark = 0
         self._listed: dict[bytes, _Listed] = {}
-        self.has_news = False
+        self.has_news = False  # whether a transaction has ended since the list was put last
         self._budget = _MOST_BYTES // 4  # adapted to the number of lists when they are read
         self._size = 0
         self._reading_back = 0
@@ -124,10 +117,7 @@ class RecentWrites:
     def enter(self, txid: bytes, digest: Digest, record: Rows | None = None) -> Call[None]:
         """Return the call that puts the list with one more transaction; it must be made before anything is read back.
 
-        Parameters
-        ----------
-        record : Rows, optional
-            Further cells for the same call.
+        `record` has further cells for the same call.
         """
         spaces, rows = digest
         with self._lock:
@@ -180,10 +170,7 @@ class RecentWrites:
     def reads_back(self, rows: int, few: int) -> bool:
         """Whether a transaction of so many rows should read them all back, instead of reading the lists.
 
-        Parameters
-        ----------
-        few : int
-            Rows that are read back as fast as the lists of few processes.
+        Reading `few` rows back is as fast as reading the lists of few processes.
         """
         with self._lock:
             self._reading_back -= self._reading_back > 0
@@ -194,20 +181,8 @@ class RecentWrites:
     def suspects(self, txid: bytes, start: int, rows: Collection[RowId], lists: Cells) -> set[RowId]:
         """Return the rows that another transaction may have committed after `start`, or may still commit.
 
-        Parameters
-        ----------
-        txid, start : bytes and int
-            The transaction, and the timestamp of its snapshot.
-        rows : collection of RowId
-            Some of the rows that it writes, whose intents were written before the lists were read; or other rows whose
-            writers draw their commit timestamp after they were listed.
-        lists : Cells
-            The lists of all processes.
-
-        Raises
-        ------
-        DataCorruptionError
-            If a list is damaged.
+        The transaction wrote its intents to `rows` before the lists of all processes were read, or the other writers of
+        `rows` are listed before they draw their commit timestamp.
         """
         with self._lock:
             self._budget = min(max(_ALL_BYTES // max(len(lists), 1), _LEAST_BYTES), _MOST_BYTES)

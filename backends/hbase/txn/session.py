@@ -49,15 +49,6 @@ class Session:
     Its low watermark keeps versions: no open snapshot or unfinalised transaction of the process began before it. A
     process that has seen no heartbeat for `timeout` seconds declares the session dead by changing its cell; half that
     time after its last heartbeat the session itself refuses to read and to commit.
-
-    Attributes
-    ----------
-    id : bytes
-        Never used by another session.
-    recent : RecentWrites
-        The recent writes of the process.
-    clock : int
-        The newest timestamp known to this process; no later snapshot is older.
     """
 
     def __init__(self, gateway: Gateway, layout: Layout, timeout: float) -> None:
@@ -74,9 +65,9 @@ class Session:
         self._lock = Lock()
         started = now()
         number = gateway.call(increment(layout.transactions, SESSIONS, b"c:n", 1))
-        self.id = number.to_bytes(SESSION_BYTES)
+        self.id = number.to_bytes(SESSION_BYTES)  # never used by another session
         self.recent = RecentWrites(layout, self.id)
-        self.clock = read_clock(gateway, layout)
+        self.clock = read_clock(gateway, layout)  # the newest timestamp known here; no later snapshot is older
         self.raw = self._content()
         self._over = not self._written(None, self.raw)
         self.good_until = started + self._good_for
@@ -105,13 +96,7 @@ class Session:
             pause()
 
     def heartbeat(self) -> None:
-        """Renew the session, with the low watermark as it is now.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If HBase cannot be reached; the next heartbeat may succeed.
-        """
+        """Renew the session, with the low watermark as it is now; after an error the next heartbeat may succeed."""
         with self._lock:
             if self._over:
                 return
@@ -151,12 +136,8 @@ class Session:
     def require_alive(self) -> None:
         """Raise if versions that a snapshot reads may have been removed.
 
-        Raises
-        ------
-        TransactionConflictError
-            If the session was declared dead.
-        StorageUnavailableError
-            If the session may have been declared dead: HBase could not be reached for too long.
+        That is a conflict if the session was declared dead, and `StorageUnavailableError` if it may have been: HBase
+        could not be reached for too long.
         """
         if now() > self.good_until and not self._over:
             # This process was stopped, or HBase was: a heartbeat reveals whether the session is dead.
@@ -176,11 +157,8 @@ class Session:
     def next_transaction(self, start: int | None = None) -> bytes:
         """Return the id of a new transaction, unique across all processes and all time.
 
-        Parameters
-        ----------
-        start : int, optional
-            The timestamp of its intents: the transaction shares a column with earlier and later ones. Without `start`,
-            the transaction has its own column.
+        If the timestamp of its intents is given as `start`, the transaction shares a column with earlier and later
+        ones; otherwise it has its own column.
         """
         lane = 0 if start is None else self._take_lane(start)
         return self.id + next(self._sequence).to_bytes(_SEQUENCE_BYTES) + lane.to_bytes(LANE_BYTES)
@@ -199,12 +177,8 @@ class Session:
         """Give the lane of a transaction to the next one.
 
         All its intents must have been deleted: two in one cell would hide one another. If their deletion is uncertain,
-        the lane is never free again.
-
-        Parameters
-        ----------
-        hidden : int
-            The highest timestamp at which any process may have deleted its intents: puts at or below it are hidden.
+        the lane is never free again. `hidden` is the highest timestamp at which any process may have deleted them: puts
+        at or below it are hidden.
         """
         lane = int.from_bytes(txid[-LANE_BYTES:])
         if lane:
@@ -221,7 +195,6 @@ class Session:
 
     @property
     def held(self) -> int:
-        """The number of held snapshots and transactions."""
         return len(self.holders)
 
     def close(self) -> None:

@@ -31,10 +31,7 @@ def removed_point(gateway: Gateway, layout: Layout) -> int:
 def publish_removed(gateway: Gateway, layout: Layout, upto: int) -> None:
     """Publish that snapshots before a timestamp may lose versions, before any version is removed.
 
-    Raises
-    ------
-    StorageUnavailableError
-        If HBase cannot be reached; then nothing may be removed.
+    After an error nothing may be removed.
     """
     while (previous := removed_point(gateway, layout)) < upto:
         expected = b"%d" % previous if previous else None
@@ -59,20 +56,15 @@ class NoSession(Session):
     def held(self) -> int:
         return 0
 
-    def heartbeat(self) -> None:
-        """Do nothing."""
+    def heartbeat(self) -> None: ...
 
-    def publish_recent_writes(self) -> None:
-        """Do nothing."""
+    def publish_recent_writes(self) -> None: ...
 
-    def hold(self, holder: object, timestamp: int) -> None:
-        """Do nothing."""
+    def hold(self, holder: object, timestamp: int) -> None: ...
 
-    def release(self, holder: object) -> None:
-        """Do nothing."""
+    def release(self, holder: object) -> None: ...
 
     def require_alive(self) -> None:
-        """Raise if the storage was closed."""
         if self._closed:
             raise StorageUnavailableError("the storage was closed")
 

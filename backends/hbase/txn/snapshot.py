@@ -14,26 +14,16 @@ __all__ = ["HBaseSnapshot"]
 
 
 class HBaseSnapshot(EngineSnapshot):
-    """A snapshot, held by the session of this process until it is closed.
-
-    Attributes
-    ----------
-    holder : object
-        The object that the session holds; not the snapshot itself, which ends when it is collected.
-    timestamp : int
-        Commits at or before it are visible.
-    epoch : int
-        The timestamp of the newest schema change in it.
-    """
+    """A snapshot, held by the session of this process until it is closed; commits up to its timestamp are visible."""
 
     scan_from = 501  # one call reads as many; a scan makes at least three
 
     def __init__(self, reader: Reader, session: Session) -> None:
         self._reader = reader
         self.session = session
-        self.holder = object()
+        self.holder = object()  # held instead of the snapshot, which ends when it is collected
         self.timestamp = 0
-        self.epoch = 0
+        self.epoch = 0  # the timestamp of the newest schema change in it
 
     def get(self, key: bytes) -> bytes | None:
         return self.get_many((key,))[0]

@@ -19,47 +19,23 @@ _FLAGS_END = 2
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a transaction. Equal statuses have equal bytes, whichever process wrote them.
+    """The state of a transaction. Equal statuses have equal bytes, whichever process wrote them."""
 
-    Parameters
-    ----------
-    state : str
-        PENDING, COMMITTED or ABORTED.
-    start : int
-        The timestamp of its snapshot, and of its intents.
-    least : int
-        Pending: the smallest timestamp at which it may commit; readers push it up.
-    commit : int
-        Committed: its timestamp.
-    heartbeat : int
-        Pending: counts the renewals of its lease.
-    finalised : bool
-        Committed: every row has its version. Aborted: it was found without a record, and may once have been committed
-        and finalised.
-    detached : bool
-        The written rows are in a cell of their own.
-    bulk : bool
-        A write job: other transactions give way to it.
-    unlisted : bool
-        `writes` has spaces and no rows: the rows are found by searching the spaces.
-    writes : bytes
-        The written rows, encoded, unless detached.
-    """
-
-    state: str
-    start: int = 0
-    least: int = 0
-    commit: int = 0
-    heartbeat: int = 0
+    state: str  # PENDING, COMMITTED or ABORTED
+    start: int = 0  # the timestamp of the snapshot, and of the intents
+    least: int = 0  # pending: the smallest timestamp at which it may commit; readers push it up
+    commit: int = 0  # committed: its timestamp
+    heartbeat: int = 0  # pending: counts the renewals of its lease
     finalised: bool = False
-    detached: bool = False
-    bulk: bool = False
-    unlisted: bool = False
-    writes: bytes = b""
+    """Committed: every row has its version. Aborted: it was found without a record, and may once have been committed
+    and finalised."""
+    detached: bool = False  # the written rows are in a cell of their own
+    bulk: bool = False  # a write job: other transactions give way to it
+    unlisted: bool = False  # `writes` has spaces and no rows: the rows are found by searching the spaces
+    writes: bytes = b""  # the written rows, encoded, unless detached
 
     @cached_property
     def raw(self) -> bytes:
-        """The cell's value."""
         flags = _FINALISED * self.finalised | _DETACHED * self.detached | _BULK * self.bulk | _UNLISTED * self.unlisted
         return _HEAD.pack(self.state.encode(), flags, self.start, self.least, self.commit, self.heartbeat) + self.writes
 
@@ -70,7 +46,6 @@ class Status:
 
     @classmethod
     def decode(cls, raw: bytes) -> Status:
-        """Return the status of a cell's value."""
         try:
             state, flags, start, least, commit, heartbeat = _HEAD.unpack_from(raw)
             name = state.decode()
@@ -92,34 +67,23 @@ class Status:
         )
 
     def pushed(self, least: int) -> Status:
-        """Return the status with a later smallest commit timestamp."""
         return replace(self, least=least)
 
     def with_heartbeat(self) -> Status:
-        """Return the status with its lease renewed."""
         return replace(self, heartbeat=self.heartbeat + 1)
 
     def committed(self, timestamp: int) -> Status:
-        """Return the status, committed."""
         return replace(self, state=COMMITTED, commit=timestamp, least=0, heartbeat=0)
 
     def aborted(self) -> Status:
-        """Return the status, aborted."""
         return replace(self, state=ABORTED, least=0, heartbeat=0)
 
     def with_finalised(self) -> Status:
-        """Return the status, committed, with all its rows finalised."""
         return replace(self, finalised=True)
 
 
 class StatusHead:
-    """A status decoded only in part, for the janitor, which reads all of them.
-
-    Attributes
-    ----------
-    state, finalised, commit
-        As in `Status`.
-    """
+    """A status decoded only in part, for the janitor, which reads all of them."""
 
     __slots__ = ("_raw", "commit", "finalised", "state")
 
@@ -134,7 +98,6 @@ class StatusHead:
 
     @property
     def status(self) -> Status:
-        """The whole status."""
         return Status.decode(self._raw)
 
     @property

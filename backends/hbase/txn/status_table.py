@@ -37,11 +37,8 @@ _MARKED_BYTES = 32 << 10
 class StatusTable:
     """The status records of one prefix.
 
-    Parameters
-    ----------
-    known_for : float
-        Seconds that "committed, not yet finalised" may be cached. Must be shorter than `late_writes`: versions read by
-        a status may be removed that long after it changed.
+    `known_for` is the time in seconds that "committed, not yet finalised" may be cached. It must be shorter than
+    `late_writes`: versions read because of a status may be removed that long after it changed.
     """
 
     def __init__(self, gateway: Gateway, layout: Layout, known_for: float) -> None:
@@ -118,14 +115,8 @@ class StatusTable:
         """Change a status if it is as expected, and return the status after that.
 
         A lost reply is looked up. A change that was not made is tried again; an earlier attempt may still take effect
-        later.
-
-        Raises
-        ------
-        ServerError
-            If HBase rejects the change for good, for example for lack of rights: it was not made and never will be.
-        StorageUnavailableError
-            If the status cannot be read, or not changed in time: the change may have been made, or still be.
+        later. After a `ServerError`, for example for lack of rights, the change was not made and never will be; after
+        any other `StorageUnavailableError` it may have been made, or still be.
         """
         call = compare_and_put(
             self._table, status_row(txid), STATE, None if expected is None else expected.raw, new.raw

@@ -35,17 +35,7 @@ _log = logging.getLogger("structable.hbase")
 
 
 class Transactions:
-    """The transactions of one process on one prefix.
-
-    Attributes
-    ----------
-    context : Context
-        For other code that works on transactions.
-    finaliser : Finaliser
-        Finalises the commits of this process.
-    visibility, reader
-        Read without a snapshot.
-    """
+    """The transactions of one process on one prefix."""
 
     def __init__(self, gateway: Gateway, layout: Layout, settings: Settings, merge: Merge) -> None:
         status_table = StatusTable(gateway, layout, min(_LONGEST_KNOWN, settings.late_writes / 2))
@@ -63,7 +53,6 @@ class Transactions:
         self._renewing = threading.Lock()
 
     def start(self) -> None:
-        """Begin a session."""
         self._session = self._new_session()
 
     def _new_session(self) -> Session:
@@ -92,7 +81,6 @@ class Transactions:
         return session
 
     def begin(self) -> HBaseSnapshot:
-        """Begin a snapshot at the newest timestamp."""
         session = self.session
         if self._settings.read_only:
             snapshot: HBaseSnapshot = SessionlessSnapshot(self.reader, session, self._gateway, self._layout)
@@ -113,11 +101,9 @@ class Transactions:
         return snapshot
 
     def commit(self, snapshot: HBaseSnapshot, writes: WriteSet) -> None:
-        """Commit writes that are based on a snapshot; see `Engine.commit`."""
         self.committer.commit(snapshot.session, snapshot.timestamp, writes)
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
-        """Commit a write job; see `Engine.commit_bulk`."""
         self._bulk.commit(self.session, bulk)
 
     def close(self, timeout: float) -> None:

@@ -9,7 +9,7 @@ from structable.backends.hbase.layout import FAMILY, GC, STATE, VALUE, Layout
 from structable.backends.hbase.tables import drop_table
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, get_row, put_rows, put_then_delete, split_rows
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, delete_columns, get_row, put_rows, split_rows
 from structable.backends.ordered.engine import SPACE_BYTES, WriteSet, successor
 
 from .intents import write_intent
@@ -39,7 +39,7 @@ class UncheckedWrites:
         puts: dict[str, dict[bytes, Mapping[bytes, bytes]]] = {}
         removed: dict[str, list[bytes]] = {}
         for key, value in chain(writes.writes.items(), writes.derived.items()):
-            table, row = layout.locate(key)
+            table, row = layout.table(key[:SPACE_BYTES]), layout.row(key)
             if value is None:
                 removed.setdefault(table, []).append(row)
             else:
@@ -49,15 +49,8 @@ class UncheckedWrites:
         for table, rows in puts.items():
             calls += [put_rows(table, part, at) for part in split_rows(rows)]
         for table, names in removed.items():
-            calls += self._removals(table, names, at)
+            calls += delete_columns(table, names, [FAMILY], at)
         self._gateway.flight(calls, retry=True)
-
-    @staticmethod
-    def _removals(table: str, rows: list[bytes], at: int) -> list[Call[None]]:
-        return [
-            put_then_delete(table, {}, {row: [FAMILY] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
-            for begin in range(0, len(rows), ROWS_AT_ONCE)
-        ]
 
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
         """Remove rows once no snapshot can read them; see `Engine.discard`."""
@@ -76,7 +69,7 @@ class UncheckedWrites:
                 for page in gateway.pages(table, first, last, [FAMILY], before=None, page_rows=ROWS_AT_ONCE):
                     if stopped():
                         return False
-                    gateway.flight(self._removals(table, [row for row, _ in page], now), retry=True)
+                    gateway.flight(delete_columns(table, (row for row, _ in page), [FAMILY], now), retry=True)
             except TableMissingError:
                 return True
         del self._discarded_at[beginning]

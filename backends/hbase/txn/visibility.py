@@ -1,4 +1,4 @@
-"""`Visibility`: the states of rows at a snapshot, which intents of other transactions count for."""
+"""`Visibility`: the states of rows at a snapshot, with the intents of other transactions that count there."""
 
 from __future__ import annotations
 
@@ -46,19 +46,10 @@ class Visibility:
     def states(
         self, table: str, found: Sequence[FoundRow], at: int | None, assumed: Mapping[bytes, Status] | None = None
     ) -> dict[bytes, RowState]:
-        """Return the states of rows that were read.
+        """Return the states at a timestamp of rows that were read, with all their cells of family x.
 
-        Parameters
-        ----------
-        table : str
-            Their HBase table.
-        found : sequence of FoundRow
-            All cells of family x, at the timestamp.
-        at : int or None
-            The timestamp, beyond which pending writers are pushed; None for the newest committed state, which pushes no
-            writer.
-        assumed : mapping, optional
-            Known statuses.
+        Pending writers are pushed beyond the timestamp; for None, the newest committed state, no writer is pushed.
+        `assumed` has known statuses.
         """
         states: dict[bytes, RowState] = {}
         contested: dict[bytes, Cells] = {}
@@ -78,15 +69,6 @@ class Visibility:
 
         The intents of a row are read once, at the last of its timestamps. A commit up to there without an intent left
         is a version by then: therefore the versions below the earlier timestamps are read after that.
-
-        Parameters
-        ----------
-        table : str
-            Their HBase table.
-        rows : mapping
-            Row to timestamps.
-        assumed : mapping
-            Known statuses.
         """
         last: dict[int, list[bytes]] = {}
         for row, times in rows.items():

@@ -23,13 +23,7 @@ def encode_rows(writes: WrittenRows) -> bytes:
 
 
 def decode_rows(raw: bytes) -> dict[bytes, dict[bytes, int]]:
-    """Return the written rows of their bytes.
-
-    Raises
-    ------
-    DataCorruptionError
-        If the bytes are damaged.
-    """
+    """Return the written rows of their bytes; `DataCorruptionError` if the bytes are damaged."""
     writes: dict[bytes, dict[bytes, int]] = {}
     at = 0
     while at < len(raw):

@@ -1,4 +1,4 @@
-"""Upkeep of an HBase store, and what the doctor reports.
+"""Upkeep of an HBase store, and the doctor's report.
 
 `background` has the threads that send heartbeats and run the `janitor`, which cleans up after dead sessions, detected
 by the last change of their cells (`last_seen`); `diagnosis` compares HBase's tables with the catalog.

@@ -1,7 +1,7 @@
 """`Janitor`: finishes the transactions of dead processes, and removes versions that no snapshot can read any more.
 
-Its work list is the records of transactions; tables of rows are searched only for what write jobs wrote. Every step may
-be repeated, and taken by two processes at once.
+Its work list is the records of transactions; tables of rows are searched only after write jobs. Every step may be
+repeated, and taken by two processes at once.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from structable.backends.hbase.thrift.requests import (
     ROWS_AT_ONCE,
     Call,
     compare_and_put,
+    delete_columns,
     delete_row,
     get_row,
     get_rows,
@@ -59,28 +60,15 @@ _log = logging.getLogger("structable.hbase")
 
 @dataclass(slots=True)
 class _Work:
-    """The work of a round; most records only wait for their time and are not in it.
+    """The work of a round; most records only wait for their time and are not in it."""
 
-    Parameters
-    ----------
-    least : int
-        The smallest timestamp at which any process may still read or above which it may commit.
-    pending, unfinalised : list
-        Transactions whose lease has expired; the latter with their statuses.
-    replacing : list of int and bytes
-        Commit timestamp and transaction, for those whose replaced versions may be removed.
-    first : int
-        The smallest commit timestamp that must wait; all later commits wait for it.
-    aborted : list of bytes
-        Transactions of which no write can still arrive.
-    """
-
-    least: int
-    pending: list[bytes] = field(default_factory=list)
+    least: int  # the smallest timestamp at which any process may still read or above which it may commit
+    pending: list[bytes] = field(default_factory=list)  # with an expired lease, as `unfinalised`
     unfinalised: list[tuple[bytes, Status]] = field(default_factory=list)
     replacing: list[tuple[int, bytes]] = field(default_factory=list)
-    first: int = 2**64
-    aborted: list[bytes] = field(default_factory=list)
+    """Commit timestamp and transaction, for those whose replaced versions may be removed."""
+    first: int = 2**64  # the smallest commit timestamp that must wait; all later commits wait for it
+    aborted: list[bytes] = field(default_factory=list)  # of which no write can still arrive
 
 
 class Janitor:
@@ -98,14 +86,9 @@ class Janitor:
         self._lock = threading.Lock()
 
     def run(self, session: Session, *, alone: bool = False) -> Report | None:
-        """Do one round, or nothing if another process has the janitor's lease, unless `alone`.
+        """Do one round, or nothing if another process has the janitor's lease, unless `alone`; one thread at a time.
 
-        Only one thread at a time does a round.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If HBase cannot be reached; the next round continues.
+        After an error the next round continues.
         """
         with self._lock:
             return self._run(session, alone=alone)
@@ -338,9 +321,8 @@ class Janitor:
         table = self._layout.table(space)
         deleted = [row for row, kind in kinds.items() if kind == TOMBSTONE]
         replaced = [row for row, kind in kinds.items() if kind not in (TOMBSTONE, LOCK)]
-        for rows, at in ((deleted, commit), (replaced, commit - 1)):
-            for begin in range(0, len(rows), ROWS_AT_ONCE):
-                yield put_then_delete(table, {}, {row: [VALUE] for row in rows[begin : begin + ROWS_AT_ONCE]}, at)
+        yield from delete_columns(table, deleted, [VALUE], commit)
+        yield from delete_columns(table, replaced, [VALUE], commit - 1)
 
     def _remove(self, calls: Sequence[Call[None]]) -> None:
         """Make the calls in order, skipping dropped tables."""

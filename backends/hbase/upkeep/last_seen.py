@@ -19,7 +19,7 @@ class LastSeen:
     def unchanged_for(self, name: bytes, content: bytes) -> float:
         """Return for how many seconds a cell has had this content."""
         now = time.monotonic()
-        # A round moves cells from one mapping to the other, so that the many of them are never in memory twice.
+        # A round moves cells from one mapping to the other: they are many, and must not be in memory twice.
         seen = self._before.pop(name, None) or self._cells.get(name)
         if seen is None or seen[0] != content:
             seen = content, now

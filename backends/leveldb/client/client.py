@@ -11,6 +11,7 @@ from collections.abc import Callable
 from structable.backends.leveldb.folder import Folder
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
+from structable.backends.leveldb.protocol.shared_memory import open_shared
 from structable.backends.leveldb.route import OWNER_ENDED, Procedures, Route
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, SchemaChangedError, WriteSet
 from structable.spi.errors import (
@@ -24,18 +25,34 @@ from .pool import Connection
 from .requests import OwnerRequests
 from .snapshot import RemoteSnapshot
 
-__all__ = ["Client"]
+__all__ = ["Client", "connect_to_owner"]
+
+
+def connect_to_owner(folder: Folder, failover: Callable[[Route], Route], seconds: float) -> Client | str:
+    """Return a client of the owner of a database, or the problem, as the end of "another process owns it, ..."."""
+    owner = folder.read_owner()
+    if owner is None:
+        return "which has not published its address"
+    path, process = owner
+    try:
+        shared = open_shared(folder.epoch, writable=False)
+    except (OSError, ValueError) as error:
+        return f"process {process}, which cannot be reached: {error}"
+    try:
+        return Client(folder, failover, shared, path, process, seconds)
+    except TimedOutError:
+        return f"process {process}, which does not answer"
+    except PeerLostError as error:
+        return f"process {process}, which cannot be reached: {error}"
+    except StorageUnavailableError as error:
+        return f"process {process}, which cannot be used: {error}"
 
 
 class Client(Route):
     """Sends every operation to the owner. Each thread uses a connection of its own.
 
-    Raises
-    ------
-    PeerLostError, TimedOutError
-        If no owner answers there.
-    StorageUnavailableError
-        If the owner, or this process, cannot open a connection.
+    Raises `PeerLostError` or `TimedOutError` if no owner answers there, and `StorageUnavailableError` if the owner, or
+    this process, cannot open a connection.
     """
 
     def __init__(

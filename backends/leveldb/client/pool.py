@@ -75,12 +75,7 @@ class _RefusedError(Exception):
 class ConnectionPool:
     """Connections to one owner, made as they are needed and closed when they have been idle for a while.
 
-    Raises
-    ------
-    PeerLostError, TimedOutError
-        If no owner answers there.
-    StorageUnavailableError
-        If the owner, or this process, has no means for a connection.
+    The errors are those of `Client`.
     """
 
     def __init__(self, client: bytes, path: str, folder: Folder, seconds: float) -> None:
@@ -122,7 +117,6 @@ class ConnectionPool:
             self.close_idle()
 
     def discard(self, connection: Connection | None) -> None:
-        """Close a connection, if there is one."""
         if connection is not None:
             self.open.pop(ref(connection), None)
             connection.channel.close()
@@ -235,20 +229,18 @@ class ConnectionPool:
         try:
             _connect_before(end, path, deadline)
             check_peer(end, self._folder.path)
-            opened = Connection(Channel(end, receive_seconds=self._seconds, send_seconds=self._seconds), self._number())
+            channel = Channel(end, receive_seconds=self._seconds, send_seconds=self._seconds)
+            opened = Connection(channel, next(self._numbers))
             hello = messages.HELLO_BODY.pack(messages.VERSION, self._client, opened.number)
             with contextlib.suppress(PeerLostError):  # a refusal, read next, closes the connection at once
-                opened.channel.send(messages.HELLO, hello)
-            frame = opened.channel.receive()
+                channel.send(messages.HELLO, hello)
+            frame = channel.receive()
             if frame[0] != messages.DONE:
                 raise _RefusedError(frame)
         except BaseException:
             end.close()
             raise
         return opened
-
-    def _number(self) -> int:
-        return next(self._numbers)
 
     # Closing idle ones
 

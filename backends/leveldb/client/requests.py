@@ -1,4 +1,4 @@
-"""`OwnerRequests`: requests to the owner of a database, by a pool of connections."""
+"""`OwnerRequests`: requests to the owner of a database, through a pool of connections."""
 
 from __future__ import annotations
 
@@ -19,15 +19,7 @@ _EAGER_SECONDS = 5.0
 
 
 class OwnerRequests:
-    """Sends requests to one owner.
-
-    Raises
-    ------
-    PeerLostError, TimedOutError
-        If no owner answers there.
-    StorageUnavailableError
-        If the owner, or this process, cannot open a connection.
-    """
+    """Sends requests to one owner; the errors are those of `Client`."""
 
     def __init__(
         self,
@@ -48,12 +40,7 @@ class OwnerRequests:
     def ask(self, message: int, body: bytes) -> bytes:
         """Return the answer to a request that may be repeated.
 
-        Raises
-        ------
-        PeerLostError
-            If the owner has ended.
-        StorageUnavailableError
-            If it does not answer in time.
+        Raises `PeerLostError` if the owner has ended, and `StorageUnavailableError` if it does not answer in time.
         """
         pool = self.pool
         connection: Connection | None = None

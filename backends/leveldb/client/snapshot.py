@@ -8,7 +8,7 @@ from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
 from structable.backends.leveldb.route import OWNER_ENDED
 from structable.backends.ordered.engine import EngineSnapshot, Pair
-from structable.spi.errors import TransactionClosedError, TransactionConflictError
+from structable.spi.errors import StructableError, TransactionClosedError, TransactionConflictError
 
 from .pool import Connection, HeldSnapshot
 from .requests import OwnerRequests
@@ -27,23 +27,11 @@ class RemoteSnapshot(EngineSnapshot):
 
     - If the first operation is a read, the owner's snapshot is the transaction's, and conflicts count from it.
     - If it is a write, `pin` is called, and conflicts count from `base`. A later read makes the owner take a snapshot
-      pinned to `base`: it reads what has not changed since then, and any other read is a conflict.
+      pinned to `base`: reading anything that has changed since then is a conflict.
     - If nothing is read, conflicts count from `base`.
 
-    The owner knows the numbers of its newest commits only; any other `base` is a conflict.
-
-    Parameters
-    ----------
-    requests : OwnerRequests
-        The owner.
-    number : int
-        The client's number for the snapshot.
-    base : int
-        The number of the newest commit when the transaction began.
-    epoch : int
-        The schema epoch that it must have.
-    flags : int
-        `messages.READ_ONLY` or 0.
+    The owner knows the numbers of its newest commits only; any other `base` is a conflict. `number` is the client's own
+    for the snapshot, `epoch` the schema epoch that it must have.
     """
 
     __slots__ = ("_ended", "_held", "base", "epoch", "flags", "number", "requests")
@@ -85,8 +73,11 @@ class RemoteSnapshot(EngineSnapshot):
     def _begun(self) -> None:
         self.flags &= ~messages.BEGIN
 
-    def _lost(self) -> TransactionConflictError:
-        """Find the next owner, for the retry, and return the error."""
+    def _failed(self, connection: Connection | None, error: Exception) -> StructableError:
+        """Discard the connection, find the next owner, for the retry, if this one has ended, and return the error."""
+        self.requests.pool.discard(connection)
+        if isinstance(error, TimedOutError):
+            return self.requests.silent()
         self.requests.find_next_owner()
         return TransactionConflictError(OWNER_ENDED)
 
@@ -94,8 +85,8 @@ class RemoteSnapshot(EngineSnapshot):
         requests = self.requests
         try:
             frame = requests.ask(messages.READ, self._reference() + key)
-        except PeerLostError:
-            raise self._lost() from None
+        except PeerLostError as error:
+            raise self._failed(None, error) from None
         message = frame[0]
         if message == messages.VALUE:
             self._begun()
@@ -109,8 +100,7 @@ class RemoteSnapshot(EngineSnapshot):
         if not keys:
             return []
         found: list[bytes | None] = []
-        requests = self.requests
-        pool = requests.pool
+        pool = self.requests.pool
         connection: Connection | None = None
         try:
             connection = pool.take()
@@ -124,12 +114,8 @@ class RemoteSnapshot(EngineSnapshot):
                     found += self._values(connection)
             for _ in range(open_requests):
                 found += self._values(connection)
-        except TimedOutError:
-            pool.discard(connection)
-            raise requests.silent() from None
-        except PeerLostError:
-            pool.discard(connection)
-            raise self._lost() from None
+        except (TimedOutError, PeerLostError) as error:
+            raise self._failed(connection, error) from None
         except BaseException:
             pool.discard(connection)
             raise
@@ -153,12 +139,8 @@ class RemoteSnapshot(EngineSnapshot):
             connection = pool.take()
             flags = messages.REVERSE if reverse else 0
             frame = connection.call(messages.SCAN, self._reference(flags) + messages.pack_texts([begin, end]))
-        except TimedOutError:
-            pool.discard(connection)
-            raise requests.silent() from None
-        except PeerLostError:
-            pool.discard(connection)
-            raise self._lost() from None
+        except (TimedOutError, PeerLostError) as error:
+            raise self._failed(connection, error) from None
         except BaseException:
             pool.discard(connection)
             raise
@@ -193,12 +175,8 @@ class RemoteSnapshot(EngineSnapshot):
         except GeneratorExit:
             self._leave(connection)
             return
-        except TimedOutError:
-            pool.discard(connection)
-            raise requests.silent() from None
-        except PeerLostError:
-            pool.discard(connection)
-            raise self._lost() from None
+        except (TimedOutError, PeerLostError) as error:
+            raise self._failed(connection, error) from None
         except BaseException:
             pool.discard(connection)
             raise

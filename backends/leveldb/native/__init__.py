@@ -2,6 +2,6 @@
 
 `database` opens and writes, `reads` reads, and `native_guard` keeps a database from being closed under a call. `log`
 and `manifest` read LevelDB's files, written in `log_format`; `recovery` repairs them after a crash, `rollback` undoes a
-failed write, `disk_space` probes for room, and `checkpoint` links a snapshot's files. `format` marks databases as
+failed write, and `checkpoint` links a snapshot's files, all with the primitives of `disk`. `format` marks databases as
 structable's.
 """

@@ -20,22 +20,11 @@ _NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK, errno.ENOTSUP
 
 
 def copy_checkpoint(database: Path, target: Path) -> None:
-    """Copy the files of an open database while nothing is committed.
+    """Copy the files of an open database into a new folder, while nothing is committed.
 
     LevelDB's compaction may still run: it adds table files, records them in the manifest, and deletes old ones. A copy
-    is valid if the manifest is the same before and after.
-
-    Parameters
-    ----------
-    database, target : pathlib.Path
-        The source, and the new folder, which is removed again after a failure.
-
-    Raises
-    ------
-    StorageUnavailableError
-        If it cannot be written, or the manifest keeps changing.
-    DataCorruptionError
-        If the manifest cannot be read.
+    is valid if the manifest is the same before and after. The folder is removed again after a failure; a manifest that
+    keeps changing is a `StorageUnavailableError`, and one that cannot be read a `DataCorruptionError`.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -72,17 +61,8 @@ def link_copy(source: Path, target: Path) -> bool:
     Only tables in the manifest are linked. A compaction may be writing another one, whose number the copy would use for
     a table of its own, and so write into the shared file.
 
-    Returns
-    -------
-    bool
-        False if the database has changed meanwhile, which makes the copy useless.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be linked or copied, or has been deleted meanwhile.
-    DataCorruptionError
-        If the manifest cannot be read.
+    Returns false if the database has changed meanwhile, which makes the copy useless. Raises `OSError` if a file cannot
+    be linked or copied, or has been deleted meanwhile, and `DataCorruptionError` if the manifest cannot be read.
     """
     current = (source / "CURRENT").read_bytes()
     manifest = current.decode().strip()

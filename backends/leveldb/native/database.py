@@ -54,8 +54,7 @@ class WriteFailedError(Exception):
 class RawSnapshot(Protocol):
     """plyvel's snapshot, freed with its last reference."""
 
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
+    def get(self, key: bytes) -> bytes | None: ...
 
     def iterator(
         self, *, start: bytes, stop: bytes, reverse: bool, verify_checksums: bool, fill_cache: bool
@@ -67,8 +66,7 @@ class RawIterator(Protocol):
     """plyvel's iterator."""
 
     def __iter__(self) -> Iterator[Pair]: ...
-    def close(self) -> None:
-        """Free it."""
+    def close(self) -> None: ...
 
 
 class Gate:
@@ -83,32 +81,17 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """LevelDB's own options.
+    """LevelDB's own options."""
 
-    Parameters
-    ----------
-    write_buffer, block_cache : int
-        Bytes of memory for new rows before they become a table file, and for blocks of table files.
-    open_files : int
-        Limit of open table files.
-    """
-
-    write_buffer: int = 16 << 20
-    block_cache: int = 64 << 20
-    open_files: int = 1000
+    write_buffer: int = 16 << 20  # bytes of memory for new rows before they become a table file
+    block_cache: int = 64 << 20  # bytes of memory for blocks of table files
+    open_files: int = 1000  # table files, at most
 
 
 class Database:
     """An open LevelDB database. Only one thread may write at a time; every thread may read.
 
-    Raises
-    ------
-    DatabaseLockedError
-        If another program has it open.
-    DataCorruptionError
-        If it is damaged.
-    StorageUnavailableError
-        If its files cannot be read or written.
+    Raises `DatabaseLockedError` if another program has it open, and `DataCorruptionError` if it is damaged.
     """
 
     def __init__(self, path: Path, options: DatabaseOptions, *, create: bool) -> None:
@@ -133,7 +116,6 @@ class Database:
 
     @native_call
     def get(self, key: bytes) -> bytes | None:
-        """Return the newest value of a key."""
         if self.gate.shut:
             raise StorageUnavailableError(CLOSED)
         try:
@@ -142,13 +124,7 @@ class Database:
             raise translated(error) from error
 
     def put(self, key: bytes, value: bytes, sync: bool) -> None:
-        """Write one key.
-
-        Raises
-        ------
-        WriteFailedError
-            If LevelDB could not.
-        """
+        """Write one key; `WriteFailedError` if LevelDB could not."""
         try:
             self._database.put(key, value, sync=sync)
         except plyvel.Error as error:
@@ -156,13 +132,7 @@ class Database:
             raise WriteFailedError(str(error)) from error
 
     def write(self, parts: Iterable[Changes], sync: bool) -> None:
-        """Apply all changes atomically, later parts over earlier ones.
-
-        Raises
-        ------
-        WriteFailedError
-            If LevelDB could not.
-        """
+        """Apply all changes atomically, later parts over earlier ones; `WriteFailedError` if LevelDB could not."""
         batch = self._database.write_batch(sync=sync)
         put, delete = batch.put, batch.delete
         for part in parts:
@@ -197,10 +167,7 @@ class Database:
     def close(self, seconds: float = 30.0) -> bool:
         """Close the database once the last reader has left it; its snapshots and iterators raise from then on.
 
-        Returns
-        -------
-        bool
-            False if a reader did not leave in time: the database stays open, and unusable.
+        Returns false if a reader did not leave in time: the database stays open, and unusable.
         """
         self.gate.shut = True
         if not wait_for_native_calls(seconds):

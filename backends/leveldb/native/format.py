@@ -18,12 +18,7 @@ _NAME = b"structable"
 def prepare(database: Database) -> int:
     """Check the format, or write it into a new database, and return the schema epoch.
 
-    Raises
-    ------
-    DataCorruptionError
-        If the database is not structable's, or was made by a newer version.
-    StorageUnavailableError
-        If it cannot be written.
+    Raises `DataCorruptionError` if the database is not structable's, or was made by a newer version.
     """
     found = database.get(_FORMAT_KEY)
     if found is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .disk import sync_folder
+
 __all__ = ["log_files", "sync_logs"]
 
 
@@ -14,13 +16,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def sync_logs(folder: Path) -> None:
-    """Make everything that was written to the logs durable; LevelDB's own sync covers the newest log only.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be synced.
-    """
+    """Make everything that was written to the logs durable; LevelDB's own sync covers the newest log only."""
     for path in log_files(folder):
         try:
             descriptor = os.open(path, os.O_RDONLY)
@@ -30,8 +26,4 @@ def sync_logs(folder: Path) -> None:
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # LevelDB does not sync the name of a log that it begins
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)  # LevelDB does not sync the name of a log that it begins

@@ -43,11 +43,11 @@ def records(content: bytes) -> Iterator[tuple[int, int, bytes]]:
         offset = end
 
 
-def first_tear(content: bytes, *, verify: bool) -> int:
+def first_tear(content: bytes) -> int:
     """Return the offset of the first record that is incomplete, or fails its checksum; the length if there is none."""
     kept = 0
     for start, end, _ in records(content):
-        if verify and not _verifies(content, start, end):
+        if not _verifies(content, start, end):
             return start
         kept = end
     return kept if any(content[kept:]) else len(content)

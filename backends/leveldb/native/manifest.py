@@ -14,31 +14,15 @@ _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG = 6, 7, 9
 
 @dataclass(slots=True)
 class ManifestState:
-    """The newest state that a manifest describes.
+    """The newest state that a manifest describes."""
 
-    Parameters
-    ----------
-    tables : set of int
-        The numbers of the table files.
-    log : int
-        The number of the oldest log whose rows are not in them.
-    sequence : int
-        The number of the newest operation when it was written; there may be newer ones in the logs.
-    """
-
-    tables: set[int] = field(default_factory=set)
-    log: int = 0
-    sequence: int = 0
+    tables: set[int] = field(default_factory=set)  # numbers of the table files
+    log: int = 0  # number of the oldest log whose rows are not in them
+    sequence: int = 0  # number of the newest operation when it was written; the logs may have newer ones
 
 
 def manifest_state(manifest: bytes) -> ManifestState:
-    """Read a manifest.
-
-    Raises
-    ------
-    ValueError, IndexError
-        If it cannot be read.
-    """
+    """Read a manifest; `ValueError` or `IndexError` if it cannot be read."""
     state = ManifestState()
     for _, _, edit in records(manifest):
         offset = 0

@@ -44,12 +44,7 @@ def native_call(function: Callable[Parameters, Result]) -> Callable[Parameters, 
 def wait_for_native_calls(seconds: float, *, generators: bool = True) -> bool:
     """Wait until each guarded call that another thread is in now has ended; False if one takes longer.
 
-    Parameters
-    ----------
-    seconds : float
-        How long to wait.
-    generators : bool
-        Whether running scans count: they read snapshots, so only closing the database concerns them.
+    Running scans count with `generators` only: they read snapshots, so that only closing the database concerns them.
     """
     deadline = time.monotonic() + seconds
     waited_for = _guarded_frames(generators)

@@ -18,10 +18,7 @@ READERS_LEAVE = 30.0
 class ReadSwitch:
     """Sends reads to the newest state of a database or to a frozen one, or blocks them.
 
-    Parameters
-    ----------
-    wait : callable
-        Waits until the database may be read, and returns it.
+    `wait` waits until the database may be read, and returns it.
     """
 
     def __init__(self, wait: Callable[[], Database]) -> None:
@@ -32,7 +29,6 @@ class ReadSwitch:
 
     @native_call
     def get(self, key: bytes) -> bytes | None:
-        """Return the newest value of a key."""
         try:
             return self._read(key)
         except PLYVEL_ERRORS as error:
@@ -53,23 +49,15 @@ class ReadSwitch:
         return database.take()
 
     def serve(self, database: Database) -> None:
-        """Send reads to the newest state."""
         self._read = database.read
         self.take = database.take
 
     def freeze(self, raw: RawSnapshot) -> None:
-        """Send reads to one state, and wait until no thread reads a newer one.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If a reader does not return in time.
-        """
+        """Send reads to one state, and wait until no thread reads a newer one."""
         self._read = raw.get
         self.take = lambda: raw
         if not wait_for_native_calls(READERS_LEAVE, generators=False):
             raise StorageUnavailableError("a reader did not return from LevelDB")
 
     def withhold(self) -> None:
-        """Block reads."""
         self._read, self.take = self._get_when_open, self._take_when_open

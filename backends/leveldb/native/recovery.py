@@ -14,6 +14,7 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError
 
+from .disk import cut, sync_folder
 from .log import log_files
 from .log_format import begins_intact_record, first_tear, records, sequence
 from .manifest import manifest_state
@@ -24,13 +25,7 @@ UNSYNCED = "unsynced"
 
 
 def note_unsynced(folder: Path) -> None:
-    """Record, durably, that records from here on are not synced one by one.
-
-    Raises
-    ------
-    OSError
-        If it cannot be recorded.
-    """
+    """Record, durably, that records from here on are not synced one by one."""
     newest = log_files(folder)[-1]
     new = folder / f"{UNSYNCED}.new"
     with open(new, "wb") as file:
@@ -38,53 +33,31 @@ def note_unsynced(folder: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, folder / UNSYNCED)
-    _sync(folder)
+    sync_folder(folder)
 
 
 def all_synced(folder: Path) -> None:
-    """Record that everything in the logs is durable.
-
-    Raises
-    ------
-    OSError
-        If that cannot be recorded.
-    """
+    """Record that everything in the logs is durable."""
     try:
         (folder / UNSYNCED).unlink()
     except FileNotFoundError:
         return
-    _sync(folder)
+    sync_folder(folder)
 
 
 def repair_after_crash(folder: Path, *, verify: bool) -> bool:
-    """Cut off records that were never acknowledged and cannot be read.
+    """Cut off records that were never acknowledged and cannot be read, and return whether there were any.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The database, which must not be open.
-    verify : bool
-        Whether to verify checksums as well, after LevelDB has refused the database.
-
-    Returns
-    -------
-    bool
-        Whether anything was cut off.
-
-    Raises
-    ------
-    DataCorruptionError
-        If acknowledged records are missing.
-    OSError
-        If a file cannot be read or cut.
+    The database must not be open. `verify` verifies checksums as well, after LevelDB has refused the database. Raises
+    `DataCorruptionError` if acknowledged records are missing.
     """
     try:
         manifest = folder / (folder / "CURRENT").read_text().strip()
         content = manifest.read_bytes()
-        tear = first_tear(content, verify=True) if verify else len(content)
+        tear = first_tear(content) if verify else len(content)
         repaired = 0 < tear < len(content) and not begins_intact_record(content, tear)
         if repaired:
-            _cut(manifest, tear)
+            cut(manifest, tear)
         state = manifest_state(content[:tear])
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, IndexError):
         return False  # LevelDB reports the damage
@@ -93,7 +66,7 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
     expected, exact = state.sequence + 1, False
     for position, log in enumerate(logs):
         content = log.read_bytes()
-        tear, gap = first_tear(content, verify=True) if verify else len(content), False
+        tear, gap = first_tear(content) if verify else len(content), False
         kept = 0
         for start, end, record in records(content[:tear] if verify else content):
             first, following = sequence(record)
@@ -110,8 +83,8 @@ def repair_after_crash(folder: Path, *, verify: bool) -> bool:
             raise DataCorruptionError(f"the log {log} is damaged at byte {tear:,}, and intact records follow")
         if gap or acknowledged or verify:
             for later in reversed(logs[position + 1 :]):
-                _cut(later, 0)
-            _cut(log, tear)
+                cut(later, 0)
+            cut(log, tear)
             return True
     return repaired
 
@@ -126,20 +99,3 @@ def _unsynced_from(folder: Path) -> tuple[int, int] | None:
         return int(number), int(size)
     except (FileNotFoundError, ValueError, TypeError):
         return None
-
-
-def _cut(path: Path, size: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

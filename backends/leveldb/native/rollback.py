@@ -6,10 +6,10 @@ appends nothing after the failure, so cutting the log back to the records before
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from .disk import cut
 from .log import log_files
 from .log_format import operations, records
 
@@ -17,22 +17,11 @@ __all__ = ["roll_back"]
 
 
 def roll_back(folder: Path, batch: Iterable[Mapping[bytes, bytes | None]], *, is_state: bool) -> None:
-    """Cut the newest log back to the records before a batch whose write failed.
+    """Cut the newest log back to the records before a batch whose write failed; nothing may be written to it any more.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The database; nothing may be written to it any more.
-    batch : iterable of mappings
-        The batch, in its order.
-    is_state : bool
-        Whether the database holds exactly these values already. A complete record of this content then stays: it may
-        be an earlier commit's, and is harmless if it is not.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the log cannot be cut; the outcome stays unknown.
+    With `is_state`, the database holds exactly these values already. A complete record of this content then stays: it
+    may be an earlier commit's, and is harmless if it is not. Raises `OSError` or `ValueError` if the log cannot be cut;
+    the outcome stays unknown.
     """
     files = log_files(folder)
     if not files:
@@ -48,9 +37,4 @@ def roll_back(folder: Path, batch: Iterable[Mapping[bytes, bytes | None]], *, is
     if not is_state and last and operations(last) == wanted:
         keep = last_start
     if keep < len(content):
-        descriptor = os.open(newest, os.O_WRONLY)
-        try:
-            os.ftruncate(descriptor, keep)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        cut(newest, keep)

@@ -10,8 +10,8 @@ from structable.backends.ordered.engine import BulkCommit
 from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError
 
 from .commit_nodes import BulkNode, CommitNode
+from .database_handle import DatabaseHandle
 from .history import History
-from .keeper import DatabaseKeeper
 from .snapshot import LocalSnapshot
 
 __all__ = ["apply_bulk"]
@@ -19,9 +19,9 @@ __all__ = ["apply_bulk"]
 _log = logging.getLogger("structable.leveldb")
 
 
-def apply_bulk(keeper: DatabaseKeeper, history: History, bulk: BulkCommit) -> None:
+def apply_bulk(handle: DatabaseHandle, history: History, bulk: BulkCommit) -> None:
     """Apply a bulk commit as `Engine.commit_bulk` does; the calling thread holds the right to write."""
-    database = keeper.healthy_database()
+    database = handle.healthy_database()
     history.settle()
     epoch = history.epoch
     assert epoch is not None
@@ -29,42 +29,42 @@ def apply_bulk(keeper: DatabaseKeeper, history: History, bulk: BulkCommit) -> No
     latest = LocalSnapshot(raw, database.gate, history.tail, epoch)
     try:
         bulk.check(latest)
-        keeper.freeze(raw)
-        _write(keeper, history, database, bulk, latest)
+        handle.freeze(raw)
+        _write(handle, history, database, bulk, latest)
     finally:
         latest.close()
 
 
 def _write(
-    keeper: DatabaseKeeper, history: History, database: Database, bulk: BulkCommit, latest: LocalSnapshot
+    handle: DatabaseHandle, history: History, database: Database, bulk: BulkCommit, latest: LocalSnapshot
 ) -> None:
     try:
         if bulk.decision:
             database.write((bulk.decision,), True)
     except WriteFailedError as failure:
-        error = keeper.failed(failure, [bulk.decision])
-        keeper.thaw()
+        error = handle.failed(failure, [bulk.decision])
+        handle.thaw()
         raise error from failure
     node = BulkNode()
     node.note(bulk.decision)
-    synced_before = keeper.syncs
+    synced_before = handle.syncs
     try:
-        keeper.note_unsynced()
-        keeper.unsynced = True
+        handle.note_unsynced()
+        handle.unsynced = True
         for chunk in bulk.chunks(latest):
             database.write((chunk,), False)
             node.note(chunk)
         node.note(bulk.completion)
-        sync_logs(keeper.path)
-        keeper.unsynced = False
+        sync_logs(handle.path)
+        handle.unsynced = False
         database.write((bulk.completion,), True)
         if synced_before:
-            keeper.note_all_synced()
+            handle.note_all_synced()
     except BaseException as error:
         # The decision and some of the chunks are durable: reads stay with the state before the decision until the
         # database has been reopened and recovered.
-        keeper.ailing = StorageUnavailableError(f"a bulk commit failed, and the database must be reopened: {error}")
-        _log.error("a bulk commit to %s failed half-way; recovery completes it: %s", keeper.path, error)
+        handle.ailing = StorageUnavailableError(f"a bulk commit failed, and the database must be reopened: {error}")
+        _log.error("a bulk commit to %s failed half-way; recovery completes it: %s", handle.path, error)
         # The written chunks count from now on; recovery writes the rest.
         history.unsettled = _ended(node)
         if isinstance(error, Exception):
@@ -73,7 +73,7 @@ def _write(
                 f"database can be written again: {error}"
             ) from error
         raise
-    keeper.thaw()
+    handle.thaw()
     history.unsettled = _ended(node)
     history.settle()
 

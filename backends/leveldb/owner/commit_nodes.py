@@ -34,7 +34,6 @@ class CommitNode:
         return 1 + len(self.written)
 
     def touched(self) -> Iterable[bytes]:
-        """Return the keys that `touched_any` tests one by one."""
         return self.written
 
     def wrote_any(self, changes: WriteSet) -> bool:
@@ -42,7 +41,7 @@ class CommitNode:
         return not (self.written.isdisjoint(changes.writes) and self.written.isdisjoint(changes.increments))
 
     def touched_any(self, reads: ReadSet) -> bool:
-        """Return whether this commit wrote something that `changes` read: rows, index entries or gaps."""
+        """Return whether this commit wrote something in `reads`: rows, index entries or gaps."""
         return _meets(self.written, reads)
 
     def changed_any(self, spaces: set[bytes]) -> bool:
@@ -94,7 +93,6 @@ class BulkNode(CommitNode):
         return 1 + len(self._hashes) // 8
 
     def note(self, keys: Iterable[bytes]) -> None:
-        """Add keys."""
         self._hashes.extend(map(hash, keys))
         low = min(keys, default=None)
         if low is not None:
@@ -144,7 +142,6 @@ class Summary:
                 self._keys.update(node.touched())
 
     def touched_any(self, reads: ReadSet) -> bool:
-        """Return whether one of the commits changed something that was read."""
         return _meets(self._keys, reads) or any(bulk.touched_any(reads) for bulk in self._bulks)
 
 
@@ -156,13 +153,7 @@ def node_of(changes: WriteSet) -> CommitNode:
 
 
 def check_conflicts(first: CommitNode | None, changes: WriteSet) -> None:
-    """Check a write set against a commit and all after it.
-
-    Raises
-    ------
-    TransactionConflictError
-        If one of the commits changed something that the write set depends on.
-    """
+    """Raise a conflict if a commit, or one after it, changed something that a write set depends on."""
     reads, spaces = changes.reads, changes.spaces
     node = first
     while node is not None:

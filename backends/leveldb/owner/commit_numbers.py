@@ -23,7 +23,7 @@ class CommitNumbers:
     """The newest commits by number; the newest number is in shared memory, where clients note it.
 
     Numbers start at the clock's nanoseconds, or above the number in shared memory, and rise by one: an owner never
-    reuses a number of an earlier owner. As many commits are kept as have 65,536 commits and keys together.
+    reuses a number of an earlier owner. The newest commits are kept, up to 65,536 commits and keys together.
     """
 
     def __init__(self, shared: memoryview[int], tail: CommitNode) -> None:

@@ -5,8 +5,8 @@ commit the whole queue as one batch with one sync of the log. So a lone thread p
 share the syncs.
 
 An exception from a signal's handler can leave a call at any point, but only in the main thread. So the main thread
-holds the right by `with right` alone, which always gives it back, for a commit of its own; everything else is done in
-other threads (`uninterrupted`). An interrupted main thread may fail to wake the queue, so the queued threads look for
+holds the right through `with right` only, which always gives it back, for a commit of its own; other threads do
+everything else (`uninterrupted`). An interrupted main thread may fail to wake the queue, so the queued threads look for
 themselves from time to time.
 """
 
@@ -28,21 +28,7 @@ __all__ = ["Committer", "Pending"]
 
 
 class Pending:
-    """A commit in the queue.
-
-    Parameters
-    ----------
-    node : CommitNode or None
-        The newest commit in the transaction's snapshot; None commits without a check.
-    changes : WriteSet
-        What to write.
-    sync : bool
-        Whether it must survive a crash of the machine.
-    marker : dict
-        Written along with it.
-    exclusive : bool
-        Whether it is no commit, but waits for `Committer.exclusive`.
-    """
+    """A commit in the queue, or, if `exclusive`, a thread that waits for `Committer.exclusive`."""
 
     __slots__ = ("changes", "done", "error", "exclusive", "marker", "node", "sync", "turn")
 
@@ -55,10 +41,10 @@ class Pending:
         *,
         exclusive: bool = False,
     ) -> None:
-        self.node = node
+        self.node = node  # the newest commit in the transaction's snapshot; None commits without a check
         self.changes = changes
-        self.sync = sync
-        self.marker = marker
+        self.sync = sync  # the commit must survive a crash of the machine
+        self.marker = marker  # written along with the changes
         self.exclusive = exclusive
         self.error: BaseException | None = None
         self.done = False
@@ -74,10 +60,7 @@ _NO_CHANGES = WriteSet()
 class Committer:
     """Passes the right to write from thread to thread.
 
-    Parameters
-    ----------
-    write : callable
-        Commits a group, and sets `error` of each member that failed. Called by one thread at a time.
+    `write` commits a group, and sets `error` of each member that failed. It is called by one thread at a time.
     """
 
     def __init__(self, write: Callable[[list[Pending]], None]) -> None:
@@ -90,7 +73,7 @@ class Committer:
         self.queue: deque[Pending] = deque()
         """Commits that wait for the right."""
         self.holder = 0
-        """The thread that holds the right by `exclusive`, for longer than one commit."""
+        """The thread that holds the right through `exclusive`, for longer than one commit."""
 
     def wake(self) -> None:
         """Make the first thread in the queue check again, after `right` was released."""
@@ -100,13 +83,7 @@ class Committer:
             return  # the queue was served meanwhile
 
     def commit(self, pending: Pending) -> None:
-        """Commit in a group, when the right was taken; never in the main thread.
-
-        Raises
-        ------
-        Exception
-            The error of this commit.
-        """
+        """Commit in a group, when the right was taken; never in the main thread."""
         if self.holder == threading.get_ident():
             self._write([pending])
         else:

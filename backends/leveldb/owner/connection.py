@@ -52,7 +52,6 @@ class ServedConnection:
         self._delegated = False
 
     def serve(self) -> None:
-        """Answer until the client or the owner ends."""
         try:
             self._greet()
             try:
@@ -70,11 +69,8 @@ class ServedConnection:
         except (ValueError, IndexError, struct.error) as error:
             _log.warning("closed a connection that does not speak the protocol: %s", error)
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        with self._closing:
-            self._channel.close()
+            with self._closing:
+                self._channel.close()
 
     def stop(self) -> None:
         """End the thread after its current request; requests that have arrived are turned away."""
@@ -96,7 +92,6 @@ class ServedConnection:
             self._channel.send(messages.ENDING)
 
     def abandon(self) -> None:
-        """Close the copy of the connection in a forked process."""
         self._channel.close()
 
     def pulse(self) -> None:
@@ -133,7 +128,8 @@ class ServedConnection:
         send = self._channel.send
         try:
             if message == messages.GET:
-                self._check_epoch(int.from_bytes(frame[1:9], "little"))
+                if int.from_bytes(frame[1:9], "little") != self._store.epoch:
+                    raise _EpochChangedError
                 value = self._store.get(frame[9:])
                 if value is None:
                     send(messages.ABSENT)
@@ -218,10 +214,6 @@ class ServedConnection:
             with self._sending:
                 self._working = self._delegated = False
         self._channel.send(message, body)
-
-    def _check_epoch(self, epoch: int) -> None:
-        if epoch != self._store.epoch:
-            raise _EpochChangedError
 
     def snapshot(self, frame: bytes) -> LocalSnapshot:
         number, flags, epoch, base = messages.REFERENCE.unpack_from(frame, 1)

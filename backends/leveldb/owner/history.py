@@ -9,7 +9,7 @@ __all__ = ["History"]
 
 
 class History:
-    """The commits of a store, of which only the newest is held: each snapshot holds those after it by a linked list."""
+    """The commits of a store, of which only the newest is held: each snapshot holds those after it in a linked list."""
 
     __slots__ = ("_shared", "epoch", "numbers", "tail", "unsettled")
 
@@ -62,13 +62,7 @@ class History:
             self.numbers = CommitNumbers(self._shared, self.tail)
 
     def find(self, number: int) -> CommitNode:
-        """Return the commit of a number that a client noted.
-
-        Raises
-        ------
-        SnapshotLostError
-            If it is not known.
-        """
+        """Return the commit of a number that a client noted; `SnapshotLostError` if it is not known."""
         node = None if self.numbers is None else self.numbers.find(number)
         if node is None:
             raise SnapshotLostError("the transaction began too many commits ago, or under an owner that has ended")

@@ -21,12 +21,7 @@ _BACKLOG = 128
 class Listener:
     """A listening socket in the database folder, or in a private folder if that path would be too long.
 
-    Once it listens, its path is published in the folder's file `owner`.
-
-    Raises
-    ------
-    OSError
-        If the socket cannot be made or published; nothing is left behind.
+    Once it listens, its path is published in the folder's file `owner`. After an `OSError` nothing is left behind.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -75,13 +70,7 @@ class Listener:
             return False
 
     def accept(self) -> socket.socket:
-        """Wait for a client and return the connection.
-
-        Raises
-        ------
-        OSError
-            After `shut`, or if the connection cannot be made.
-        """
+        """Wait for a client and return the connection; `OSError` after `shut`, or if it cannot be made."""
         return self._socket.accept()[0]
 
     def shut(self) -> None:

@@ -14,23 +14,10 @@ __all__ = ["PinnedSnapshot"]
 
 
 class PinnedSnapshot(LocalSnapshot):
-    """The state at an earlier commit, read from a later snapshot.
+    """The state at the earlier commit `base`, read from the later snapshot `taken`, whose last commit is `last`.
 
-    Keys that no commit between the two has changed are the same in both; a read of any other key is rejected.
-
-    Parameters
-    ----------
-    taken : LocalSnapshot
-        The later snapshot, which it takes over.
-    base : CommitNode
-        The earlier commit, from which conflicts count.
-    last : CommitNode
-        The last commit that the later snapshot shows.
-
-    Raises
-    ------
-    SnapshotLostError
-        By each read of a key that a commit in between has changed.
+    Keys that no commit between the two has changed are the same in both; a read of any other key is a
+    `SnapshotLostError`. Conflicts count from `base`.
     """
 
     __slots__ = ("_since",)

@@ -33,8 +33,8 @@ _log = logging.getLogger("structable.leveldb")
 class Server:
     """Serves a database to the other processes of this machine.
 
-    It listens as long as it runs: if the socket's file is removed, it makes another; while descriptors or threads run
-    out, it refuses clients.
+    It listens as long as it runs: a socket whose file is removed is replaced. While descriptors or threads run out, it
+    refuses clients.
     """
 
     def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes], seconds: float) -> None:
@@ -48,13 +48,7 @@ class Server:
         self._workers: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Listen, and publish the socket; all or nothing.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If it cannot listen.
-        """
+        """Listen, and publish the socket; all or nothing."""
         try:
             self._listener = Listener(self._folder)
             for work in (self._accept, self._pulse):
@@ -142,7 +136,7 @@ class Server:
     def _listen_again(self) -> None:
         """Replace a socket that clients cannot find any more."""
         before = self._listener
-        if before is None or before.reachable or not self._folder.owned:
+        if before is None or before.reachable or not self._folder.holds_lock:
             return
         try:
             listener = Listener(self._folder)

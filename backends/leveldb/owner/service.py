@@ -29,7 +29,6 @@ class ClientSession:
         self.said_goodbye = False
 
     def end(self) -> None:
-        """Free its snapshots."""
         while self.snapshots:
             self.snapshots.popitem()[1].close()
 
@@ -46,7 +45,6 @@ class Service:
         self._sessions: dict[bytes, ClientSession] = {}
 
     def attach(self, client: bytes, number: int, connection: object) -> ClientSession:
-        """Add a connection, and return the session of its client."""
         with self._lock:
             self.store.count_commits()
             session = self._sessions.get(client)
@@ -69,13 +67,11 @@ class Service:
         session.end()
 
     def is_connected(self, client: bytes, number: int) -> bool:
-        """Return whether a connection of a client is still being served."""
         with self._lock:
             session = self._sessions.get(client)
             return session is not None and number in session.connections
 
     @property
     def sessions(self) -> list[ClientSession]:
-        """The sessions of the connected clients."""
         with self._lock:
             return list(self._sessions.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -29,8 +28,8 @@ from structable.spi.errors import (
 from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
 from .committer import Committer, Pending
+from .database_handle import Changes, DatabaseHandle
 from .history import History
-from .keeper import Changes, DatabaseKeeper
 from .pinned_snapshot import PinnedSnapshot
 from .snapshot import LocalSnapshot
 
@@ -53,21 +52,16 @@ class LocalStore:
         self._recover = recover
         self._history = History(shared)
         self.committer = Committer(self._write_group)
-        self._keeper = DatabaseKeeper(path, options, self.committer, self._recover_from)
-        self._reads = self._keeper.reads
+        self._handle = DatabaseHandle(path, options, self.committer, self._recover_from)
+        self._reads = self._handle.reads
         self.get = self._reads.get
         """Returns the newest value of a key. The function stays the same for the life of the store."""
 
     # Opening and closing
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Block commits and all threads that wait for the database, except for this thread."""
-        return self.committer.exclusive()
-
     def open(self, *, create: bool, checked: bool = False) -> None:
-        """Open the database as `DatabaseKeeper.open` does."""
         with self.committer.exclusive():
-            self._keeper.open(create=create, checked=checked)
+            self._handle.open(create=create, checked=checked)
 
     def _recover_from(self, epoch: int) -> None:
         self._history.begin(epoch)
@@ -75,24 +69,22 @@ class LocalStore:
         self._history.settle()
 
     def close(self) -> bool:
-        """Close the database as `DatabaseKeeper.close` does."""
         with self.committer.exclusive():
-            return self._keeper.close()
+            return self._handle.close()
 
     def abandon(self) -> None:
         """Leave everything as it is, in a forked process."""
         self.committer = Committer(self._write_group)
-        self._keeper.abandon(self.committer)
+        self._handle.abandon(self.committer)
 
     def copy_to(self, target: Path) -> None:
         """Make a checkpoint of the newest committed state, see `copy_checkpoint`; commits wait for it."""
         with self.committer.exclusive():
-            self._keeper.healthy_database()
+            self._handle.healthy_database()
             copy_checkpoint(self.path, target)
 
     @property
     def epoch(self) -> int:
-        """The number of the newest schema change."""
         epoch = self._history.epoch
         if epoch is None:
             epoch = uninterrupted(self._settled_epoch)
@@ -105,19 +97,16 @@ class LocalStore:
 
     @property
     def syncs(self) -> bool:
-        """Whether every commit since the database was opened was synced."""
-        return self._keeper.syncs
+        return self._handle.syncs
 
     @property
     def busy_with_bulk(self) -> bool:
-        """Whether a bulk commit is being applied, which blocks writers."""
-        return self._keeper.busy_with_bulk
+        return self._handle.busy_with_bulk
 
     # Reading
 
     @native_call
     def begin(self, read_only: bool) -> LocalSnapshot:
-        """Return a snapshot of the newest committed state."""
         history = self._history
         epoch = history.epoch
         # A snapshot is taken after the tail was read, and a commit becomes the tail after its write: a commit between
@@ -127,7 +116,7 @@ class LocalStore:
             raw = self._reads.take()
         except PLYVEL_ERRORS as error:
             raise translated(error) from error
-        database = self._keeper.database
+        database = self._handle.database
         if epoch is None or history.epoch is not epoch or database is None:
             del raw
             return uninterrupted(partial(self._begin_alone, read_only))
@@ -135,38 +124,24 @@ class LocalStore:
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
         with self.committer.exclusive():
-            if self._keeper.database is None:
-                self._keeper.heal()
+            self._handle.sound_database()
             return self.begin(read_only)
 
     # Reading, for clients
 
     def count_commits(self) -> None:
-        """Number commits from now on, in shared memory, for clients to note; by one thread at a time."""
         self._history.count_commits()
 
     def begin_unread(self, number: int) -> LocalSnapshot:
-        """Return a snapshot at the commit of a number, for a commit: it cannot be read, and costs nothing.
-
-        Raises
-        ------
-        SnapshotLostError
-            If the commit of that number is not known.
-        """
+        """Return a snapshot at the commit of a number, for a commit: it cannot be read, and costs nothing."""
         return LocalSnapshot.unread(self._history.find(number), self.epoch)
 
     def begin_pinned(self, number: int) -> PinnedSnapshot:
-        """Return a snapshot pinned to the commit of a number; it may wait for a commit.
-
-        Raises
-        ------
-        SnapshotLostError
-            If the commit of that number is not known.
-        """
+        """Return a snapshot pinned to the commit of a number; it may wait for a commit."""
         base = self._history.find(number)
         # No commit is being written now: every commit that the snapshot shows is in the history.
         with self.committer.exclusive():
-            if not self._keeper.is_ailing():
+            if not self._handle.is_ailing():
                 self._history.settle()
             snapshot, last = self.begin(False), self._history.tail
             return PinnedSnapshot(snapshot, base, last)
@@ -180,9 +155,8 @@ class LocalStore:
         sync: bool,
         marker: dict[bytes, bytes | None] | None = None,
     ) -> None:
-        """Commit a write set as `Engine.commit` does."""
-        keeper = self._keeper
-        if not (sync or keeper.noted_unsynced):
+        handle = self._handle
+        if not (sync or handle.noted_unsynced):
             uninterrupted(self._note_unsynced)
         node: CommitNode | None = None
         if snapshot is not None:
@@ -196,8 +170,8 @@ class LocalStore:
             return
         try:
             with right:
-                database = keeper.database if keeper.ailing is None else None
-                if self._history.unsettled is not None and keeper.is_ailing():
+                database = handle.database if handle.ailing is None else None
+                if self._history.unsettled is not None and handle.is_ailing():
                     database = None
                 if database is not None:
                     self._write_alone(database, node, changes, sync, marker)
@@ -209,7 +183,7 @@ class LocalStore:
 
     def _note_unsynced(self) -> None:
         with self.committer.exclusive():
-            self._keeper.note_unsynced()
+            self._handle.note_unsynced()
 
     def _commit_in_turn(self, pending: Pending) -> None:
         uninterrupted(partial(self.committer.commit, pending))
@@ -222,16 +196,16 @@ class LocalStore:
         sync: bool,
         marker: dict[bytes, bytes | None] | None,
     ) -> None:
-        history, keeper = self._history, self._keeper
+        history, handle = self._history, self._handle
         if history.unsettled is not None:
             history.settle()
         tail, writes, derived = history.tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
         if not sync:
-            keeper.unsynced = True
-        elif keeper.unsynced:
-            keeper.sync_earlier()
+            handle.unsynced = True
+        elif handle.unsynced:
+            handle.sync_earlier()
         if changes.increments:
             writes = {**writes, **self._merged(database, {}, changes)}
         parts: tuple[Changes, ...] = (writes,) if marker is None else (writes, marker)
@@ -256,15 +230,15 @@ class LocalStore:
         history.unsettled = None
 
     def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
-        error = self._keeper.failed(failure, parts)
+        error = self._handle.failed(failure, parts)
         if not isinstance(error, CommitOutcomeUnknownError):
             self._history.unsettled = None
         return error
 
     def _write_group(self, group: list[Pending]) -> None:
-        history, keeper = self._history, self._keeper
+        history, handle = self._history, self._handle
         try:
-            database = keeper.healthy_database()
+            database = handle.healthy_database()
         except StructableError as error:
             for member in group:
                 member.error = error
@@ -306,10 +280,10 @@ class LocalStore:
         if last is None:
             return
         if not sync:
-            keeper.unsynced = True
-        elif keeper.unsynced:
+            handle.unsynced = True
+        elif handle.unsynced:
             try:
-                keeper.sync_earlier()
+                handle.sync_earlier()
             except StorageUnavailableError as error:
                 for member in group:
                     member.error = member.error or StorageUnavailableError(*error.args)
@@ -338,9 +312,8 @@ class LocalStore:
         return merged
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
-        """Apply a bulk commit as `Engine.commit_bulk` does."""
         uninterrupted(partial(self._commit_bulk, bulk))
 
     def _commit_bulk(self, bulk: BulkCommit) -> None:
         with self.committer.exclusive():
-            apply_bulk(self._keeper, self._history, bulk)
+            apply_bulk(self._handle, self._history, bulk)

@@ -50,12 +50,7 @@ class Channel:
     polls for it first, for 50 us, and yields its core before each poll. Only one thread of a process polls at a time,
     and a connection whose polls miss polls less and less, down to one wait in 256.
 
-    Parameters
-    ----------
-    connection : socket.socket
-        A connected, blocking stream socket.
-    receive_seconds, send_seconds : float
-        How long to wait for the other side to send, and to read; 0 for ever.
+    The socket is connected and blocking. Both times limit the wait for the other side; 0 waits for ever.
     """
 
     __slots__ = ("_buffer", "_misses", "_receive", "_send", "_unpolled", "connection")
@@ -74,12 +69,8 @@ class Channel:
     def send(self, message: int, body: bytes = b"") -> None:
         """Send a frame.
 
-        Raises
-        ------
-        PeerLostError, TimedOutError
-            If the other side is gone, or does not read it in time.
-        UnsupportedOperationError
-            If it exceeds the limit of a frame, which no transaction can; nothing was sent.
+        Raises `PeerLostError` or `TimedOutError` if the other side is gone, or does not read it in time; and
+        `UnsupportedOperationError` if it exceeds the limit of a frame, which no transaction can; nothing was sent.
         """
         if len(body) > _LARGEST - _HEAD_BYTES:
             raise UnsupportedOperationError(
@@ -99,10 +90,7 @@ class Channel:
     def receive(self) -> bytes:
         """Return the next frame without its length, the message byte and the body; `KEEP_ALIVE` is skipped.
 
-        Raises
-        ------
-        PeerLostError, TimedOutError
-            If the other side is gone, closes, or sends nothing in time.
+        Raises `PeerLostError` or `TimedOutError` if the other side is gone, closes, or sends nothing in time.
         """
         frame = self._receive_any()
         while frame[0] >= KEEP_ALIVE:
@@ -194,7 +182,6 @@ class Channel:
         return False
 
     def close(self) -> None:
-        """Close the connection."""
         self.connection.close()
 
 

@@ -18,7 +18,7 @@ _CLASSES: dict[str, type[StructableError]] = {
 
 
 def pack_error(error: Exception) -> bytes:
-    """Return an error in its encoded form; another's error becomes a `StructableError` with its text."""
+    """Return an error in its encoded form; a foreign error becomes a `StructableError` with its text."""
     name = type(error).__name__
     if _CLASSES.get(name) is not type(error):
         name = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _CLASSES), "")
@@ -28,13 +28,7 @@ def pack_error(error: Exception) -> bytes:
 
 
 def unpack_error(body: bytes) -> StructableError:
-    """Return the error.
-
-    Raises
-    ------
-    ValueError
-        If the body is not an error.
-    """
+    """Return the error; `ValueError` if the body is not one."""
     name, message, facts = json.loads(body)
     found = _CLASSES.get(name, StructableError)
     error = found.__new__(found, message)

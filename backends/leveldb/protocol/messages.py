@@ -171,13 +171,7 @@ def pack_changes(changes: WriteSet) -> bytes:
 
 
 def unpack_changes(body: bytes, offset: int) -> WriteSet:
-    """Return the write set at an offset of a body.
-
-    Raises
-    ------
-    ValueError, IndexError, struct.error
-        If the bytes do not hold one.
-    """
+    """Return the write set at an offset of a body; `ValueError`, `IndexError` or `struct.error` if there is none."""
     flags = body[offset]
     if flags == _ROWS_OF_ONE_TABLE:
         writes, end = unpack_map(body, offset + _ROWS_OFFSET)

@@ -14,26 +14,10 @@ _BYTES = 16
 
 
 def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
-    """Map a file into memory as two aligned cells, each read and written in one step.
+    """Map a file into memory as two aligned cells, each read and written in one step; the memory is freed with them.
 
-    The first is the schema epoch, the second the number of the newest commit, see `CommitNumbers`.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    writable : bool
-        Whether this process is the owner, which makes the file if it is missing.
-
-    Returns
-    -------
-    memoryview
-        The cells. The memory is freed with it.
-
-    Raises
-    ------
-    OSError, ValueError
-        If it cannot be mapped.
+    The first is the schema epoch, the second the number of the newest commit, see `CommitNumbers`. The owner opens it
+    as `writable`, which makes the file if it is missing. Raises `OSError` or `ValueError` if it cannot be mapped.
     """
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY)
     try:

@@ -29,15 +29,8 @@ class BadElementError(Exception):
 class ByteColumn:
     """Byte strings, at least one, copied one after the other into one buffer.
 
-    Attributes
-    ----------
-    begins, ends : Integers
-        Offsets of each byte string in the buffer; methods take and return offsets of this kind.
-
-    Raises
-    ------
-    TooLargeError
-        If the byte strings do not fit one buffer.
+    Methods take and return offsets in that buffer, as `begins` and `ends` are. They raise `BadElementError` for the
+    first byte string that ends too early.
     """
 
     def __init__(self, raws: Sequence[bytes]) -> None:
@@ -56,13 +49,7 @@ class ByteColumn:
             raise BadElementError(int(np.argmin(good)))
 
     def records(self, dtype: np.dtype[Any], at: Integers) -> Numbers:
-        """Return the record at the given offset of each byte string; offsets may be unaligned.
-
-        Raises
-        ------
-        BadElementError
-            If a byte string ends before its record does.
-        """
+        """Return the record at the given offset of each byte string; offsets may be unaligned."""
         self.require((self.begins <= at) & (at + dtype.itemsize <= self.ends))
         # A view with a stride of one byte has every offset as an index.
         count = self._buffer.size - dtype.itemsize + 1
@@ -70,13 +57,7 @@ class ByteColumn:
         return overlapping[at]
 
     def pieces(self, begins: Integers, ends: Integers) -> Array:
-        """Return the part of each byte string between two offsets.
-
-        Raises
-        ------
-        BadElementError
-            If a byte string is too short.
-        """
+        """Return the part of each byte string between two offsets."""
         self.require((self.begins <= begins) & (begins <= ends) & (ends <= self.ends))
         count = len(begins)
         edges = np.empty(2 * count, np.int32)
@@ -86,13 +67,7 @@ class ByteColumn:
         return select(bytes_array(edges, self._buffer), np.arange(0, 2 * count, 2))
 
     def find_zeros(self, length: int, at: Integers) -> Integers:
-        """Return the offset of the first run of so many zero bytes (1 or 2) in each byte string, from an offset on.
-
-        Raises
-        ------
-        BadElementError
-            If a byte string has none.
-        """
+        """Return the offset of the first run of so many zero bytes (1 or 2) in each byte string, from an offset on."""
         places = self._zeros.get(length)
         if places is None:
             zero = np.frombuffer(cast(Any, self._buffer), np.uint8) == 0

@@ -49,13 +49,7 @@ class ArrowDecoder:
         }
 
     def batches(self, pairs: Iterator[Pair], *, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield pairs of raw row key and raw value as batches of at most so many rows, fewer where rows are large.
-
-        Raises
-        ------
-        DataCorruptionError
-            As `decode` does.
-        """
+        """Yield pairs of raw row key and raw value as batches of at most so many rows, fewer where rows are large."""
         count = min(rows, _FIRST_ROWS)
         # Flat, because the garbage collector spends more on retained tuples than decoding them costs.
         while flat := list(chain.from_iterable(islice(pairs, count))):
@@ -67,12 +61,7 @@ class ArrowDecoder:
     def decode(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
         """Return rows, given by raw keys and raw values, as one batch of `arrow_schema` for the decoder's columns.
 
-        Raises
-        ------
-        DataCorruptionError
-            For bytes that no encoder made.
-        ValueError
-            For keys or values of more than 2 GiB, which `batches` never passes.
+        Raises ValueError for keys or values of more than 2 GiB, which `batches` never passes.
         """
         if not keys:
             return pa.RecordBatch.from_arrays(

@@ -39,18 +39,7 @@ _PORTION_BYTES = 256 << 20
 class ArrowEncoder:
     """Encodes record batches to raw rows of one table; safe to share between threads.
 
-    Parameters
-    ----------
-    schema : TableSchema
-        The table.
-    columns : tuple of str
-        The columns of the batches, in their order: all key fields, and any of the others. Fields outside `columns` are
-        null in the rows.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a key field is missing.
+    `columns` are those of the batches, in their order: all key fields, and any of the others, which are null if absent.
     """
 
     def __init__(self, schema: TableSchema, columns: tuple[str, ...]) -> None:
@@ -72,19 +61,10 @@ class ArrowEncoder:
         self._header = np.dtype(list(zip(names, codes, strict=True)))
 
     def encode(self, batch: pa.RecordBatch) -> list[Pair]:
-        """Return raw row key and raw value of each row, in the order of the rows.
+        """Return raw row key and raw value of each row, in order, of a batch that `conform_batch` returned.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            As `conform_batch` returns it, with the encoder's columns.
-
-        Raises
-        ------
-        InvalidFieldError
-            For any value that the contract rejects, including dates and times outside the years 1 to 9999.
-        FieldSizeLimitError
-            If a key, an indexed value or a row is over a limit.
+        Rejects values as the contract does: those out of a type's range, and keys, indexed values and rows over a
+        limit.
         """
         pairs: list[Pair] = []
         for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):

@@ -20,18 +20,9 @@ _AS_INTEGER = {FieldType.DATE: Field.int, FieldType.TIMESTAMP: Field.long, Field
 
 
 def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwise: EntryEncoder) -> EntryEncoder:
-    """Return the generated encoder of one index's entries.
+    """Return the generated encoder of one index's entries, all of which begin with `head`.
 
-    Parameters
-    ----------
-    head : bytes
-        The common prefix of all entries of the index.
-    field : Field
-        The indexed field.
-    layout : RowLayout
-        The table's current layout.
-    otherwise : callable
-        Encodes rows of other layouts; raises for bytes that are not a row.
+    It encodes rows of the current layout; `otherwise` encodes all others, and raises for bytes that are not a row.
     """
     source = Source()
     position = next(place for place, other in enumerate(layout.fields) if other.name == field.name)

@@ -60,24 +60,14 @@ class _IndexedValueCode:
 
 
 class KeyCodec:
-    """Encodes and decodes the keys of one table; immutable, safe to share between threads.
-
-    Attributes
-    ----------
-    rows_begin, rows_end : bytes
-        The half-open interval of all rows.
-    encode_tuple : callable
-        The raw key of a tuple, or None for any unusual tuple: `check_key` and `encode_checked` then decide. Never
-        returns a key for a tuple that `check_key` would reject or change.
-    encode_checked : callable
-        The raw key of a tuple that `check_key` returned.
-    decode : callable
-        The tuple of a raw row key of this table. Raises `DataCorruptionError`.
-    """
+    """Encodes and decodes the keys of one table; immutable, safe to share between threads."""
 
     encode_tuple: Callable[[object], bytes | None]
+    """The raw key of a tuple, None for any that `check_key` would reject or change, and perhaps for others."""
     encode_checked: Callable[[tuple[Value, ...]], bytes]
+    """The raw key of a tuple that `check_key` returned."""
     decode: Callable[[bytes], tuple[Value, ...]]
+    """The tuple of a raw row key of this table; raises `DataCorruptionError`."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._table = schema.spec.name

@@ -18,18 +18,7 @@ def add_row_decoder(
 ) -> None:
     """Add lines that return values decoded from one layout; a value of another layout falls through to the next line.
 
-    Parameters
-    ----------
-    source : Source
-        The function.
-    indent : int
-        Of the lines.
-    raw : str
-        The variable with the value.
-    layout : RowLayout
-        What to read.
-    outputs : sequence of str, int or None
-        The returned values: literal source, the field at a position of the layout, or None.
+    `raw` is the variable with the value. Each output is literal source, the field at a position of the layout, or None.
     """
     wanted = {output for output in outputs if isinstance(output, int)}
     begins, ends = layout.edges(wanted)

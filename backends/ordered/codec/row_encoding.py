@@ -21,26 +21,12 @@ _JOINED = 4
 def add_row_encoder(
     source: Source, indent: int, layout: RowLayout, names: Sequence[str], *, checks: bool
 ) -> tuple[str, str | None]:
-    """Add lines that encode the variables of a layout's fields.
+    """Add lines that encode the variables of a layout's fields, None as null. They assign to the variables.
 
-    Parameters
-    ----------
-    source : Source
-        The function; it returns None for values that fail the checks.
-    indent : int
-        Of the lines.
-    layout : RowLayout
-        What to write.
-    names : sequence of str
-        The variables with the values of the fields; None is null. The lines assign to them.
-    checks : bool
-        Whether to test that values equal the results of `check_row`. Packing checks the ranges of numbers
-        (struct.error or OverflowError), encoding rejects surrogates (ValueError).
+    With `checks`, the function returns None for values that differ from the results of `check_row`, except that packing
+    checks the ranges of numbers (struct.error or OverflowError) and encoding rejects surrogates (ValueError).
 
-    Returns
-    -------
-    tuple of str and str or None
-        The source of the value, and the variable that will hold its length, if the length is not constant.
+    Returns the source of the value, and the variable that will hold its length, if the length is not constant.
     """
     for word in range(layout.words):
         source.add(indent, f"w{word} = {layout.version if word == 0 else 0}")
@@ -80,7 +66,6 @@ def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_
 
 
 def _nothing(kind: FieldType) -> str:
-    """Return the source of the placeholder stored for a null."""
     form = FIELD_TYPES[kind]
     return repr(struct.unpack(f"<{form.number}", bytes(form.width))[0]) if form.number else 'b""'
 

@@ -26,37 +26,19 @@ _VERSION_BITS = 16
 
 
 class RowLayout:
-    """The field positions of one layout version.
-
-    Parameters
-    ----------
-    version : int
-        0 to 65535.
-    fields : tuple of Field
-        The fields outside the key, in stored order.
-
-    Attributes
-    ----------
-    words : int
-        The number of words with version and null bits; the first has the format `word_format`, all others "Q".
-    fixed, variable : list of int
-        The positions in `fields` of fixed-width and of variable-length fields.
-    offsets : dict of int to int
-        Position of a fixed-width field to its offset in the value; of a variable-length field to the offset of its end.
-    size : int
-        The bytes before the first variable-length field.
-    """
+    """The field positions of one layout version, 0 to 65535; `fields` are those outside the key, in stored order."""
 
     def __init__(self, version: int, fields: tuple[Field, ...]) -> None:
         self.version = version
         self.fields = fields
         bits = _VERSION_BITS + len(fields)
-        self.word_format = "I" if bits <= 32 else "Q"
-        self.words = -(-bits // 64)
+        self.word_format = "I" if bits <= 32 else "Q"  # of the first word; all others are "Q"
+        self.words = -(-bits // 64)  # with version and null bits
         self.fixed = [position for position, field in enumerate(fields) if FIELD_TYPES[field.type].number]
         self.variable = [position for position, field in enumerate(fields) if not FIELD_TYPES[field.type].number]
+        # By position: the offset of a fixed-width field, or that of the end of a variable-length one.
         self.offsets: dict[int, int] = {}
-        self.size = struct.calcsize(f"<{self.word_format}") + 8 * (self.words - 1)
+        self.size = struct.calcsize(f"<{self.word_format}") + 8 * (self.words - 1)  # before variable-length fields
         for position in self.fixed:
             self.offsets[position] = self.size
             self.size += FIELD_TYPES[fields[position].type].width

@@ -26,25 +26,18 @@ RowDecoder: TypeAlias = Callable[[bytes, bytes], Row]
 
 
 class RowCodec:
-    """Encodes and decodes the rows of one table; immutable, safe to share between threads.
+    """Encodes and decodes the rows of one table; immutable, safe to share between threads."""
 
-    Attributes
-    ----------
-    encode_full : callable
-        Raw key and raw value of a mapping, or None for any unusual mapping: it is not a dict of exactly the table's
-        fields, a value is not in its stored form, or a size may be over a limit. Then `check_row`, `encode_checked` and
-        `encode_values` decide. Never accepts a mapping that `check_row` rejects.
-    encode_values : callable
-        The raw value of a tuple of checked values of the fields outside the key, in the order of `schema.value_fields`;
-        None is null. Never empty.
-    decode_values : callable
-        The same tuple from a raw value; fields that the row's layout lacks are None. Raises like the decoders of
-        `projection`.
-    """
-
-    decode_values: Callable[[bytes], tuple[Value, ...]]
     encode_full: Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]
+    """Raw key and raw value of a mapping, or None for any unusual mapping, on which `check_row` then decides.
+
+    Unusual: it is not a dict of exactly the table's fields, a value is not in its stored form, or a size may be over a
+    limit. Never accepts a mapping that `check_row` rejects.
+    """
     encode_values: Callable[[tuple[Value, ...]], bytes]
+    """The raw value, never empty, of checked values in the order of `schema.value_fields`; None is null."""
+    decode_values: Callable[[bytes], tuple[Value, ...]]
+    """The same tuple from a raw value; fields that the row's layout lacks are None. Raises as `projection` does."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema

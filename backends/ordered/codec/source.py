@@ -34,14 +34,8 @@ def corrupt(table: str, what: str, raw: bytes, reason: object) -> DataCorruption
 class Source:
     """One function under construction: lines of source, and the constants that they refer to by name.
 
-    Names of fields enter the source as string literals only; values of users never do.
-
-    Parameters
-    ----------
-    row_type : type, optional
-        The type that `add_values` returns: rows of this `RowShape.row_type`, or tuples.
-    before : str
-        The source of a tuple of leading values.
+    Names of fields enter the source as string literals only; values of users never do. `add_values` returns rows of
+    `row_type`, a `RowShape.row_type`, or else tuples; `before` is the source of a tuple of leading values.
     """
 
     def __init__(self, row_type: type[Row] | None = None, before: str = "") -> None:
@@ -60,7 +54,6 @@ class Source:
         }
 
     def add(self, indent: int, line: str) -> None:
-        """Append a line, indented by so many steps."""
         self._lines.append(f"{'    ' * indent}{line}")
 
     def add_values(self, indent: int, values: Sequence[str]) -> None:
@@ -76,20 +69,10 @@ class Source:
         self.add(indent, "return row")
 
     def add_unpack(self, indent: int, order: str, slots: Iterable[Slot], raw: str, *, exact: bool) -> None:
-        """Append the line that unpacks slots into their variables, if they have any.
+        """Append the line that unpacks adjacent slots into their variables, if they have any; `order` is "<" or ">".
 
-        Parameters
-        ----------
-        indent : int
-            Of the line.
-        order : str
-            "<" or ">".
-        slots : iterable of Slot
-            The slots, adjacent in the bytes.
-        raw : str
-            The source of the bytes; without `exact` optionally followed by a comma and the offset of the first slot.
-        exact : bool
-            Whether the bytes must end with the last slot; if not, the line raises struct.error.
+        If `exact`, the bytes must end with the last slot; the line raises struct.error for others. If not, a comma and
+        the offset of the first slot may follow in `raw`, the source of the bytes.
         """
         text, targets = order, []
         for code, name in slots:

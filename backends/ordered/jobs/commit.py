@@ -25,21 +25,11 @@ _Row: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """The staged rows of one attempt.
+    """The staged rows of one attempt."""
 
-    Parameters
-    ----------
-    schema : TableSchema
-        The table as of the encoding of the rows.
-    columns : tuple of str
-        The columns that the rows name; all others are null in the staged values.
-    runs : tuple of bytes
-        The arguments of `RunStore.read_run`, one for each sorted run.
-    """
-
-    schema: TableSchema
-    columns: tuple[str, ...]
-    runs: tuple[bytes, ...]
+    schema: TableSchema  # as of the encoding of the rows
+    columns: tuple[str, ...]  # those that the rows name; all others are null in the staged values
+    runs: tuple[bytes, ...]  # the arguments of `RunStore.read_run`
 
 
 class JobRows:
@@ -112,13 +102,7 @@ class JobRows:
         raise error(self._binding.spec.name, self._binding.keys.decode(raw_key))
 
     def chunks(self, latest: EngineSnapshot | None) -> Iterator[dict[bytes, bytes | None]]:
-        """Yield the changes of rows and index entries, some thousand rows at a time.
-
-        Parameters
-        ----------
-        latest : EngineSnapshot or None
-            The current rows of the table; None if there are none.
-        """
+        """Yield the changes of rows and index entries, some thousand rows at a time; `latest` is None for no rows."""
         binding = self._binding
         needs_old = latest is not None and (self._partial or bool(binding.maintained))
         for chunk in _chunked(self._unique()):
@@ -178,19 +162,10 @@ def _chunked(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
 
 
 class JobCommit(BulkCommit):
-    """A job's commit in place, applied by an engine.
+    """A job's commit in place, applied by an engine; `decision` and `completion` are its record during and after it.
 
-    Parameters
-    ----------
-    rows : JobRows
-        The rows to write.
-    space : bytes
-        The table's space.
-    decision, completion : dict
-        The job's record during and after the commit.
-    recheck : callable or None
-        Raises if the job ended or the table changed before the engine blocked writers; None when a crash is repaired
-        by applying the decided commit again.
+    `recheck` raises if the job ended or the table changed before the engine blocked writers; it is None when a crash is
+    repaired by applying the decided commit again.
     """
 
     def __init__(
@@ -208,7 +183,6 @@ class JobCommit(BulkCommit):
         self._recheck = recheck
 
     def check(self, latest: EngineSnapshot) -> None:
-        """Raise if the newest state does not admit the job."""
         if self._recheck is not None:
             self._recheck(latest)
             self._rows.check(latest)
@@ -217,5 +191,4 @@ class JobCommit(BulkCommit):
                 continue
 
     def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
-        """Yield the changes of rows and index entries."""
         return self._rows.chunks(latest)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from structable.backends.base.job_rules import conformed_batches, job_of_another
 from structable.backends.ordered.engine import Engine, EngineSnapshot, Pair, RunLostError, SchemaChangedError, WriteSet
-from structable.backends.ordered.schema.catalog import Catalog, garbage_key, read_schema, schema_key
+from structable.backends.ordered.schema.catalog import Catalog, garbage_key, named_schema, read_schema, schema_key
 from structable.backends.ordered.schema.garbage import GarbageCollector
 from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from structable.backends.ordered.schema.spaces import allocate_space
@@ -21,7 +21,6 @@ from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
     DataCorruptionError,
-    Finding,
     StagedWrite,
     StorageUnavailableError,
     StructableError,
@@ -29,13 +28,10 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.rules.jobs import (
-    JOB_RETENTION_SECONDS,
-    check_job,
-)
+from structable.spi.rules.jobs import JOB_RETENTION_SECONDS, check_job
 
 from .commit import JobCommit, JobRows, StagedRows
-from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
+from .orders import JobEndedError, JobOrder, open_job, required_schema
 from .recovery import JobRecovery
 
 if TYPE_CHECKING:
@@ -59,7 +55,7 @@ class WriteJobs:
         self._catalog = catalog
         self._garbage = garbage
         self._next_sweep = 0.0
-        self._recovery = JobRecovery(
+        self.recovery = JobRecovery(
             engine, lambda job_id, record: self._job_commit(job_id, record, None), self._change, self._drop_runs
         )
 
@@ -68,13 +64,12 @@ class WriteJobs:
         return {"commit_job": self._commit_job, "abort_job": self._abort_job, "recover": self._recover}
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
-        """Record a job; see `Storage.begin_write`."""
         mode = check_job(mode, job_id)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
             schema = required_schema(snapshot, table)
             record = read_job(snapshot, job_id)
-            if record is not None and not record.belongs_to(living_schema(snapshot, record.table)):
+            if record is not None and not record.belongs_to(named_schema(snapshot, record.table)):
                 _discard_loading(record, changes)
                 record = None
             if record is None:
@@ -97,7 +92,6 @@ class WriteJobs:
         return job
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        """Store one attempt's rows as sorted runs; see `Storage.stage`."""
         from structable.backends.ordered.arrow.encoder import ArrowEncoder
 
         binding = self._catalog.bind(job.state)
@@ -128,12 +122,10 @@ class WriteJobs:
         return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Commit a job in the process best suited; see `Storage.commit_write`."""
         applied: bool = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
         return CommitResult(applied)
 
     def abort(self, job: WriteJob) -> None:
-        """Abort a job; see `Storage.abort_write`."""
         self._engine.delegate("abort_job", JobOrder.of(job).encode())
 
     def _abort_job(self, argument: bytes) -> bytes:
@@ -157,11 +149,8 @@ class WriteJobs:
     def _commit_job(self, argument: bytes) -> bytes:
         order = JobOrder.decode(argument)
         try:
-            snapshot = self._engine.begin(True)
-            try:
+            with closing(self._engine.begin(True)) as snapshot:
                 record, schema = open_job(snapshot, order)
-            finally:
-                snapshot.close()
             if record.mode is WriteMode.OVERWRITE:
                 self._overwrite(order)
             else:
@@ -186,17 +175,14 @@ class WriteJobs:
 
     def _ended(self, order: JobOrder) -> JobRecord | None:
         """Return the record of a job if it is committed by now; raise as `open_job` does if it ended otherwise."""
-        snapshot = self._engine.begin(True)
-        try:
-            open_job(snapshot, order)
-        except JobEndedError as ended:
-            return ended.record if ended.record.state == "committed" else None
-        finally:
-            snapshot.close()
+        with closing(self._engine.begin(True)) as snapshot:
+            try:
+                open_job(snapshot, order)
+            except JobEndedError as ended:
+                return ended.record if ended.record.state == "committed" else None
         return None
 
     def _apply(self, order: JobOrder, record: JobRecord, schema: TableSchema) -> None:
-        """Commit a job in place."""
         raw_schema = schema.encode()
 
         def recheck(latest: EngineSnapshot) -> None:
@@ -221,15 +207,7 @@ class WriteJobs:
         )
 
     def _recover(self, _: bytes) -> bytes:
-        return json.dumps(self._recovery.recover()).encode()
-
-    def diagnose(self) -> Iterator[Finding]:
-        """Yield the tables whose jobs cannot be completed."""
-        return self._recovery.diagnose()
-
-    def repair(self) -> Iterator[Finding]:
-        """Give up the jobs that cannot be completed."""
-        return self._recovery.repair()
+        return json.dumps(self.recovery.recover()).encode()
 
     def _overwrite(self, order: JobOrder) -> None:
         """Load the rows into a space of their own, then let the table point to it."""
@@ -268,9 +246,7 @@ class WriteJobs:
         except CommitOutcomeUnknownError:
             raise  # the table may be there
         except (StructableError, JobEndedError):
-            with suppress(
-                StructableError, SchemaChangedError
-            ):  # the next attempt, or the sweep, finds it by the record
+            with suppress(StructableError, SchemaChangedError):  # the next attempt, or the sweep, finds the record
                 self._discard_space(table, loaded.space)
             raise
         self._garbage.notify()
@@ -316,7 +292,6 @@ class WriteJobs:
                 _log.info("removed staged rows of the write job %r, which has ended or was given up", owner)
 
     def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
-        """Run a transaction on the catalog; retries conflicts."""
         for attempt in range(1, attempts + 1):
             snapshot = self._engine.begin(False)
             try:
@@ -359,4 +334,4 @@ def _staged_rows(states: Iterable[str]) -> list[StagedRows]:
             for document in map(json.loads, states)
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataCorruptionError(f"what a job has staged cannot be decoded: {error!r}") from error
+        raise DataCorruptionError(f"the staged rows of a write job cannot be decoded: {error!r}") from error

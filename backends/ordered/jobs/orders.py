@@ -10,14 +10,14 @@ from typing import Self
 
 from structable.backends.base.job_rules import require_undecided
 from structable.backends.ordered.engine import EngineSnapshot
-from structable.backends.ordered.schema.catalog import read_schema
+from structable.backends.ordered.schema.catalog import named_schema
 from structable.backends.ordered.schema.job_records import JobRecord, read_job
 from structable.backends.ordered.schema.stuck_jobs import require_whole, stuck_key
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import StagedWrite, TableNotFoundError, WriteJob, WriteMode
 from structable.spi.rules.jobs import last_attempts, table_dropped
 
-__all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_schema"]
+__all__ = ["JobEndedError", "JobOrder", "open_job", "required_schema"]
 
 
 class JobEndedError(Exception):
@@ -30,21 +30,7 @@ class JobEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """One call, in the form sent to the process that executes it.
-
-    Parameters
-    ----------
-    job_id, table : str
-        The job.
-    identity : bytes
-        The identity of the job's table.
-    mode : WriteMode
-        The mode of the job.
-    call : str
-        A random name of the call.
-    staged : tuple of str
-        The staged rows to commit.
-    """
+    """One call, in the form sent to the process that executes it; `call` is its random name."""
 
     job_id: str
     table: str
@@ -55,7 +41,6 @@ class JobOrder:
 
     @classmethod
     def of(cls, job: WriteJob, staged: Iterable[StagedWrite] = ()) -> Self:
-        """Return the order of a new call."""
         identity = TableSchema.decode(job.state).identity
         return cls(
             job.job_id,
@@ -67,33 +52,17 @@ class JobOrder:
         )
 
     def encode(self) -> bytes:
-        """Return this as JSON."""
         return json.dumps([self.job_id, self.table, self.identity.hex(), self.mode, self.call, self.staged]).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        """Read what `encode` returned."""
         job_id, table, identity, mode, call, staged = json.loads(raw)
         return cls(job_id, table, bytes.fromhex(identity), WriteMode(mode), call, tuple(staged))
 
 
-def living_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
-    """Return the table of exactly this name."""
-    schema = read_schema(snapshot, table) if isinstance(table, str) else None
-    return schema if schema is not None and schema.spec.name == table else None
-
-
 def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
-    """Return the table of exactly this name.
-
-    Raises
-    ------
-    TableNotFoundError
-        If there is none.
-    DataCorruptionError
-        If it has a write job that cannot be completed.
-    """
-    schema = living_schema(snapshot, table)
+    """Return the table of exactly this name; rejects one with a write job that cannot be completed."""
+    schema = named_schema(snapshot, table)
     if schema is None:
         raise TableNotFoundError(table)
     require_whole(snapshot.get(stuck_key(table)), schema)
@@ -103,14 +72,10 @@ def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
 def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, TableSchema]:
     """Return the record of a job that can be committed, and its table.
 
-    Raises
-    ------
-    TableNotFoundError
-        If the job's table does not exist, even if another of its name does.
-    TransactionClosedError
-        If the job was aborted, or is unknown (possibly because its record has expired).
+    Raises `TableNotFoundError` even if another table has the name by now, and `TransactionClosedError` if the job was
+    aborted, or is unknown (possibly because its record has expired).
     """
-    schema = living_schema(snapshot, order.table)
+    schema = named_schema(snapshot, order.table)
     if schema is None or schema.identity != order.identity:
         raise table_dropped(order.table, order.job_id)
     record = read_job(snapshot, order.job_id)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Protocol
 
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, RunLostError, WriteSet
+from structable.backends.ordered.schema.catalog import named_schema
 from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
 from structable.backends.ordered.schema.stuck_jobs import StuckJob, list_stuck, stuck_key
 from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUnavailableError
 
 from .commit import JobCommit
-from .orders import living_schema
 
 __all__ = ["JobRecovery"]
 
@@ -27,16 +28,8 @@ class _Change(Protocol):
 class JobRecovery:
     """Recovery of decided jobs after a crash.
 
-    Parameters
-    ----------
-    engine : OrderedMap
-        The store.
-    commit_of : callable
-        Returns the commit of a decided job, given its id and record.
-    change : callable
-        Runs a transaction on the catalog.
-    drop_runs : callable
-        Drops the runs of an owner, see `runs_owner`; must not raise.
+    `commit_of` returns the commit of a decided job, `change` runs a transaction on the catalog, and `drop_runs` drops
+    the runs of an owner without ever raising.
     """
 
     def __init__(
@@ -52,22 +45,15 @@ class JobRecovery:
         self._drop_runs = drop_runs
 
     def recover(self) -> list[str]:
-        """Complete decided jobs. A job whose rows are lost or damaged makes its own table unreadable, and no other.
+        """Complete decided jobs; return descriptions of those set aside, whose rows are lost or damaged.
 
-        Returns
-        -------
-        list of str
-            Descriptions of the jobs that this call set aside.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If a job cannot be completed now, but perhaps later.
+        Such a job makes its own table unreadable, and no other. Raises `StorageUnavailableError` if a job cannot be
+        completed now, but perhaps later.
         """
         with closing(self._engine.begin(True)) as snapshot:
             decided = [(job_id, record) for job_id, record in list_jobs(snapshot) if record.state == "applying"]
             stuck = {job.job_id for job in list_stuck(snapshot)}
-            gone = {job_id for job_id, record in decided if not _has_table(snapshot, record)}
+            gone = {one for one, record in decided if not record.belongs_to(named_schema(snapshot, record.table))}
         found: list[str] = []
         for job_id, record in decided:
             if job_id in gone:
@@ -89,12 +75,11 @@ class JobRecovery:
                 ) from error
             _log.warning("completed the write job %r of table %r, which a crash interrupted", job_id, record.table)
             if job_id in stuck:
-                self._clear(record)
+                self._change(partial(_make_whole, record=record))
             self._drop_runs(runs_owner(job_id, record.identity))
         return found
 
     def diagnose(self) -> Iterator[Finding]:
-        """Yield the tables that are incomplete."""
         with closing(self._engine.begin(True)) as snapshot:
             stuck = list(_list_present(snapshot))
         for job in stuck:
@@ -117,16 +102,10 @@ class JobRecovery:
 
     def _set_apart(self, job: StuckJob) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = living_schema(snapshot, job.table)
+            schema = named_schema(snapshot, job.table)
             if schema is not None and snapshot.get(stuck_key(job.table)) != job.encode():
                 changes.writes[stuck_key(job.table)] = job.encode()
                 changes.changed_spaces.add(schema.space)
-
-        self._change(body)
-
-    def _clear(self, record: JobRecord) -> None:
-        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            _make_whole(snapshot, changes, record)
 
         self._change(body)
 
@@ -142,17 +121,13 @@ class JobRecovery:
 def _list_present(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
     """Yield the stuck jobs of existing tables; a job of a dropped table does not count for a new one of its name."""
     for job in list_stuck(snapshot):
-        schema = living_schema(snapshot, job.table)
+        schema = named_schema(snapshot, job.table)
         if schema is not None and schema.identity == job.identity:
             yield job
 
 
-def _has_table(snapshot: EngineSnapshot, record: JobRecord) -> bool:
-    return record.belongs_to(living_schema(snapshot, record.table))
-
-
 def _make_whole(snapshot: EngineSnapshot, changes: WriteSet, record: JobRecord) -> None:
     changes.writes[stuck_key(record.table)] = None
-    schema = living_schema(snapshot, record.table)
+    schema = named_schema(snapshot, record.table)
     if schema is not None:
         changes.changed_spaces.add(schema.space)

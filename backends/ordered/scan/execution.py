@@ -70,7 +70,6 @@ class ScanRows(RowIterator):
             raise TransactionClosedError("the scan failed before its end; begin a new one")
 
     def close(self) -> None:
-        """Release the snapshot; idempotent."""
         self._closed = True
         self._rows.close()
         if self._progress.owned is not None:

@@ -12,15 +12,7 @@ from structable.backends.ordered.engine import successor
 from structable.spi import Field, FieldType, Filter, Range, Value
 from structable.spi.filters import Comparison, IsIn, IsNull, Operator, StartsWith
 
-__all__ = [
-    "Condition",
-    "Interval",
-    "contains",
-    "field_condition",
-    "intersection",
-    "range_interval",
-    "union",
-]
+__all__ = ["Condition", "Interval", "contains", "field_condition", "intersection", "range_interval", "union"]
 
 Interval: TypeAlias = tuple[bytes, bytes]
 """Half-open: begin <= key < end."""
@@ -82,41 +74,20 @@ def contains(intervals: Sequence[Interval]) -> Callable[[bytes], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The constraint that the conjuncts of a filter put on one field, as intervals of its encoded values.
+    """The constraint that the conjuncts of a filter put on one field, as intervals of its encoded values."""
 
-    Parameters
-    ----------
-    intervals : list of Interval
-        Sorted and disjoint, of values as `encode` of `field_condition` encodes them. If there are points, one interval
-        for each, so that neighbours stay apart.
-    points : tuple of Value or None
-        The remaining values, in order, if the conjuncts enumerate them; None if they only bound them.
-    used : tuple of Filter
-        The conjuncts that the intervals answer completely.
-    """
-
-    intervals: list[Interval]
-    points: tuple[Value, ...] | None
-    used: tuple[Filter, ...]
+    intervals: list[Interval]  # sorted and disjoint; one for each point, so that neighbours stay apart
+    points: tuple[Value, ...] | None  # in order, if the conjuncts enumerate the values; None if they only bound them
+    used: tuple[Filter, ...]  # the conjuncts that the intervals answer completely
 
 
 def field_condition(
     field: Field, conjuncts: Sequence[Filter], encode: Callable[[Value], bytes], *, whole: Interval, nullable: bool
 ) -> Condition | None:
-    """Return the encoded values of a field that the conjuncts admit; None if they do not constrain it.
+    """Return the encoded values of a field that bound conjuncts admit; None if they do not constrain the field.
 
-    Parameters
-    ----------
-    field : Field
-        The field.
-    conjuncts : sequence of Filter
-        Bound filters, all of which must hold; those on other fields are ignored.
-    encode : callable
-        The order-preserving, self-delimiting encoding of a value, including null if nullable.
-    whole : Interval
-        All encoded values.
-    nullable : bool
-        Whether null is one of them; null sorts first.
+    `encode` is order-preserving and self-delimiting, `whole` are all encoded values; null is among them if `nullable`,
+    and sorts first.
     """
     intervals = [whole]
     points: dict[bytes, Value] | None = None

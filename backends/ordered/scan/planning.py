@@ -18,36 +18,16 @@ __all__ = ["ScanPath", "conjunction", "explain", "plan", "plan_rows"]
 
 @dataclass(frozen=True, slots=True)
 class ScanPath:
-    """The execution plan of a scan.
-
-    Parameters
-    ----------
-    request : ScanRequest
-        The scan to run.
-    index : IndexBinding or None
-        The index to read; None reads the rows themselves.
-    intervals : list of Interval
-        Of raw row keys or of raw index entries, in order.
-    within : list of Interval or None
-        If the index does not answer the conditions on the key: the raw row keys that count.
-    residual : Filter or None
-        The filter to evaluate on each row.
-    pushed : tuple of Filter
-        The conjuncts that the intervals answer.
-    sort_by : str or None
-        The field to sort by, if the path yields another order; the empty string sorts by key.
-    lookup : bool
-        Whether the path is a lookup of whole keys.
-    """
+    """The execution plan of a scan."""
 
     request: ScanRequest
-    index: IndexBinding | None
-    intervals: list[Interval]
-    within: list[Interval] | None
-    residual: Filter | None
-    pushed: tuple[Filter, ...]
-    sort_by: str | None
-    lookup: bool = False
+    index: IndexBinding | None  # None reads the rows themselves
+    intervals: list[Interval]  # of raw row keys or of raw index entries, in order
+    within: list[Interval] | None  # the raw row keys that count, if the index does not answer the conditions on the key
+    residual: Filter | None  # evaluated on each row
+    pushed: tuple[Filter, ...]  # the conjuncts that the intervals answer
+    sort_by: str | None  # None if the path yields the requested order; the empty string sorts by key
+    lookup: bool = False  # of whole keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +133,7 @@ def _index_path(
     head = keys.index_begin(index.number)
     whole = (head, keys.index_end(index.number))
     condition = field_condition(
-        field,
-        rest,
-        lambda value: head + keys.encode_index_value(field, value),
-        whole=whole,
-        nullable=True,
+        field, rest, lambda value: head + keys.encode_index_value(field, value), whole=whole, nullable=True
     ) or Condition([whole], None, ())
     residual = conjunction([part for part in rest if part not in condition.used])
     within: list[Interval] | None = key.intervals

@@ -18,17 +18,7 @@ _RUN_BYTES = 32 << 20
 
 
 def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int | None = None) -> Iterator[Record]:
-    """Yield records in order, holding at most some 32 MiB of them; a generator, to be closed early.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        In any order; sort keys are distinct.
-    reverse : bool
-        Largest first.
-    limit : int, optional
-        Return at most so many records.
-    """
+    """Yield records with distinct sort keys in order, holding at most some 32 MiB; a generator, to be closed early."""
     with ExitStack() as files:
         runs: list[Iterator[Record]] = []
         run: list[Record] = []

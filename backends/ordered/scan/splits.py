@@ -31,30 +31,14 @@ _FETCHED_AT_ONCE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """The state that all splits of a plan share; each split carries a copy.
-
-    Parameters
-    ----------
-    raw_schema : bytes
-        The table.
-    columns : tuple of str
-        The columns of the batches.
-    residual : Filter or None
-        The filter to evaluate on each row.
-    intervals : list of Interval
-        Of raw row keys, or of raw entries of the index.
-    index : str or None
-        The field whose index finds the rows.
-    within : list of Interval or None
-        The raw row keys that count among those that the index finds.
-    """
+    """The state that all splits of a plan share; each split carries a copy."""
 
     raw_schema: bytes
     columns: tuple[str, ...]
     residual: Filter | None
-    intervals: list[Interval]
-    index: str | None
-    within: list[Interval] | None
+    intervals: list[Interval]  # of raw row keys, or of raw entries of the index
+    index: str | None  # the field whose index finds the rows
+    within: list[Interval] | None  # the raw row keys that count among those that the index finds
 
 
 def plan_table_scan(

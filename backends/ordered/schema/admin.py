@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
 from typing import TypeVar
@@ -26,7 +27,7 @@ from structable.spi.rules.schema_changes import SchemaChange, plan_schema_change
 from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
-from .catalog import Catalog, garbage_key, list_schemas, read_schema, schema_key
+from .catalog import Catalog, garbage_key, list_schemas, named_schema, read_schema, schema_key
 from .garbage import GarbageCollector
 from .spaces import allocate_space
 
@@ -58,7 +59,6 @@ class OrderedAdmin(TableAdmin):
         self._ddl_timeout = ddl_timeout
 
     def create(self, spec: TableSpecification) -> None:
-        """Create an empty table; see `TableAdmin.create`."""
         require_specification(spec)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
@@ -69,7 +69,6 @@ class OrderedAdmin(TableAdmin):
         self._change(body)
 
     def create_or_update(self, spec: TableSpecification) -> None:
-        """Create or change a table; see `TableAdmin.create_or_update`."""
         require_specification(spec)
 
         built: dict[str, tuple[bytes, int]] = {}
@@ -99,25 +98,20 @@ class OrderedAdmin(TableAdmin):
                 built[name] = schema.space, schema.building[name]
 
     def exists(self, table: str) -> bool:
-        """Tell whether there is a table of exactly this name."""
         return self._schema(table) is not None
 
     def get_specification(self, table: str) -> TableSpecification:
-        """Return a table's specification; see `TableAdmin.get_specification`."""
         schema = self._schema(table)
         if schema is None:
             raise TableNotFoundError(table)
         return schema.spec
 
     def list(self) -> list[str]:
-        """Return the names of all tables, in code point order."""
         return self._look(lambda snapshot: sorted(schema.spec.name for schema in list_schemas(snapshot)))
 
     def drop(self, table: str) -> None:
-        """Remove a table; see `TableAdmin.drop`."""
-
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = _named(snapshot, table)
+            schema = named_schema(snapshot, table)
             if schema is not None:
                 changes.writes[schema_key(table)] = None
                 changes.writes[garbage_key(schema.space)] = b"\x01"
@@ -127,10 +121,8 @@ class OrderedAdmin(TableAdmin):
         self._garbage.notify()
 
     def drop_index(self, table: str, field: str) -> None:
-        """Drop an index; see `TableAdmin.drop_index`."""
-
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = _named(snapshot, table)
+            schema = named_schema(snapshot, table)
             if schema is None:
                 raise TableNotFoundError(table)
             require_index(table, field, schema.maintained, schema.spec.indexes)
@@ -170,15 +162,12 @@ class OrderedAdmin(TableAdmin):
     def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int]:
         """Add the index entries of some rows from `position` on.
 
-        Returns
-        -------
-        tuple of bytes or None and int
-            The position of the next rows, None at the end; and the number of rows to add without a conflict.
+        Returns the position of the next rows, None at the end, and the number of rows to add without a conflict.
         """
         attempts = count()
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> tuple[bytes | None, int]:
-            current = _named(snapshot, schema.spec.name)
+            current = named_schema(snapshot, schema.spec.name)
             if not _is_building(current, schema, name):
                 raise _IndexGoneError
             assert current is not None
@@ -202,7 +191,7 @@ class OrderedAdmin(TableAdmin):
 
     def _give_up_index(self, schema: TableSchema, name: str) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            current = _named(snapshot, schema.spec.name)
+            current = named_schema(snapshot, schema.spec.name)
             if current is not None and _is_building(current, schema, name):
                 self._remove_index(changes, current, name)
 
@@ -210,7 +199,7 @@ class OrderedAdmin(TableAdmin):
         self._garbage.notify()
 
     def _schema(self, table: str) -> TableSchema | None:
-        return self._look(lambda snapshot: _named(snapshot, table))
+        return self._look(lambda snapshot: named_schema(snapshot, table))
 
     def _look(self, look: Callable[[EngineSnapshot], Result]) -> Result:
         return self._change(lambda snapshot, _: look(snapshot))
@@ -219,30 +208,21 @@ class OrderedAdmin(TableAdmin):
         """Run a transaction on the catalog until it commits, for `ddl_timeout` seconds."""
         end = time.monotonic() + self._ddl_timeout
         for attempt in count():
-            snapshot: EngineSnapshot | None = None
             try:
-                snapshot = self._engine.begin(False)
-                changes = WriteSet()
-                result = body(snapshot, changes)
-                if changes.writes or changes.derived:
-                    self._engine.commit(snapshot, changes)
-                return result
+                with closing(self._engine.begin(False)) as snapshot:
+                    changes = WriteSet()
+                    result = body(snapshot, changes)
+                    if changes.writes or changes.derived:
+                        self._engine.commit(snapshot, changes)
+                    return result
             except (TransactionConflictError, SchemaChangedError) as conflict:
                 if time.monotonic() > end:
                     raise StorageUnavailableError(
                         f"the admin call was overtaken {attempt + 1} times in {self._ddl_timeout:g} s (ddl_timeout), "
                         f"the last time because {conflict}"
                     ) from conflict
-            finally:
-                if snapshot is not None:
-                    snapshot.close()
             time.sleep(_PAUSE)
         raise AssertionError("unreachable: the count is endless")
-
-
-def _named(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
-    schema = read_schema(snapshot, table) if isinstance(table, str) else None
-    return schema if schema is not None and schema.spec.name == table else None
 
 
 def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema | None:

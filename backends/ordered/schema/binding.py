@@ -25,13 +25,7 @@ INDEX_MARK = b"\x01"
 
 
 class IndexBinding:
-    """One index that writes maintain.
-
-    Attributes
-    ----------
-    entry_of : callable
-        Returns the entry of a row, given raw key and raw value.
-    """
+    """One index that writes maintain."""
 
     __slots__ = ("entry", "entry_of", "field", "indexed_value", "number", "row_key")
 
@@ -43,21 +37,14 @@ class IndexBinding:
         self.indexed_value = rows.projection((field.name,))
         layout = RowLayout(schema.version, schema.value_fields)
         self.entry_of = generate_entry_encoder(keys.index_begin(number), field, layout, self._encoded_entry)
+        """Returns the entry of a row, given raw key and raw value."""
 
     def _encoded_entry(self, raw_key: bytes, raw_value: bytes) -> bytes:
         return self.entry(self.indexed_value(raw_key, raw_value)[0], raw_key)
 
 
 class TableBinding:
-    """A table with its generated codecs, ready for reads and writes.
-
-    Parameters
-    ----------
-    schema : TableSchema
-        The table.
-    raw_schema : bytes
-        The encoded schema, which identifies this state of the table to engines.
-    """
+    """A table with its generated codecs, ready for reads and writes; `raw_schema` identifies this state of it."""
 
     def __init__(self, schema: TableSchema, raw_schema: bytes) -> None:
         self.schema = schema
@@ -87,18 +74,11 @@ class TableBinding:
         self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
 
     def raw_key(self, key: object) -> bytes:
-        """Check a whole key of a user and return its encoding.
-
-        Raises
-        ------
-        InvalidFieldError
-            As `check_key` does.
-        """
+        """Check a whole key of a user and return its encoding."""
         raw = self.keys.encode_tuple(key) if key.__class__ is tuple else None
         return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
 
     def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
-        """Return the encoded key of a checked row."""
         return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))
 
     def row_decoder(self, columns: tuple[str, ...]) -> RowDecoder:
@@ -112,36 +92,18 @@ class TableBinding:
         return found
 
     def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
-        """Check the columns of a read and return those of its rows: the key, then the other requested columns.
-
-        Raises
-        ------
-        InvalidFieldError
-            As `check_columns` does.
-        """
+        """Check the columns of a read and return those of its rows: the key, then the other requested columns."""
         return row_columns(self.spec, columns) or self.shape.columns
 
     def row_key(self, row: Mapping[str, Value]) -> bytes:
-        """Return the encoded key of a user's row.
-
-        Raises
-        ------
-        InvalidFieldError
-            As `check_row` does; other fields may still be invalid if it returns.
-        """
+        """Return the encoded key of a user's row; rejects a wrong key, but not every row with a wrong field."""
         raw = None
         if row.__class__ is dict:  # other mappings may compute missing fields
             raw = self.keys.encode_tuple(tuple(map(row.get, self.spec.primary_key)))
         return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
 
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
-        """Return the raw value of a row after a user's change: fields that the change does not name keep their value.
-
-        Raises
-        ------
-        InvalidFieldError, FieldSizeLimitError
-            If the change does not fit the table, or the row exceeds a limit.
-        """
+        """Return the raw value of a row after a user's change; fields that the change does not name are as before."""
         if row.__class__ is dict:
             values = self.nulls if old is None else self.rows.decode_values(old)
             encoded = self.encode_full({**dict(zip(self.value_names, values, strict=True)), **row})
@@ -151,13 +113,7 @@ class TableBinding:
         return self.merged(self.checked_raw_key(checked), old, checked)
 
     def merged(self, raw_key: bytes, old: bytes | None, changes: Mapping[str, Value]) -> bytes:
-        """Return the raw value of a row after checked changes: other fields keep their old value, or null.
-
-        Raises
-        ------
-        FieldSizeLimitError
-            If the row exceeds a limit.
-        """
+        """Return the raw value of a row after checked changes: other fields keep their old value, or null."""
         values = list(self.nulls if old is None else self.rows.decode_values(old))
         for name, value in changes.items():
             position = self.value_positions.get(name)
@@ -171,13 +127,7 @@ class TableBinding:
         return raw
 
     def incremented(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:
-        """Return the raw value of a row after increments; an absent row and null count as 0.
-
-        Raises
-        ------
-        InvalidFieldError
-            On overflow.
-        """
+        """Return the raw value of a row after increments; an absent row and null count as 0. Rejects an overflow."""
         values = list(self.nulls if raw is None else self.rows.decode_values(raw))
         for increment in increments:
             position = self.value_positions[increment.field]
@@ -186,17 +136,9 @@ class TableBinding:
         return self.rows.encode_values(tuple(values))
 
     def current(self, raw: bytes) -> bytes:
-        """Return a raw value in the current layout."""
         return raw if raw.startswith(self._version_mark) else self.rows.encode_values(self.rows.decode_values(raw))
 
     def checked_increment(self, field: object, amount: object) -> Increment:
-        """Check the arguments of an increment.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the field is not an integer field outside the key, or the amount is not in its range.
-        """
         changed, step = check_increment(self.spec, field, amount)
         return Increment(self.raw_schema, changed.name, step)
 
@@ -206,16 +148,9 @@ class TableBinding:
         originals: Mapping[bytes, bytes | None],
         derived: dict[bytes, bytes | None],
     ) -> None:
-        """Add the changes of index entries that follow from writes of rows.
+        """Add the changes of index entries that follow from writes of rows to `derived`; None deletes.
 
-        Parameters
-        ----------
-        writes : mapping
-            Raw keys to new raw values, None where the row is deleted.
-        originals : mapping
-            The raw values before, for each of these keys.
-        derived : dict
-            Where entries to put and to delete are added.
+        `originals` has the raw value before of each key in `writes`.
         """
         for index in self.maintained:
             entry_of = index.entry_of

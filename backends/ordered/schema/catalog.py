@@ -17,6 +17,7 @@ __all__ = [
     "garbage_key",
     "list_garbage",
     "list_schemas",
+    "named_schema",
     "read_schema",
     "schema_key",
 ]
@@ -35,6 +36,12 @@ def read_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
     """Return the table whose name equals `table` up to case."""
     raw = snapshot.get(schema_key(table))
     return None if raw is None else TableSchema.decode(raw)
+
+
+def named_schema(snapshot: EngineSnapshot, table: object) -> TableSchema | None:
+    """Return the table of exactly this name."""
+    schema = read_schema(snapshot, table) if isinstance(table, str) else None
+    return schema if schema is not None and schema.spec.name == table else None
 
 
 def list_schemas(snapshot: EngineSnapshot) -> Iterator[TableSchema]:
@@ -63,15 +70,7 @@ class Catalog:
         self._bound: dict[bytes, TableBinding] = {}
 
     def table(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
-        """Return a table as of a snapshot.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no table of exactly this name.
-        DataCorruptionError
-            If it has a write job that cannot be completed.
-        """
+        """Return the table of exactly this name in a snapshot; rejects one whose write job cannot be completed."""
         epoch, tables = self._current
         known = epoch == snapshot.epoch
         if not isinstance(name, str):
@@ -92,7 +91,6 @@ class Catalog:
         return binding
 
     def bind(self, raw: bytes) -> TableBinding:
-        """Return the binding of an encoded `TableSchema`."""
         binding = self._bound.get(raw)
         if binding is None:
             binding = TableBinding(TableSchema.decode(raw), raw)

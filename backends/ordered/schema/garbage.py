@@ -1,10 +1,10 @@
-"""Removal of dropped tables and indexes, in the background and in small steps; also finds what a crash left over."""
+"""Removal of dropped tables and indexes in the background, in small steps, even those that a crash left behind."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import SchemaChangedError, Upkeep, WriteSet
@@ -35,14 +35,10 @@ class GarbageCollector:
     def resume(self) -> None:
         """Continue the work of an earlier process."""
         while True:
-            snapshot = self._engine.begin(True)
-            try:
+            # After a conflict, the process that held the snapshot has ended; there is another one, or `begin` raises.
+            with closing(self._engine.begin(True)) as snapshot, suppress(TransactionConflictError):
                 left = bool(list_garbage(snapshot))
                 break
-            except TransactionConflictError:
-                continue  # the process that held the snapshot has ended; there is another one, or `begin` raises
-            finally:
-                snapshot.close()
         if left:
             self.notify()
 
@@ -86,11 +82,8 @@ class GarbageCollector:
 
     def _collect(self) -> bool:
         """Delete all deletable garbage; False if some of it must wait."""
-        snapshot = self._engine.begin(True)
-        try:
+        with closing(self._engine.begin(True)) as snapshot:
             beginnings = list_garbage(snapshot)
-        finally:
-            snapshot.close()
         whole = True
         for beginning in beginnings:
             if not self._engine.discard(beginning, self._stopping.is_set):
@@ -98,10 +91,6 @@ class GarbageCollector:
                 continue
             _log.info("deleted a dropped table or index: all keys that begin with %s", beginning.hex())
             # Another process may have deleted the same record.
-            with suppress(TransactionConflictError):
-                snapshot = self._engine.begin(False)
-                try:
-                    self._engine.commit(snapshot, WriteSet(writes={garbage_key(beginning): None}))
-                finally:
-                    snapshot.close()
+            with suppress(TransactionConflictError), closing(self._engine.begin(False)) as snapshot:
+                self._engine.commit(snapshot, WriteSet(writes={garbage_key(beginning): None}))
         return whole

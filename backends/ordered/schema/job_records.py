@@ -24,39 +24,17 @@ _JOBS = CATALOG_SPACE + b"\x13"
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The catalog's record of a job.
-
-    Parameters
-    ----------
-    state : JobState
-        The state of the job.
-    table : str
-        The name of its table.
-    identity : bytes
-        `TableSchema.identity` of its table: empty in records and tables that are older than identities.
-    mode : WriteMode
-        How its rows combine with existing ones.
-    time : float
-        The time of this record, in seconds since the epoch.
-    decider : str
-        The random name of the `commit_write` call that decided the job; empty if it is not decided.
-    staged : tuple of str
-        While it is applied: the staged rows to commit.
-    schema : bytes
-        While it is applied: the table as of the decision, encoded.
-    loading : bytes
-        While it overwrites: the space that it loads; empty if there is none.
-    """
+    """The catalog's record of a job."""
 
     state: JobState
     table: str
-    identity: bytes
+    identity: bytes  # `TableSchema.identity`; empty in records and tables that are older than identities
     mode: WriteMode
-    time: float
-    decider: str = ""
-    staged: tuple[str, ...] = ()
-    schema: bytes = b""
-    loading: bytes = b""
+    time: float  # of this record, in seconds since the epoch
+    decider: str = ""  # the random name of the `commit_write` call that decided the job
+    staged: tuple[str, ...] = ()  # while it is applied: the staged rows to commit
+    schema: bytes = b""  # while it is applied: the table as of the decision, encoded
+    loading: bytes = b""  # while it overwrites: the space that it loads
 
     @property
     def committed(self) -> bool:
@@ -74,7 +52,6 @@ class JobRecord:
         )
 
     def encode(self) -> bytes:
-        """Return the catalog's form, UTF-8 JSON."""
         document: dict[str, object] = {
             "state": self.state,
             "table": self.table,
@@ -92,13 +69,6 @@ class JobRecord:
 
     @classmethod
     def decode(cls, job_id: str, raw: bytes) -> Self:
-        """Decode the catalog's form.
-
-        Raises
-        ------
-        DataCorruptionError
-            If the bytes are not a valid record.
-        """
         try:
             document = json.loads(raw)
             if document["state"] not in _STATES:

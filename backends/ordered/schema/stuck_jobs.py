@@ -30,19 +30,16 @@ class StuckJob:
 
     @property
     def text(self) -> str:
-        """The problem in words."""
         return (
             f"its write job {self.job_id!r} was decided and cannot be completed, so that rows of the job may be "
             f"missing: {self.problem}"
         )
 
     def encode(self) -> bytes:
-        """Return the catalog's form, UTF-8 JSON."""
         return json.dumps([self.table, self.job_id, self.identity.hex(), self.problem]).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> StuckJob:
-        """Decode the result of `encode`."""
         table, job_id, identity, problem = json.loads(raw)
         return cls(table, job_id, bytes.fromhex(identity), problem)
 
@@ -59,13 +56,7 @@ def list_stuck(snapshot: EngineSnapshot) -> Iterator[StuckJob]:
 
 
 def require_whole(raw: bytes | None, schema: TableSchema) -> None:
-    """Raise if a table has a stuck job.
-
-    Raises
-    ------
-    DataCorruptionError
-        If the table has a stuck job.
-    """
+    """Raise `DataCorruptionError` if a table has a stuck job."""
     if raw is None:
         return
     job = StuckJob.decode(raw)

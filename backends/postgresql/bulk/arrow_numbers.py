@@ -28,13 +28,7 @@ def sent_type(field: Field) -> np.dtype[Any]:
 
 
 def arrow_numbers(field: Field, sent: Numbers) -> Numbers:
-    """Return Arrow's numbers for numbers from the server.
-
-    Raises
-    ------
-    DataCorruptionError
-        For a number that is not a valid value of the field and would turn into another value.
-    """
+    """Return Arrow's numbers for numbers from the server; rejects those that would turn into other values."""
     kind = field.type
     bounds = _BOUNDS.get(kind)
     if bounds is not None and len(sent):

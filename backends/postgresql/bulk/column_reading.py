@@ -81,21 +81,7 @@ def read_pages(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows on some pages of a table, in physical order.
 
-    Parameters
-    ----------
-    connection : ServerConnection
-        In a transaction of the plan's snapshot, after `ORDERLY`.
-    state : SplitState
-        The split.
-    pages : PageRange
-        Its pages.
-    schema : pyarrow.Schema
-        Of the batches.
-
-    Raises
-    ------
-    StatementRefusedError, BrokenConnectionError
-        As `ServerConnection.pipeline` does.
+    The connection is in a transaction of the plan's snapshot, after `ORDERLY`.
     """
     if pages.begin == pages.end:
         return
@@ -138,7 +124,6 @@ class _Query:
         self._is_sent = False
 
     def send(self, pages: PageRange, columns: Iterable[_Column]) -> None:
-        """Request columns of some pages."""
         wanted = ", ".join(["count(*)", *(piece for column in columns for piece in column.asked())])
         rows = f"({self._rows}{pages.condition()}) as found ({self._names})"
         self._connection.send(command(f"select {wanted} from {rows}"))
@@ -181,7 +166,6 @@ class _Column(ABC):
         return type(self)(self.name, self.field, masked=True)
 
     def array(self, count: int, values: Values) -> Array:
-        """Return the array of so many rows."""
         if not self._count(values):
             kind: Any = arrow_type(self.field)
             return pa.nulls(count, kind)

@@ -24,19 +24,9 @@ Numbers = npt.NDArray[Any]
 
 
 class CopyEncoder:
-    """Encodes record batches of certain columns for a COPY into the same columns.
+    """Encodes batches of the columns `names`, the whole key among them, for a COPY into the same columns.
 
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table, with every index that the rows must fit.
-    names : tuple of str
-        The columns of the batches, in their order; must include the whole key.
-
-    Attributes
-    ----------
-    largest : int
-        The size of the largest row so far, in bytes.
+    `spec` has every index that the rows must fit. `largest` is the size of the largest row so far, in bytes.
     """
 
     def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
@@ -45,19 +35,10 @@ class CopyEncoder:
         self.largest = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Yield the rows of a batch in COPY's binary format, in portions.
+        """Yield the rows of a batch that `conform_batch` returned, in COPY's binary format, in portions.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            As `conform_batch` returns it.
-
-        Raises
-        ------
-        InvalidFieldError
-            For any value that the contract rejects, including dates and times outside the years 1 to 9999.
-        FieldSizeLimitError
-            If a key, an indexed value or a row is over a limit.
+        Rejects values as the contract does: those out of a type's range, and keys, indexed values and rows over a
+        limit.
         """
         for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):
             yield self._encoded(portion)
@@ -84,7 +65,6 @@ class CopyEncoder:
         return data[offsets[0] : offsets[-1]].tobytes()
 
     def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
-        """Reject rows as the table would."""
         by_name = {field.name: column for field, column in zip(self._fields, columns, strict=True)}
         bad, totals = over_limits(self._spec, {name: column.sizes for name, column in by_name.items()})
         self.largest = max(self.largest, int(totals.max()))

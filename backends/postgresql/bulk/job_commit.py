@@ -96,7 +96,6 @@ class JobCommit:
         self._alone = False
 
     def run(self) -> bool:
-        """Publish the job; return whether this call committed it; see `Storage.commit_write`."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._pool.connection() as connection:

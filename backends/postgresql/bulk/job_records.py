@@ -26,27 +26,13 @@ _NO_SUCH_COLUMN = "42703"
 
 
 class JobRecord(NamedTuple):
-    """A job's record.
+    """A job's record."""
 
-    Parameters
-    ----------
-    state : str
-        `open`, `committed` or `aborted`.
-    table : str
-        The name of its table.
-    table_id : int or None
-        The id of its table, unique for all time; None if that table is gone, for a job that an older structable began.
-    mode : str
-        How its rows combine with existing ones.
-    transaction : str
-        The transaction that has locked the record, if the read locked it.
-    """
-
-    state: str
+    state: str  # open, committed or aborted
     table: str
-    table_id: int | None
+    table_id: int | None  # None if the table is gone, for a job that an older structable began
     mode: str
-    transaction: str
+    transaction: str  # the one that has locked the record, if the read locked it
 
 
 class JobRecords:
@@ -96,10 +82,7 @@ class JobRecords:
     def begin(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
         """Record a job, unless it is recorded already, and tell whether it is committed.
 
-        Raises
-        ------
-        ValueError
-            If the id is that of another job, of a table that exists.
+        Raises ValueError if the id belongs to another job of an existing table.
         """
         parameters = _parameters(job_id, table, table_id, mode)
         for _ in range(_ATTEMPTS):
@@ -126,7 +109,6 @@ class JobRecords:
 
     @staticmethod
     def locked(rows: list[tuple[object, ...]]) -> JobRecord | None:
-        """Return the record in the result of the query of `lock`."""
         if not rows:
             return None
         state, table, table_id, mode, transaction = rows[0]
@@ -134,7 +116,6 @@ class JobRecords:
         return JobRecord(str(state), str(table), number, str(mode), str(transaction))
 
     def done(self, job_id: str) -> Call:
-        """Return the statement that records a job as committed."""
         return Call(self._done, (job_id.encode(),))
 
     def upgraded(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:

@@ -14,7 +14,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import command
-from structable.backends.postgresql.schema.catalog import Catalog, encode_specification
+from structable.backends.postgresql.schema.catalog import Catalog, decode_version, encode_specification
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import qualified
 from structable.spi import (
@@ -26,7 +26,6 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.documents import specification_from_document
 from structable.spi.rules.jobs import check_job, last_attempts
 
 from .job_commit import JobCommit
@@ -54,7 +53,6 @@ class WriteJobs:
         self._records = JobRecords(catalog.schema)
 
     def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
-        """Record a job; see `Storage.begin_write`."""
         mode = check_job(mode, job_id)
         with self._pool.connection() as connection:
             try:
@@ -82,7 +80,6 @@ class WriteJobs:
             connection.roll_back()
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        """Store one attempt's rows in a separate table; see `Storage.stage`."""
         from .copy_encoder import CopyEncoder
 
         binding = _bound(self._catalog.schema, job.state)
@@ -117,7 +114,6 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        """Publish the staged rows; see `Storage.commit_write`."""
         tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
         table_id = _bound(self._catalog.schema, job.state).version.id
         commit = JobCommit(self._pool, self._catalog, self._records, job, table_id, tables, self._lock_timeout)
@@ -126,7 +122,6 @@ class WriteJobs:
         return result
 
     def abort(self, job: WriteJob) -> None:
-        """Abort a job; see `Storage.abort_write`."""
         number = _bound(self._catalog.schema, job.state).version.id
         with self._pool.connection() as connection:
             try:
@@ -161,9 +156,6 @@ def _encode(table: TableVersion) -> bytes:
 @lru_cache(maxsize=64)
 def _bound(schema: str, state: bytes) -> TableBinding:
     try:
-        number, version, specification, building, changed_by = json.loads(state)
-        spec = specification_from_document(json.loads(specification))
-        fields = tuple(json.loads(building))
-        return TableBinding(schema, TableVersion(int(number), int(version), spec, fields, int(changed_by)))
+        return TableBinding(schema, decode_version(*map(str, json.loads(state))))
     except (ValueError, TypeError, RecursionError, StructableError) as error:
         raise DataCorruptionError(f"the state of a write job cannot be decoded: {error}") from error

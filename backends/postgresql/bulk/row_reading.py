@@ -41,22 +41,9 @@ Numbers = npt.NDArray[Any]
 
 
 def read_rows(connection: ServerConnection, state: SplitState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split, in no order.
+    """Yield the rows of a split, in no order; if they are not read to their end, the connection is closed.
 
-    Parameters
-    ----------
-    connection : ServerConnection
-        In a transaction of the plan's snapshot, after `UNSYNCHRONISED`. It is closed if the rows are not read to their
-        end.
-    state : SplitState
-        The split.
-    schema : pyarrow.Schema
-        Of the batches.
-
-    Raises
-    ------
-    StatementRefusedError, BrokenConnectionError
-        As `ServerConnection.copy_out` does.
+    The connection is in a transaction of the plan's snapshot, after `UNSYNCHRONISED`.
     """
     fields = [state.spec.field(name) for name in state.columns]
     size = max(_BATCH_BYTES, min(_COLUMN_BYTES * len(fields), _MOST_BYTES))
@@ -99,14 +86,12 @@ def _arrays(rows: list[Buffer], fields: list[Field]) -> list[Array]:
 
 
 def _gathered(data: Numbers, places: Numbers, kind: np.dtype[Any]) -> Numbers:
-    """Return the numbers at offsets of a buffer."""
     width = kind.itemsize
     windows = np.lib.stride_tricks.sliding_window_view(data, width)
     return windows[places].view(kind).reshape(len(places))
 
 
 def _numbers(field: Field, data: Numbers, places: Numbers, valid: Numbers | None) -> Array:
-    """Return the array of fixed-width values."""
     kind: Any = arrow_type(field)
     sent = sent_type(field)
     validity = None

@@ -55,13 +55,7 @@ def plan_table_scan(
     columns: Iterable[str] | None,
     splits: int,
 ) -> tuple[ScanPlan, ServerConnection]:
-    """Take a snapshot of a table and divide its scan; see `Storage.plan_scan`.
-
-    Returns
-    -------
-    ScanPlan, ServerConnection
-        The plan, and the connection that holds its snapshot.
-    """
+    """Plan a divided scan, see `Storage.plan_scan`; return the plan and the connection that holds its snapshot."""
     check_splits(splits)
     given = None if columns is None else list(columns)
     for attempt in range(1, _ATTEMPTS + 1):

@@ -41,21 +41,7 @@ class SplitReader:
     def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
 
-        Parameters
-        ----------
-        split : ScanSplit
-            The split.
-        holder : ServerConnection, optional
-            The connection that holds the snapshot, if it is this process's: it knows why the snapshot is gone.
-
-        Raises
-        ------
-        TransactionClosedError
-            If the plan's snapshot is held no longer.
-        TransactionConflictError
-            If the table was changed or dropped.
-        StorageUnavailableError
-            If the server cannot be reached, or the storage was closed.
+        `holder` is the connection that holds the snapshot, if it is this process's: it knows why the snapshot is gone.
         """
         split.require_open()
         # The split itself came as a pickle from the planning process: its content deserves the same trust.
@@ -114,7 +100,6 @@ class SplitReader:
                 connection.roll_back()
 
     def close(self) -> None:
-        """End all connections; idempotent."""
         self._pool.close()
 
 

@@ -16,15 +16,7 @@ _GONE = frozenset({"22023", "55000", "42704"})
 
 
 class PageRange(NamedTuple):
-    """A range of a table's pages.
-
-    Parameters
-    ----------
-    begin : int
-        The first page.
-    end : int
-        The page after the last.
-    """
+    """A range of a table's pages, without `end`."""
 
     begin: int
     end: int
@@ -35,41 +27,20 @@ class PageRange(NamedTuple):
 
 
 class SplitState(NamedTuple):
-    """The content of a split.
+    """The content of a split."""
 
-    Parameters
-    ----------
-    spec : TableSpecification
-        The table when the plan was made.
-    columns : tuple of str
-        The columns of the batches.
-    query : str
-        The SQL of the table's rows, without parameters, ending with a condition; the server rejects it once the table
-        has changed.
-    pages : PageRange or None
-        The pages to read; None if an index finds the rows.
-    inline : bool
-        Whether those pages hold all values, so that a run of pages never has many more bytes than its own.
-    snapshot : str
-        The exported snapshot.
-    """
-
-    spec: TableSpecification
+    spec: TableSpecification  # when the plan was made
     columns: tuple[str, ...]
     query: str
-    pages: PageRange | None
+    """Without parameters, ending with a condition; the server rejects it once the table has changed."""
+    pages: PageRange | None  # None if an index finds the rows
     inline: bool
+    """Whether those pages hold all values, so that a run of pages never has many more bytes than its own."""
     snapshot: str
 
     @property
     def beginning(self) -> tuple[str, str]:
-        """The commands that begin a transaction in the plan's snapshot.
-
-        Raises
-        ------
-        ValueError
-            If the name of the snapshot is malformed.
-        """
+        """The commands that begin a transaction in the plan's snapshot; ValueError if its name is malformed."""
         if not _SNAPSHOT.match(self.snapshot):
             raise ValueError(f"{self.snapshot!r} is not the name of a snapshot")
         return "begin isolation level repeatable read read only", f"set transaction snapshot '{self.snapshot}'"

@@ -45,10 +45,7 @@ class StagedMerge:
     def write(self, *, each_key_once: bool) -> str:
         """Return the statement that writes the rows.
 
-        Parameters
-        ----------
-        each_key_once : bool
-            Whether to keep one row of each key, which costs a sort. Otherwise the server rejects repeated keys.
+        `each_key_once` keeps one row of each key, which costs a sort. Otherwise the server rejects repeated keys.
         """
         target, token = self._binding.qualified, self._binding.token
         if self._mode is WriteMode.DELETE:

@@ -47,44 +47,21 @@ _LEFT_FOR_LATER = frozenset({"55P03", "42501", "42P01"})
 
 @dataclass(frozen=True, slots=True)
 class StagedTable:
-    """The staged rows of one attempt.
+    """The staged rows of one attempt."""
 
-    Parameters
-    ----------
-    name : str
-        The staging table.
-    table_id : int
-        The table that the rows were staged for.
-    columns : tuple of str
-        Its fields; the staging table calls them `c0`, `c1` and so on.
-    indexes : tuple of str
-        The fields whose sizes were checked against the limits of indexed values.
-    rows : int
-        Their number, at least 1.
-    largest : int
-        The size of the largest row, in bytes.
-    """
-
-    name: str
-    table_id: int
-    columns: tuple[str, ...]
-    indexes: tuple[str, ...]
-    rows: int
-    largest: int
+    name: str  # of the staging table
+    table_id: int  # of the table that the rows were staged for
+    columns: tuple[str, ...]  # fields, which the staging table calls `c0`, `c1` and so on
+    indexes: tuple[str, ...]  # the fields whose sizes were checked against the limits of indexed values
+    rows: int  # at least 1
+    largest: int  # bytes of the largest row
 
     def encode(self) -> bytes:
-        """Return this as JSON."""
         return json.dumps([self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest]).encode()
 
     @classmethod
     def decode(cls, data: bytes, job_id: str) -> StagedTable:
-        """Decode the result of `encode`.
-
-        Raises
-        ------
-        DataCorruptionError
-            If it does not belong to this job.
-        """
+        """Decode the result of `encode`; rejects that of another job."""
         try:
             name, table_id, columns, indexes, rows, largest = json.loads(data)
             found = _NAME.match(name)

@@ -34,31 +34,14 @@ _UNWATCHED = 0.5
 """Too few seconds for a server to start, commit, crash and recover; over a longer time, it may have done so unseen."""
 
 
-def was_committed(
-    pool: ServerPool, number: int, lost: ServerConnection, sent: float, *, seconds: float = _SECONDS
-) -> bool | None:
-    """Ask the server whether a transaction was committed.
+def was_committed(pool: ServerPool, number: int, lost: ServerConnection, sent: float) -> bool | None:
+    """Ask the server whether a transaction was committed; None if it cannot be reached or no longer knows.
 
-    Parameters
-    ----------
-    pool : ServerPool
-        The source of connections.
-    number : int
-        The transaction.
-    lost : ServerConnection
-        The connection that ran it: its server process is ended if the transaction is still open.
-    sent : float
-        When the commit was sent, by `time.monotonic`.
-    seconds : float
-        Time limit of the look-up.
-
-    Returns
-    -------
-    bool or None
-        None if the server could not be reached, or no longer knows.
+    `lost` is the connection that ran the transaction, whose server process is ended if the transaction is still open;
+    `sent` is when the commit was sent, by `time.monotonic`.
     """
     _log.warning("the answer to the commit of transaction %d was lost; asking the server about it", number)
-    outcome = _asked(pool, number, lost, sent, seconds)
+    outcome = _asked(pool, number, lost, sent)
     log_outcome(f"transaction {number}", outcome)
     return outcome
 
@@ -71,8 +54,8 @@ def log_outcome(what: str, committed: bool | None) -> None:
         _log.warning("%s was %s", what, "committed" if committed else "not committed")
 
 
-def _asked(pool: ServerPool, number: int, lost: ServerConnection, sent: float, seconds: float) -> bool | None:
-    deadline = time.monotonic() + seconds
+def _asked(pool: ServerPool, number: int, lost: ServerConnection, sent: float) -> bool | None:
+    deadline = time.monotonic() + _SECONDS
     pause = 0.01
     status = Call(_STATUS, (str(number).encode(),))
     terminate = termination(lost.process, number)

@@ -32,26 +32,22 @@ _FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
 
 class ServerConnection(PooledConnection):
-    """One connection to the server. Used by one thread at a time; `close` may come from another.
+    """One connection to the server, in autocommit mode. Used by one thread at a time; `close` may come from another.
 
     A process forked from the creator can neither use nor close it.
 
-    Every failure of the connection, and every interruption of a call, closes it: a pending answer could be taken for
-    that of another statement.
+    A failure of the connection, or an interruption of a call, closes it: a pending answer could be taken for that of
+    another statement. Calls raise `BrokenConnectionError` for the one, and `StatementRefusedError` for a statement that
+    the server rejects.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-        In autocommit mode.
-    server : frozenset of int
-        Processes that a server has from its start, or its recovery from a crash, to its end.
+    `server` are processes that a server has from its start, or its recovery from a crash, to its end.
     """
 
     def __init__(self, connection: psycopg.Connection, server: frozenset[int]) -> None:
         self.server = server
         self._psycopg = connection
         self._pg = connection.pgconn
-        self._process = self._pg.backend_pid  # a closed connection no longer has it
+        self.process = self._pg.backend_pid  # the server's process; a closed connection no longer has it
         self._client = os.getpid()
         self._wait = connection.wait
         self._poll = select.poll()
@@ -59,11 +55,6 @@ class ServerConnection(PooledConnection):
         self._lock = threading.Lock()
         self._prepared: dict[bytes, None] = {}
         self._transformer = Transformer(connection)
-
-    @property
-    def process(self) -> int:
-        """The server's process that serves this connection."""
-        return self._process
 
     @property
     def version(self) -> int:
@@ -79,7 +70,6 @@ class ServerConnection(PooledConnection):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection has ended."""
         return self._pg.status != pq.ConnStatus.OK or os.getpid() != self._client
 
     @property
@@ -88,15 +78,7 @@ class ServerConnection(PooledConnection):
         return bool(self._poll.poll(0))
 
     def run(self, call: Call) -> pq.abc.PGresult:
-        """Run one statement, outside a transaction or in the open one.
-
-        Raises
-        ------
-        StatementRefusedError
-            If the server rejects it.
-        BrokenConnectionError
-            If the connection broke.
-        """
+        """Run one statement, outside a transaction or in the open one."""
         statement, parameters = call
         if statement.name not in self._prepared:
             return self.pipeline((call,))[-1]
@@ -113,13 +95,7 @@ class ServerConnection(PooledConnection):
         return self._checked(results[-1])
 
     def send(self, call: Call) -> None:
-        """Send a statement that is used once; the next call must be `receive`.
-
-        Raises
-        ------
-        BrokenConnectionError
-            If the connection broke.
-        """
+        """Send a statement that is used once; the next call must be `receive`."""
         statement, parameters = call
         formats = statement.formats or None
         self._require_own()
@@ -134,13 +110,6 @@ class ServerConnection(PooledConnection):
                 raise
 
     def receive(self) -> pq.abc.PGresult:
-        """Return the result of the sent statement.
-
-        Raises
-        ------
-        StatementRefusedError, BrokenConnectionError
-            As `run` does.
-        """
         self._require_own()
         with self._lock:
             try:
@@ -158,15 +127,7 @@ class ServerConnection(PooledConnection):
         return result
 
     def pipeline(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
-        """Run statements in one round trip; return their results, one for each.
-
-        Raises
-        ------
-        StatementRefusedError
-            For the first statement that the server rejected; later ones were not run.
-        BrokenConnectionError
-            If the connection broke.
-        """
+        """Run statements in one round trip; return one result for each. None runs after a rejected one."""
         self._require_own()
         with self._lock:
             try:
@@ -231,20 +192,10 @@ class ServerConnection(PooledConnection):
         return [result for place, result in enumerate(results) if place not in preparations]
 
     def copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
-        """Run a COPY FROM STDIN in binary format, one or more times, and return the number of rows.
+        """Run a COPY FROM STDIN in binary format, once for each of `copies`, and return the number of rows.
 
-        Parameters
-        ----------
-        text : str
-            The command.
-        copies : sequence of iterable of bytes
-            For each run, rows in COPY's binary format. The first rows of a run are produced while the server still
-            executes the run before: it inserts no row before it has a thousand, or all of a run.
-
-        Raises
-        ------
-        StatementRefusedError, BrokenConnectionError
-            As `run` does. An exception of an iterable is raised, and its run copies nothing.
+        The first rows of a run are produced while the server still executes the run before: it inserts no row before it
+        has a thousand, or all of a run. An exception of an iterable is raised, and its run copies nothing.
         """
         self._require_own()
         with self._lock:
@@ -261,21 +212,8 @@ class ServerConnection(PooledConnection):
     def copy_out(self, text: str, size: int, most: int) -> Iterator[list[Buffer]]:
         """Run a COPY TO STDOUT in binary format and yield its rows, each in that format, some at a time.
 
-        A generator: closing it early closes the connection, on which the server is still sending.
-
-        Parameters
-        ----------
-        text : str
-            The command.
-        size : int
-            The size of each portion in bytes, exceeded by at most the last row.
-        most : int
-            The maximum number of rows in a portion.
-
-        Raises
-        ------
-        StatementRefusedError, BrokenConnectionError
-            As `run` does.
+        A portion has at most `most` rows, and `size` bytes, exceeded by at most its last row. A generator: closing it
+        early closes the connection, on which the server is still sending.
         """
         self._require_own()
         is_sending = True
@@ -309,7 +247,7 @@ class ServerConnection(PooledConnection):
         """Close the broken connection, and return the error for it."""
         reason = " ".join(reason.split())
         self._discard()
-        _log.warning("lost the connection to server process %d: %s", self._process, reason)
+        _log.warning("lost the connection to server process %d: %s", self.process, reason)
         return BrokenConnectionError(reason)
 
     def ask(self, call: Call) -> list[Values]:
@@ -325,13 +263,7 @@ class ServerConnection(PooledConnection):
                 self.close()
 
     def rows(self, result: pq.abc.PGresult) -> list[Values]:
-        """Return the rows of a result as tuples of values.
-
-        Raises
-        ------
-        DataCorruptionError
-            For a value that Python cannot hold, such as `infinity` for a time.
-        """
+        """Return the rows of a result as tuples; rejects values that Python cannot hold, such as a time `infinity`."""
         transformer = self._transformer
         transformer.set_pgresult(result)
         try:

@@ -40,27 +40,17 @@ class ConnectionFactory:
     shown: str
 
     def open(self) -> ServerConnection:
-        """Open a connection.
-
-        Raises
-        ------
-        StorageUnavailableError
-            With the server's reason.
-        """
+        """Open a connection; raises `StorageUnavailableError` with the server's reason."""
         try:
             connection = psycopg.connect(**self.parameters, autocommit=True)  # type: ignore[arg-type]
+            try:
+                return self._set_up(connection)
+            except BaseException:
+                connection.close()
+                raise
         except psycopg.Error as error:
             reason = " ".join(str(error).split())
             raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
-        try:
-            return self._set_up(connection)
-        except psycopg.Error as error:
-            connection.close()
-            reason = " ".join(str(error).split())
-            raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
-        except BaseException:
-            connection.close()
-            raise
 
     def _set_up(self, connection: psycopg.Connection) -> ServerConnection:
         version = connection.info.server_version

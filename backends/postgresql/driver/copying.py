@@ -34,12 +34,7 @@ class Waiter(Protocol):
 class Copying:
     """One COPY on a connection, whose owner holds the lock, and closes the connection if the COPY fails."""
 
-    def __init__(
-        self,
-        pg: pq.abc.PGconn,
-        wait: Waiter,
-        failure: Callable[[pq.abc.PGresult], Exception],
-    ) -> None:
+    def __init__(self, pg: pq.abc.PGconn, wait: Waiter, failure: Callable[[pq.abc.PGresult], Exception]) -> None:
         self._pg = pg
         self._wait = wait
         self._failure = failure
@@ -119,12 +114,9 @@ class Copying:
             self._wait(generators.send(self._pg))
 
     def _await_copy(self, copied: list[int]) -> bool:
-        """Wait until the server accepts or sends rows, or has finished; record the row counts of finished runs.
+        """Wait for the server; return True if it accepts or sends rows, False if it has finished.
 
-        Returns
-        -------
-        bool
-            Whether the server accepts or sends rows.
+        Records the row counts of finished runs.
         """
         pg, wait = self._pg, self._wait
         failed: pq.abc.PGresult | None = None

@@ -34,17 +34,7 @@ class PostgreSQLError(Exception):
 
 
 class StatementRefusedError(PostgreSQLError):
-    """The server rejected a statement.
-
-    Parameters
-    ----------
-    state : str
-        The SQLSTATE.
-    message : str
-        The message.
-    detail : str
-        Details, which may contain values.
-    """
+    """The server rejected a statement; `state` is the SQLSTATE, and `detail` may contain values."""
 
     def __init__(self, state: str, message: str, detail: str = "") -> None:
         super().__init__(state, message, detail)

@@ -53,7 +53,6 @@ class ServerPool(ConnectionPool[ServerConnection]):
 
     @contextmanager
     def connection(self) -> Iterator[ServerConnection]:
-        """Lend a connection for the `with` block."""
         connection = self.acquire()
         try:
             yield connection

@@ -46,7 +46,6 @@ class PostgreSQLAdmin(TableAdmin):
         self._table = qualified(catalog.schema, CATALOG)
 
     def create(self, spec: TableSpecification) -> None:
-        """See `TableAdmin.create`."""
         require_specification(spec)
         with self._alone(spec.name) as work:
             if self._existing(work, spec) is not None:
@@ -100,7 +99,6 @@ class PostgreSQLAdmin(TableAdmin):
         )
 
     def create_or_update(self, spec: TableSpecification) -> None:
-        """See `TableAdmin.create_or_update`."""
         require_specification(spec)
         with self._alone(spec.name) as work:
             found = self._existing(work, spec)
@@ -112,22 +110,18 @@ class PostgreSQLAdmin(TableAdmin):
                 change_table(work, self._catalog.schema, found, change)
 
     def exists(self, table: str) -> bool:
-        """See `TableAdmin.exists`."""
         return self._read(lambda ask: self._catalog.find(ask, table)) is not None
 
     def get_specification(self, table: str) -> TableSpecification:
-        """See `TableAdmin.get_specification`."""
         found = self._read(lambda ask: self._catalog.find(ask, table))
         if found is None:
             raise TableNotFoundError(table)
         return found.spec
 
     def list(self) -> list[str]:
-        """See `TableAdmin.list`."""
         return self._read(self._catalog.names)
 
     def drop(self, table: str) -> None:
-        """See `TableAdmin.drop`."""
         if not is_name(table):
             return
         with self._alone(table) as work:
@@ -147,7 +141,6 @@ class PostgreSQLAdmin(TableAdmin):
             work.change(lambda: work.connection.pipeline(calls), lock=lock)
 
     def drop_index(self, table: str, field: str) -> None:
-        """See `TableAdmin.drop_index`."""
         if not is_name(table):
             raise TableNotFoundError(table)
         with self._alone(table) as work:

@@ -71,17 +71,7 @@ def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) 
 
 
 def change_table(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange) -> None:
-    """Apply a change to a table.
-
-    Raises
-    ------
-    FieldSizeLimitError
-        If a row's value is too large for a new index.
-    StorageUnavailableError
-        If open transactions blocked the change for too long, or the server failed.
-    DataCorruptionError
-        If the table was altered outside structable.
-    """
+    """Apply a change to a table, unless it was altered outside structable or its rows are too large for a new index."""
     found = require_intact(work.ask, schema, table)
     if not change.added_indexes:
         _finish(work, schema, table, change, found)

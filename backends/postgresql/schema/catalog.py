@@ -13,7 +13,7 @@ from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, lite
 from structable.spi import DataCorruptionError, StoreNotFoundError, StructableError, TableNotFoundError
 from structable.spi.documents import specification_from_document, specification_to_document
 
-__all__ = ["FORMAT_VERSION", "Catalog", "encode_specification", "is_name", "prepare"]
+__all__ = ["FORMAT_VERSION", "Catalog", "decode_version", "encode_specification", "is_name", "prepare"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -29,6 +29,12 @@ _COLUMNS = (
 def encode_specification(table: TableVersion) -> tuple[str, str]:
     """Return the record of a table: its specification and the indexes that are being built, as JSON."""
     return json.dumps(specification_to_document(table.spec)), json.dumps(list(table.building))
+
+
+def decode_version(number: str, version: str, specification: str, building: str, changed_by: str) -> TableVersion:
+    """Return the version of a table with this record; any error of decoding is raised."""
+    spec = specification_from_document(json.loads(specification))
+    return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by))
 
 
 def is_name(name: object) -> TypeGuard[str]:
@@ -59,7 +65,6 @@ class Catalog:
         self._names = Statement(f'select name from {where} order by name collate "C"')
 
     def known(self, name: str) -> TableBinding | None:
-        """Return a table as last read."""
         return self._tables.get(name)
 
     def forget(self, name: str) -> None:
@@ -67,13 +72,7 @@ class Catalog:
         self._tables.pop(name, None)
 
     def lookup(self, ask: Ask, name: str) -> TableBinding:
-        """Return a table as recorded in the catalog.
-
-        Raises
-        ------
-        TableNotFoundError
-            If there is no table of exactly this name.
-        """
+        """Return the table of exactly this name as recorded in the catalog, or raise `TableNotFoundError`."""
         found = self.find(ask, name)
         if found is None:
             self.forget(name)
@@ -93,15 +92,11 @@ class Catalog:
         return self._version(rows[0]) if rows else None
 
     def names(self, ask: Ask) -> list[str]:
-        """Return the names of all tables, in code point order."""
         return [str(row[0]) for row in ask(Call(self._names))]
 
     def _version(self, row: Values) -> TableVersion:
-        number, version, specification, building, changed_by = row
         try:
-            spec = specification_from_document(json.loads(str(specification)))
-            fields = tuple(json.loads(str(building)))
-            return TableVersion(int(str(number)), int(str(version)), spec, fields, int(str(changed_by)))
+            return decode_version(*map(str, row))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, StructableError) as error:
             shown = f"{row!r:.1000}"
             raise DataCorruptionError(f"the catalog {self.schema}.{CATALOG} holds {shown}: {error}") from error
@@ -110,14 +105,8 @@ class Catalog:
 def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
     """Create the schema and the catalog if they are missing; several processes may do so at once.
 
-    Raises
-    ------
-    StoreNotFoundError
-        If they are missing, and `create` is false.
-    DataCorruptionError
-        If a newer structable made them.
-    StatementRefusedError, BrokenConnectionError
-        From the server.
+    Raises `StoreNotFoundError` if they are missing and `create` is false, `DataCorruptionError` if a newer structable
+    made them.
     """
     for attempt in (1, 2):
         there = command(f"select to_regclass({literal(qualified(schema, FORMAT))}) is not null")

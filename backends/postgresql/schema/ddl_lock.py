@@ -79,19 +79,11 @@ class WaitBudget:
         self.left = seconds
         self._pause = 0.02
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Charge the time of the `with` block."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.left -= time.monotonic() - began
-
     def pause(self) -> None:
         """Pause, longer each time."""
-        with self.waiting():
-            time.sleep(max(0.0, min(random.uniform(self._pause / 2, self._pause), self.left)))
+        began = time.monotonic()
+        time.sleep(max(0.0, min(random.uniform(self._pause / 2, self._pause), self.left)))
+        self.left -= time.monotonic() - began
         self._pause = min(self._pause * 1.6, _LONGEST_PAUSE)
 
 
@@ -103,15 +95,10 @@ class AdminWork:
         self.connection = connection
         self.table = table
         self.budget = budget
-        self._altered = False
-
-    @property
-    def altered(self) -> bool:
+        self.altered = False
         """Whether the connection has settings that must not reach its next user."""
-        return self._altered
 
     def ask(self, call: Call) -> list[tuple[object, ...]]:
-        """Run a statement and return its rows."""
         return self.connection.ask(call)
 
     def change(
@@ -119,21 +106,9 @@ class AdminWork:
     ) -> Result:
         """Run a transaction and commit it; repeat it while a lock blocks it, until the budget is used up.
 
-        Parameters
-        ----------
-        body : callable
-            The work in it; may run more than once.
-        lock : TableLock, optional
-            The lock to take first.
-        budget : WaitBudget, optional
-            Overrides the call's budget.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If other transactions blocked the call for too long; nothing was changed.
-        CommitOutcomeUnknownError
-            If the connection broke during the commit, and the server could not be reached.
+        `lock` is taken first; `budget` replaces that of the call. A used-up budget raises `StorageUnavailableError`,
+        with nothing changed; a connection that breaks during the commit `CommitOutcomeUnknownError`, if the server
+        cannot be reached.
         """
         budget = self.budget if budget is None else budget
         seconds = min(_ATTEMPT, budget.left)
@@ -189,13 +164,7 @@ class AdminWork:
         return int(str(rows[0][0])) / 1_000 + _AUTOVACUUM if rows else _ATTEMPT
 
     def await_older_transactions(self) -> None:
-        """Wait until all transactions of this database that have a snapshot now have ended.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If the budget is used up first.
-        """
+        """Wait until all transactions of this database that have a snapshot now have ended, while the budget lasts."""
         open_now = [str(row[0]) for row in self.ask(Call(_OPEN))]
         while open_now:
             names = ", ".join(f"'{name}'" for name in open_now)
@@ -208,19 +177,12 @@ class AdminWork:
     def outside(self, text: str) -> bool:
         """Run a command that cannot run in a transaction; the connection is closed afterwards.
 
-        Returns
-        -------
-        bool
-            False if the server ended the command because of a deadlock with another transaction: the command may be
-            repeated once its remains are removed.
-
-        Raises
-        ------
-        StorageUnavailableError
-            If the command had to wait for too long; the caller must remove its remains.
+        Returns False if the server ended the command because of a deadlock with another transaction: the command may be
+        repeated once its remains are removed. The caller must remove them as well if the budget is used up, which
+        raises `StorageUnavailableError`.
         """
         milliseconds = max(100, round(self.budget.left * 1_000))
-        self._altered = True
+        self.altered = True
         self.connection.pipeline([command("set statement_timeout = 0"), command(f"set lock_timeout = {milliseconds}")])
         began = time.monotonic()
         try:
@@ -235,7 +197,6 @@ class AdminWork:
         return True
 
     def busy(self, budget: WaitBudget) -> StorageUnavailableError:
-        """Return the error of a call that has waited for too long."""
         return StorageUnavailableError(
             f"table {self.table!r} is in use by open transactions; waited {budget.seconds:g} s (ddl_timeout), and "
             "nothing was changed"
@@ -244,22 +205,7 @@ class AdminWork:
 
 @contextmanager
 def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator[AdminWork]:
-    """Work on a table, its name in any case, while no other admin call of any process does.
-
-    Parameters
-    ----------
-    pool : ServerPool
-        The source of the connection.
-    schema, table : str
-        The table, which need not exist.
-    seconds : float
-        How long the call may wait for others.
-
-    Raises
-    ------
-    StorageUnavailableError
-        If another call held the table for too long, or the server failed.
-    """
+    """Work on a table, its name in any case, while no other admin call of any process does; waits up to `seconds`."""
     name = qualified(schema, table.lower())
     key = hashlib.blake2b(f"structable {name}".encode(), digest_size=8).digest()
     budget = WaitBudget(seconds)

@@ -51,13 +51,7 @@ def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str]
 
 
 def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[str]) -> None:
-    """Check that the values of fields are small enough for an index, in all rows.
-
-    Raises
-    ------
-    FieldSizeLimitError
-        With the size of a value that is too large.
-    """
+    """Reject a field with a value, in any row, that is too large for an index."""
     spec = binding.write_spec
     key = " + ".join(
         f"octet_length({quoted(column_name(one.name))})" if one.type in _VARIABLE else str(one.type.width)
@@ -80,10 +74,7 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
 def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
     """Build the index of a field while the table is in use, again after deadlocks; the values must fit it.
 
-    Raises
-    ------
-    StorageUnavailableError
-        If open transactions blocked the build for too long; an invalid index may remain.
+    An invalid index may remain if open transactions block the build for too long.
     """
     spec, table = binding.spec, binding.version
     definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)

@@ -18,18 +18,10 @@ _C_COLLATION = 950
 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
-    """A column found in the database.
+    """A column found in the database."""
 
-    Parameters
-    ----------
-    type_name : str
-        The server's spelling.
-    collation : int
-        0 for types without one.
-    """
-
-    type_name: str
-    collation: int
+    type_name: str  # as the server spells it
+    collation: int  # 0 for types without one
 
     def holds(self, field: Field) -> bool:
         """Tell whether the column can hold a field: its type and collation are right."""
@@ -39,24 +31,12 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table as found in the database.
-
-    Parameters
-    ----------
-    exists : bool
-        Whether there is a table of this name.
-    columns : mapping of str to FoundColumn
-        By name.
-    indexes : mapping of str to bool
-        By name, and whether each is valid.
-    token : bool
-        Whether the function of the version exists.
-    """
+    """A table as found in the database."""
 
     exists: bool
     columns: Mapping[str, FoundColumn]
-    indexes: Mapping[str, bool]
-    token: bool
+    indexes: Mapping[str, bool]  # whether each is valid
+    token: bool  # whether the function of the version exists
 
 
 def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
@@ -112,13 +92,7 @@ def differences(found: FoundTable, table: TableVersion) -> list[str]:
 
 
 def require_intact(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
-    """Inspect a table in the database, and reject one that was altered outside structable.
-
-    Raises
-    ------
-    DataCorruptionError
-        With the differences.
-    """
+    """Inspect a table in the database, and reject one that was altered outside structable."""
     found = inspect(ask, schema, table)
     found_wrong = differences(found, table)
     if found_wrong:

@@ -39,22 +39,12 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class StoredType:
-    """PostgreSQL's type of a field.
+    """PostgreSQL's type of a field."""
 
-    Parameters
-    ----------
-    name : str
-        The name in SQL, without collation.
-    core : TypeEngine
-        SQLAlchemy's type.
-    oid, array_oid : int
-        The numbers of the type and of its arrays, which are fixed.
-    """
-
-    name: str
+    name: str  # in SQL, without collation
     core: sql.TypeEngine[Any]
     oid: int
-    array_oid: int
+    array_oid: int  # of arrays of the type
 
 
 _TYPES = {

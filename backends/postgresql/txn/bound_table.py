@@ -1,4 +1,4 @@
-"""`BoundTable`: a table in one transaction, and operations that are retried if another process changed the table."""
+"""`BoundTable`: a table in one transaction, whose statements are built again if another process changed the table."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from structable.backends.postgresql.driver.statement import Call, require_sendable
 from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.spi import InvalidFieldError
 
-__all__ = ["BoundTable", "on_current_schema"]
+__all__ = ["BoundTable", "TableCall", "on_current_schema"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -35,6 +37,23 @@ class BoundTable:
         before = self.binding
         self._verify(self)
         return self.binding is not before
+
+
+class TableCall:
+    """A statement that `build` makes for a version of a table; `key` is the only row it concerns, None is any row."""
+
+    __slots__ = ("build", "call", "key", "table")
+
+    def __init__(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+        self.table = table
+        self.build = build
+        self.call = build(table.binding)
+        require_sendable(*self.call)
+        self.key = key
+
+    def meets(self, other: TableCall) -> bool:
+        """Tell whether both may concern one row."""
+        return self.table is other.table and (self.key is None or other.key is None or self.key == other.key)
 
 
 Table = TypeVar("Table", bound=BoundTable)

@@ -101,7 +101,6 @@ class ScanRows(RowIterator):
             self._tx.rollback()
 
     def close(self) -> None:
-        """Close the cursor; idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -51,13 +51,7 @@ def _counted(
 def update_matching(
     tx: ServerTransaction, table: BoundTable, request: ScanRequest, changes: Mapping[str, Value]
 ) -> int:
-    """Change fields of the rows of a scan and return their number.
-
-    Raises
-    ------
-    FieldSizeLimitError
-        If a row would grow over a limit; nothing was changed.
-    """
+    """Change fields of the rows of a scan and return their number; changes none if a row would grow over a limit."""
     sizes = {name: value_size(table.binding.write_spec.field(name), value) for name, value in changes.items()}
     _require_sizes(tx, table, request, changes, sizes)
 

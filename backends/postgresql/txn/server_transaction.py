@@ -41,8 +41,7 @@ from structable.spi import (
 )
 from structable.spi.rules.transaction_size import check_transaction_size
 
-from .bound_table import BoundTable
-from .table_call import TableCall
+from .bound_table import BoundTable, TableCall
 
 __all__ = ["ServerTransaction"]
 
@@ -111,12 +110,10 @@ class ServerTransaction(TransactionLifecycle):
 
     @property
     def connection(self) -> ServerConnection:
-        """The connection, once an operation has run."""
         assert self._connection is not None
         return self._connection
 
     def rows_of(self, result: pq.abc.PGresult) -> list[Values]:
-        """Return the rows of a result as tuples of values."""
         return self.connection.rows(result)
 
     def ask(
@@ -171,12 +168,10 @@ class ServerTransaction(TransactionLifecycle):
             self.fail(self._explained(error, what))
 
     def require_usable(self) -> None:
-        """Raise unless operations may go on."""
         if not self.usable:
             self.refuse()
 
     def require_writable(self) -> None:
-        """Raise unless writes may go on."""
         if not self.usable or self._read_only:
             self.refuse_write()
 
@@ -281,7 +276,6 @@ class ServerTransaction(TransactionLifecycle):
     # The end
 
     def commit(self) -> None:
-        """Make all writes visible; see `Transaction.commit`."""
         if not self.usable:
             self.refuse_commit()
         if self._pending and not self._begun:

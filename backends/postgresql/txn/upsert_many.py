@@ -42,13 +42,7 @@ _ROLLBACK = Call(Statement("rollback to structable_copy"))
 
 
 def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> None:
-    """Put rows; all are checked before anything is written.
-
-    Raises
-    ------
-    InvalidFieldError, FieldSizeLimitError
-        For the first row that does not fit.
-    """
+    """Put rows; all are checked before anything is written."""
     if len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
         return
     binding = table.binding
@@ -81,7 +75,6 @@ def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[st
 
 
 def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
-    """Tell whether all rows name all fields."""
     width = len(binding.spec.fields)
     names = tuple(rows[0]) if rows[0].__class__ is dict else ()
     return binding.known_names(names) is not None and {*map(type, rows)} == {dict} and {*map(len, rows)} == {width}

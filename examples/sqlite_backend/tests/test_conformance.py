@@ -9,7 +9,7 @@ from structable.spi.conformance import BackendConformance, Capabilities
 
 class TestSQLite(BackendConformance):
     capabilities = Capabilities(writes_never_wait=True)
-    # Enough for each change; the defaults take a longer look.
+    # Enough for each change; the defaults try more.
     max_examples = 15
     max_steps = 25
 

@@ -1,6 +1,6 @@
-"""A process that opens stores first and holds them, so that all others are its clients: `python -m` with URLs as input.
+"""A process that owns LevelDB databases, so that all others are clients: `python -m` with URLs as input.
 
-A URL that comes for the first time is opened, and closed when it comes again; each is answered by a line.
+It opens a URL on its first line and closes it on the next, and answers each with a line.
 """
 
 import sys
@@ -14,5 +14,5 @@ for line in sys.stdin:
         held.pop(url).close()
     else:
         held[url] = connect(url)
-        held[url].admin.list()  # opens what was not opened yet
+        held[url].admin.list()  # the first call opens the database
     print("closed" if url not in held else "held", flush=True)

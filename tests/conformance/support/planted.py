@@ -1,6 +1,6 @@
 """Stores with a planted bug, each over memory: `planted-NAME://...` behaves as memory does, but for one rule."""
 
-# Any: these stand between the suite and a store and pass on whatever comes.
+# Any: these stand between the suite and a store and pass all values on.
 # ruff: noqa: ANN401
 
 import itertools
@@ -30,7 +30,7 @@ PREFIX = "planted-"
 
 
 class Passing:
-    """Passes everything on."""
+    """Passes every call on."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -47,8 +47,6 @@ class Passing:
 
 
 class PlantedTable(Passing):
-    """A table that does what it should."""
-
     def __init__(self, inner: Any, storage: Any) -> None:
         super().__init__(inner)
         self.storage = storage
@@ -60,8 +58,6 @@ class PlantedTable(Passing):
 
 
 class PlantedTransaction(Passing):
-    """A transaction that does what it should."""
-
     def __init__(self, inner: Any, storage: Any) -> None:
         super().__init__(inner)
         self.storage = storage
@@ -77,8 +73,6 @@ class PlantedTransaction(Passing):
 
 
 class PlantedStorage(Passing):
-    """A storage that does what it should."""
-
     given: StorageUrl
     table_class: type[PlantedTable] = PlantedTable
     transaction_class: type[PlantedTransaction] = PlantedTransaction
@@ -94,7 +88,7 @@ class PlantedStorage(Passing):
 
 
 def where_with(change: Callable[[Filter], Filter]) -> type[PlantedTable]:
-    """Return a table that understands filters in its own way."""
+    """Return a table with another interpretation of filters."""
 
     class Misunderstanding(PlantedTable):
         def scan(self, *args: Any, where: Any = None, **options: Any) -> Any:
@@ -125,7 +119,7 @@ def null_is_different(where: Filter) -> Filter:
 
 
 class LostUpdates(PlantedStorage):
-    """What conflicts is written again on top of the newest state."""
+    """A conflicting write is repeated on top of the newest state."""
 
     class transaction_class(PlantedTransaction):
         def __init__(self, inner: Any, storage: Any) -> None:
@@ -167,7 +161,7 @@ class NoSerializable(PlantedStorage):
 
 
 class ReadsLatest(PlantedStorage):
-    """A read without own writes before it sees what others have committed since."""
+    """A read without own writes before it sees later commits of others."""
 
     class table_class(PlantedTable):
         def read(self, *args: Any, **options: Any) -> Any:
@@ -190,7 +184,7 @@ class WrongOrder(PlantedStorage):
 
 
 class Rows(Passing):
-    """Rows that were read before."""
+    """Rows read before."""
 
     def __init__(self, rows: Sequence[Any]) -> None:
         super().__init__(iter(rows))
@@ -207,8 +201,7 @@ class Rows(Passing):
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 class NullIsDifferent(PlantedStorage):
@@ -218,7 +211,7 @@ class NullIsDifferent(PlantedStorage):
 
 
 class UpsertReplaces(PlantedStorage):
-    """`upsert` forgets the fields that it does not name."""
+    """`upsert` clears the fields that it does not name."""
 
     class table_class(PlantedTable):
         def upsert(self, row: Any) -> None:
@@ -226,7 +219,7 @@ class UpsertReplaces(PlantedStorage):
 
 
 class InsertIsQuiet(PlantedStorage):
-    """`insert` of a key that exists does nothing."""
+    """`insert` of an existing key does nothing."""
 
     class table_class(PlantedTable):
         def insert(self, row: Any) -> None:
@@ -245,7 +238,7 @@ class StaleIndex(PlantedStorage):
 
 
 class CountsTwice(PlantedStorage):
-    """`count` counts a row once for each range that has it."""
+    """`count` counts a row once for each range that contains it."""
 
     class table_class(PlantedTable):
         def count(self, ranges: Any = None, where: Any = None) -> Any:
@@ -257,7 +250,7 @@ class CountsTwice(PlantedStorage):
 
 
 class HalfUpserts(PlantedStorage):
-    """`upsert_many` keeps the rows before the bad one."""
+    """`upsert_many` keeps the rows before a bad one."""
 
     class table_class(PlantedTable):
         def upsert_many(self, rows: Any) -> None:
@@ -266,14 +259,14 @@ class HalfUpserts(PlantedStorage):
 
 
 class WritesWhenReadOnly(PlantedStorage):
-    """`read_only` is a wish."""
+    """`read_only` is ignored."""
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
         return super().transaction(isolation, False)
 
 
 class SwallowsConflicts(PlantedStorage):
-    """After a failed commit, leaving the transaction says nothing."""
+    """Leaving a transaction after a failed commit raises nothing."""
 
     class transaction_class(PlantedTransaction):
         failed = False
@@ -296,7 +289,7 @@ class SplitsOfNow(PlantedStorage):
 
 
 class ForgetfulJobs(PlantedStorage):
-    """A job id means nothing: each commit is a new job."""
+    """A job id has no effect: each commit is a new job."""
 
     numbers = itertools.count()
 
@@ -309,19 +302,18 @@ class ForgetfulJobs(PlantedStorage):
 
 
 class Leaks(PlantedStorage):
-    """An error repeats the secrets of the URL."""
+    """An error contains the secrets of the URL."""
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
         raise OSError(f"the server refuses {self.given.password} and {dict(self.given.parameters)}")
 
 
 class RefusableTransaction(PlantedTransaction):
-    """A transaction that may meet a conflict before its commit, and can then only be left."""
+    """A transaction that may get a conflict before its commit, and must then be left."""
 
     conflict: TransactionConflictError | None = None
 
     def refuse(self, reason: str) -> None:
-        """End it by a conflict."""
         self.conflict = TransactionConflictError(reason)
         self.rollback()
         raise self.conflict
@@ -340,7 +332,7 @@ class RefusableTransaction(PlantedTransaction):
 class WritesWait(PlantedStorage):
     """No bug: a write waits until no other open transaction has written the row, as in a database with locks.
 
-    It is refused at once if the row was written since the snapshot, or after a second in which nothing was unlocked.
+    It is refused at once if the row was written since the snapshot, or after a second without an unlocking.
     """
 
     class transaction_class(RefusableTransaction):
@@ -369,7 +361,7 @@ class WritesWait(PlantedStorage):
 
 
 class Locks:
-    """Which transaction has written which row, and which commit wrote it last."""
+    """The transaction that has written each row, and the commit that wrote it last."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
@@ -378,7 +370,7 @@ class Locks:
         self.commits = 0
 
     def release(self, transaction: Any, *, written: bool = False) -> None:
-        """Unlock all that a transaction has locked."""
+        """Unlock all rows of a transaction."""
         with self.condition:
             rows = [row for row, holder in self.held.items() if holder is transaction]
             self.commits += written
@@ -428,12 +420,12 @@ class LockingTable(PlantedTable):
                 keys = LOCKING[name](self.inner, *args)
                 rows = list({(id(self.storage), self.inner.specification.name, key): None for key in keys})
             except (StructableError, KeyError, TypeError):
-                rows = []  # the table itself says what is wrong
+                rows = []  # the table itself raises the error
             fresh = self.lock(rows)
             try:
                 return method(*args, **options)
             except StructableError:
-                with LOCKS.condition:  # what had no effect holds no lock
+                with LOCKS.condition:  # a call without effect holds no lock
                     for row in fresh:
                         LOCKS.held.pop(row, None)
                     LOCKS.condition.notify_all()
@@ -502,7 +494,7 @@ def key_of(table: Any, row: Any) -> Any:
 
 
 def keys_found(table: Any, range_: Any, *rest: Any) -> list[Any]:
-    """Return the keys that a write by a range touches, wherever its conditions stand among the arguments."""
+    """Return the keys that a write by a range touches; its conditions may be any argument."""
     where = rest[-1] if rest and isinstance(rest[-1], Filter) else None
     return [row.key for row in table.scan(range_, where=where)]
 

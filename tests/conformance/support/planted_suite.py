@@ -8,7 +8,7 @@ from hypothesis import Phase, settings
 from structable.spi.conformance import BackendConformance, Capabilities
 from tests.conformance.support.planted import BUGS, PREFIX
 
-# That it fails is enough; the smallest failing example is nobody's concern here.
+# A failure is enough; its smallest example is not needed.
 settings.register_profile(
     "planted", phases=[Phase.generate], report_multiple_bugs=False, derandomize=True, database=None, deadline=None
 )

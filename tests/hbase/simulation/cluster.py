@@ -34,8 +34,8 @@ class Committed(NamedTuple):
 class Aborted(NamedTuple):
     """The status of a transaction that will never commit, or never again.
 
-    A record that was absent is `buried`: its transaction never began, or it was finished and its record removed. Who
-    read a row before that must read it again.
+    A record that was absent is `buried`: its transaction never began, or was finished and its record removed. A reader
+    that read a row before must read it again.
     """
 
     is_buried: bool = False
@@ -243,7 +243,7 @@ class Cluster:
             heapq.heappop(self._late)[2]()
 
     def calm(self) -> None:
-        """Let everything that is under way take effect."""
+        """Let all calls under way take effect."""
         while self._late:
             heapq.heappop(self._late)[2]()
 

@@ -67,7 +67,7 @@ class Transaction:
     tables: set[int] = field(default_factory=set)  # whose schema must not change meanwhile
     locked: dict[str, Row | None] = field(default_factory=dict)  # by a bulk transaction: the values it went by
     outcome: Outcome = Outcome.RUNNING
-    told: int | None = None  # when
+    reported: int | None = None  # at this time
     cts: int | None = None  # as its client knows it
 
     def intents(self) -> dict[str, Intent]:
@@ -128,9 +128,9 @@ class Oracle:
 
     def _check_outcome(self, tx: Transaction) -> None:
         if tx.outcome is Outcome.COMMITTED and tx.intents():
-            _check(self.decided.get(tx.id) == tx.cts, "tx", tx.id, "was told", tx.cts, "is", self.decided.get(tx.id))
+            _check(self.decided.get(tx.id) == tx.cts, "tx", tx.id, "reported as", tx.cts, "is", self.decided.get(tx.id))
         if tx.outcome is Outcome.ABORTED:
-            _check(tx.id not in self.decided, "tx", tx.id, "was told that it aborted")
+            _check(tx.id not in self.decided, "tx", tx.id, "reported as aborted")
 
     def _check_overlaps(self, tx: Transaction, cts: int, reads_too: bool) -> None:
         """No other transaction changed its written rows, or its reads if serializable, between snapshot and commit."""
@@ -171,7 +171,7 @@ class Oracle:
             known = [
                 cts
                 for cts, tx, _ in self.history[read.row]
-                if (told := self.transactions[tx].told) is not None and told < read.began
+                if (reported := self.transactions[tx].reported) is not None and reported < read.began
             ]
             known += [other.at for other in reads if other.row == read.row and other.ended < read.began]
             newest = max(known, default=0)

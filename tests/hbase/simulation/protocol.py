@@ -1,4 +1,4 @@
-"""The protocol: what a client does to read, to commit, and to finalise what is committed."""
+"""The protocol: the steps of a client to read, to commit, and to finalise its commits."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Protocol:
             if at >= newest.at or self.bug is Bug.BATCH_HAS_ONE_BASE:
                 bases[at] = newest
             elif at not in bases:
-                # After the look: whose intent was not there any more has its version by now.
+                # After the look: a transaction without an intent has its version by now.
                 bases[at] = base_of((yield from self.cluster.get(row, at)))
         return {at: fold(bases[at], (change for change in changes if change[0] <= at)) for at in steps}
 
@@ -424,7 +424,7 @@ class Protocol:
         if intent.kind is Kind.INCREMENT:
             return self._merged((yield from self.read(row, cts, {tx: cts})))
         if intent.kind is Kind.LOCK:
-            # It leaves no trace, so transactions that waited for it must not commit below it.
+            # It leaves no trace, so transactions that waited for it must commit above it.
             if self.bug is not Bug.LOCK_GOES_UNNOTICED:
                 yield from self.read(row, cts, {tx: cts})
             return None

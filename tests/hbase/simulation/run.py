@@ -146,7 +146,7 @@ class Simulation:
                     if tx.writes:
                         yield from self._end(tx, session, self._commit(tx, session))
                     else:
-                        tx.outcome, tx.told = Outcome.COMMITTED, self.cluster.now
+                        tx.outcome, tx.reported = Outcome.COMMITTED, self.cluster.now
             self._hold(session)
         yield from self._finalise(session)
         yield from self._mark_placed(session)
@@ -271,7 +271,7 @@ class Simulation:
             if cluster.bug is not Bug.LOST_REPLY_IS_AN_ABORT:
                 status = yield from cluster.abort(tx.id)
                 tx.cts = status.at if isinstance(status, Committed) else None
-        tx.told = cluster.now
+        tx.reported = cluster.now
         self._recent(session).end(tx.id, tx.cts)
         if tx.cts is None:
             tx.outcome = Outcome.ABORTED

@@ -52,7 +52,7 @@ public class Administration {
   private static void compact(Admin admin, TableName table) throws Exception {
     admin.flush(table);
     admin.majorCompact(table);
-    // It begins a little later than it is asked for.
+    // The request returns before it begins.
     for (int waited = 0; waited < 100 && admin.getCompactionState(table) == CompactionState.NONE; waited++) {
       Thread.sleep(2);
     }
@@ -61,7 +61,7 @@ public class Administration {
     }
   }
 
-  /** What a user may do from now on: letters of RWXCA, "-" for nothing. */
+  /** Sets a user's rights: letters of RWXCA, "-" for none. */
   private static void grant(Admin admin, Permission.Builder where, String user, String letters) throws Exception {
     Permission.Action[] actions = Stream.of(Permission.Action.values())
         .filter(action -> letters.indexOf(action.code()) >= 0)
@@ -74,7 +74,7 @@ public class Administration {
     }
   }
 
-  /** Also where the table was dropped. */
+  /** Restores a dropped table, too. */
   private static void restore(Admin admin, TableName table, String snapshot) throws Exception {
     if (!admin.tableExists(table)) {
       admin.cloneSnapshot(snapshot, table);
@@ -87,7 +87,7 @@ public class Administration {
 
   private static void split(Admin admin, TableName table, byte[] key) throws Exception {
     int before = admin.getRegions(table).size();
-    // A region that came of a split can be split again when it refers to its parent's files no more.
+    // A region made by a split can be split again once it no longer refers to its parent's files.
     compact(admin, table);
     byte[] at = key == null ? middle(admin.getConnection(), table) : key;
     for (RegionInfo region : admin.getRegions(table)) {
@@ -101,7 +101,7 @@ public class Administration {
     }
   }
 
-  /** HBase itself finds the middle only of what fills several blocks of a file. */
+  /** HBase itself finds the middle only of regions of several blocks. */
   private static byte[] middle(Connection connection, TableName name) throws Exception {
     List<byte[]> rows = new ArrayList<>();
     try (Table table = connection.getTable(name);

@@ -13,9 +13,9 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.metrics2.impl.JmxCacheBuster;
 
 /**
- * Runs a main class of HBase, the first argument, without two things that cost a run of all tests minutes, for it makes
- * and drops thousands of tables: every few seconds the metrics of all tables that there ever were are put together for
- * JMX, and for each new file or folder a process is started that sets its permissions.
+ * Runs a main class of HBase, the first argument, without two activities that take minutes in a run of all tests, which
+ * makes and drops thousands of tables: collecting the metrics of all tables, dropped ones too, for JMX every few
+ * seconds, and starting a process for each new file or folder to set its permissions.
  */
 public class Quick {
   public static void main(String[] arguments) throws Exception {

@@ -17,16 +17,13 @@ _PROGRAM = Path(__file__).with_name("Administration.java")
 
 
 class AdministrationError(RuntimeError):
-    """HBase refused, with its reason."""
+    """HBase refused the operation; the message is its reason."""
 
 
 class Administration:
-    """A program that stays until `close`, or the end of this process, and does one thing after the other.
+    """A Java program that runs one operation after another, until `close` or the end of this process.
 
-    Parameters
-    ----------
-    class_path : str
-        HBase's jars, after a folder with the hbase-site.xml of the server.
+    The class path is HBase's jars, after a folder with the hbase-site.xml of the server.
     """
 
     def __init__(self, class_path: str) -> None:
@@ -41,7 +38,7 @@ class Administration:
         )
 
     def split(self, table: str, key: bytes | None = None) -> None:
-        """Split the region of the key there, or else at the middle one of all rows, and wait for the new ones."""
+        """Split the region of the key, or else at the median row, and wait for the new regions."""
         self._ask("split", table, *([] if key is None else [base64.b64encode(key).decode()]))
 
     def flush(self, table: str) -> None:
@@ -49,12 +46,12 @@ class Administration:
         self._ask("flush", table)
 
     def compact(self, table: str) -> None:
-        """Flush, then rewrite all files of the table without deleted cells, and wait for the end."""
+        """Flush, then rewrite all files of the table without deleted cells; return when it is done."""
         self._ask("compact", table)
 
     @contextmanager
     def snapshots(self, tables: Iterable[str]) -> Iterator[Callable[[], None]]:
-        """Take a snapshot of each table, and give a function that restores all of them, dropped ones too."""
+        """Take a snapshot of each table, and return a function that restores all of them, dropped tables included."""
         with ExitStack() as stack:
             taken = {table: f"{table}-snapshot" for table in tables}
             for table, name in taken.items():
@@ -68,20 +65,13 @@ class Administration:
             yield restore
 
     def grant(self, table: str, user: str, rights: str) -> None:
-        """Let a user do so much with a table, or, for a namespace and a colon, with all of its tables.
-
-        Parameters
-        ----------
-        rights : str
-            Letters of RWXCA, as HBase's shell has them; none takes the rights away.
-        """
+        """Grant a user rights (letters of RWXCA, or none to revoke) on a table, or on all of `namespace:`."""
         if table.endswith(":"):
             self._ask("grant_all", table[:-1], user, rights or "-")
         else:
             self._ask("grant", table, user, rights or "-")
 
     def close(self) -> None:
-        """End the program."""
         self._process.communicate()
 
     def _ask(self, *words: str) -> None:

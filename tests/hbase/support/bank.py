@@ -14,7 +14,7 @@ __all__ = ["OPENING", "account", "balances", "open_bank", "payday", "quick", "re
 
 OPENING = 100
 _QUICK: dict[str, float] = {"lease": 1, "session_timeout": 2, "late_writes": 0, "housekeeping": 0.3}
-_BANDS = 4  # each small amount that is moved changes an account's
+_BANDS = 4  # each transfer, of a small amount, changes an account's band
 _ACCOUNTS = TableSpecification(
     "accounts", [Field.int("id"), Field.long("balance"), Field.long("band")], ["id"], ["band"]
 )
@@ -24,20 +24,18 @@ _LEDGER = TableSpecification(
 
 
 def quick(url: str, **options: float) -> str:
-    """Return a URL whose clients are found dead, and cleaned up after, at once; with other options where given."""
+    """Return a URL whose clients are declared dead, and cleaned up after, at once; with other options where given."""
     text = "&".join(f"{name}={value:g}" for name, value in {**_QUICK, **options}.items())
     return f"{url}{'&' if '?' in url else '?'}{text}"
 
 
 def open_bank(storage: Storage, accounts: int) -> None:
-    """Make the bank."""
     storage.admin.create(_ACCOUNTS)
     storage.admin.create(_LEDGER)
     storage.table("accounts").upsert_many(account(number, OPENING) for number in range(accounts))
 
 
 def account(number: int, balance: int) -> dict[str, Value]:
-    """Return an account's row."""
     return {"id": number, "balance": balance, "band": balance % _BANDS}
 
 
@@ -65,7 +63,7 @@ def balances(transaction: Transaction) -> dict[int, int]:
 
 
 def require_sound(storage: Storage, accounts: int) -> set[str]:
-    """Check one snapshot of the bank, and return the transfers that it has."""
+    """Check one snapshot of the bank, and return the transfers in it."""
     with storage.transaction(read_only=True) as transaction:
         found = balances(transaction)
         indexed = {

@@ -26,7 +26,7 @@ def killed(what: str, url: str, point: str, number: int = 1) -> None:
 
 
 def write_on(storage: Storage, accounts: int) -> None:
-    """Write all rows that the dead process may have left intents in; then it, too, is cleaned up after."""
+    """Write all rows that may have intents of the dead process, which is then cleaned up after."""
     storage.run(lambda transaction: transfer(transaction, "next", 0, 1, 1), max_attempts=1_000)
     storage.run(lambda transaction: transfer(transaction, "doomed or other", 1, 2, 2), max_attempts=1_000)
     assert {"next", "doomed or other"} <= require_sound(storage, accounts)

@@ -36,7 +36,7 @@ JOB = "job"
 
 
 def _die_at(point: str, number: int) -> None:
-    """End this process as kill -9 does, when it comes by the point for the `number`th time."""
+    """End this process as kill -9 does, when it passes the point for the `number`th time."""
     seen = itertools.count(1)
 
     def reached() -> None:
@@ -109,7 +109,6 @@ def _load(storage: Storage, name: str) -> None:
 
 
 def main(what: str, url: str, *rest: str) -> None:
-    """Run the operation that the arguments name."""
     with connect(url) as storage:
         if what == "load":
             _load(storage, *rest)

@@ -42,17 +42,12 @@ def wait_until_served(
     *,
     timeout: float = START_TIMEOUT,
 ) -> None:
-    """Return when a put through the gateway succeeds.
+    """Return when a put through the gateway succeeds, or raise ServerFailedError after `timeout` seconds.
 
     After a restart the gateway lists its tables seconds before their regions are served.
-
-    Raises
-    ------
-    ServerFailedError
-        If none does within the time-out, in seconds, or the server has ended.
     """
     deadline = time.monotonic() + timeout
-    ended = 0  # how often in a row nothing was seen to run: once may be a process that is just being made
+    ended = 0  # consecutive looks without a process: one may be just starting
     while True:
         try:
             with closing(opened()) as connection:

@@ -142,9 +142,6 @@ class _Handler:
     def deleteAllRow(self, table: bytes, row: bytes, _attributes: object) -> None:
         self._tables.delete(table, row, None, _now())
 
-    def deleteAllRowTs(self, table: bytes, row: bytes, time: int, _attributes: object) -> None:
-        self._tables.delete(table, row, None, time)
-
     def scannerOpenWithScan(self, table: bytes, scan: Struct, _attributes: object) -> int:
         keys = sorted(self._tables.of(table))
         begin, end = scan.startRow or b"", scan.stopRow or b""
@@ -171,34 +168,17 @@ class _Handler:
 
 
 Fault = Callable[[str, int], str | None]
-"""Given a call's name and how many calls came before it on all connections, what goes wrong: "before", the connection
-ends and nothing is done; "after", it ends when the call is done; "hang", it is done and never answered; "mixed", the
-answer bears another number; "renamed", another name; "garbage", what is sent is no Thrift; "late:SECONDS"; or the
-text of an IOError. None is that nothing does."""
+"""Maps a call's name and the number of calls before it, on all connections, to a fault: "before", the connection ends
+and nothing is done; "after", it ends when the call is done; "hang", the call is done and never answered; "mixed", the
+answer has another number; "renamed", another name; "garbage", the answer is no Thrift; "late:SECONDS"; or an
+IOError's text. None is no fault."""
 
 
 class FakeGateway:
-    """A gateway on a free port of 127.0.0.1, until it is closed.
+    """A gateway on 127.0.0.1, on a free port by default, until it is closed.
 
-    Parameters
-    ----------
-    tables : FakeTables
-        The tables that it serves.
-    framed, compact : bool
-        How it speaks.
-    port : int
-        Where it listens, if not on a free port.
-
-    Attributes
-    ----------
-    fault : callable
-        What goes wrong.
-    knows : frozenset of str or None
-        The calls that it knows, if not all.
-    calls : list of str
-        The names of the calls that it received.
-    accepted : int
-        How many connections there have been.
+    `fault` decides what goes wrong at each call, `knows` names the calls that it implements (None: all), `calls` lists
+    those it received, and `accepted` counts its connections so far.
     """
 
     def __init__(
@@ -240,7 +220,6 @@ class FakeGateway:
         self.close()
 
     def close(self) -> None:
-        """End, with all connections."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -250,18 +229,17 @@ class FakeGateway:
             thread.join()
 
     def refuse(self) -> None:
-        """Take no further connections."""
+        """Accept no further connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join()
 
     def forget_scanners(self) -> None:
-        """Close all scanners without telling the clients."""
+        """Close all scanners without notifying the clients."""
         self._handler._scanners.clear()
 
     def cut_all(self) -> None:
-        """End all connections."""
         for connection in self._sockets.copy():
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -298,7 +276,7 @@ class FakeGateway:
 
 
 class _EndedError(OSError):
-    """The connection is to end."""
+    """Ends the connection."""
 
 
 class _Processor(TProcessor):  # type: ignore[misc]

@@ -30,7 +30,7 @@ class StartHBase(Protocol):
 
 @pytest.fixture(scope="session")
 def hbase_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Give the HBase that all tests of the run share, those of its other processes too; no test may stop it."""
+    """Return the HBase shared by all processes of the run; no test may stop it."""
     base = tmp_path_factory.getbasetemp()
     # A process of xdist has its own folder in that of the run.
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -44,14 +44,14 @@ def hbase_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(scope="session")
 def hbase_sweeper(hbase_server: Place) -> Iterator[Sweeper]:
-    """Give the sweeper, which drops the tables of finished tests while the next ones run."""
+    """Return the sweeper, which drops the tables of finished tests while the next ones run."""
     with Sweeper(hbase_server) as sweeper:
         yield sweeper
 
 
 @pytest.fixture
 def hbase_prefix(hbase_server: Place, hbase_sweeper: Sweeper) -> Iterator[str]:
-    """Give a prefix of which there are no tables; those that are made are dropped after the test."""
+    """Return a prefix without tables; those that are made are dropped after the test."""
     hbase_server.require_alive()
     with fresh_prefix(hbase_sweeper) as prefix:
         yield prefix
@@ -66,7 +66,7 @@ def hbase_url(hbase_server: Place, hbase_prefix: str) -> str:
 
 @pytest.fixture
 def start_hbase() -> Iterator[StartHBase]:
-    """Start servers that only the test uses, and may stop, restart and kill; they end with it."""
+    """Start servers for the test alone, which may stop, restart and kill them; they end with it."""
     lack = jars.missing()
     if lack is not None:
         unavailable(f"a server to stop and kill needs {lack}")

@@ -27,7 +27,7 @@ def connect(*fakes: FakeGateway, timeout: float = 5.0, **settings: object) -> Ga
 
 
 def once(fault: str, api: str, number: int = 1) -> Fault:
-    """Go wrong at the call of this name that comes as the `number`th."""
+    """Inject a fault at the `number`th call of this name."""
     seen = 0
 
     def decide(name: str, _before: int) -> str | None:

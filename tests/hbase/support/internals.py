@@ -16,7 +16,6 @@ _TIMEOUT = 60.0
 
 
 def engine_of(storage: Storage) -> HBaseEngine:
-    """Return the engine of a storage."""
     assert isinstance(storage, OrderedStorage)
     engine = storage.engine
     assert isinstance(engine, HBaseEngine)
@@ -29,12 +28,12 @@ def drained(storage: Storage) -> None:
 
 
 def hold_finaliser(patch: pytest.MonkeyPatch) -> None:
-    """Keep the values of transactions that end from now on in their intents."""
+    """Leave the values of transactions that end from now on in their intents."""
     patch.setattr(Finaliser, "add", lambda _finaliser, _ended: None)
 
 
 def collect_garbage(storage: Storage) -> Report:
-    """Let this process's janitor do a round, even without the janitor's lease."""
+    """Run one round of this process's janitor, even without the janitor's lease."""
     engine = engine_of(storage)
     session = engine.transactions.session
     session.heartbeat()

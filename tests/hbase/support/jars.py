@@ -21,7 +21,7 @@ _TIMEOUT = 900  # seconds for 110 MB and a slow registry
 
 
 def missing() -> str | None:
-    """Return what this machine lacks to run HBase; None if nothing."""
+    """Return a description of what this machine lacks to run HBase, or None."""
     if shutil.which("java") is None:
         return "Java 17 or later (Debian: openjdk-17-jre-headless)"
     if not _folder().exists() and shutil.which("mvn") is None:
@@ -30,13 +30,7 @@ def missing() -> str | None:
 
 
 def resolve() -> Path:
-    """Return the folder of all jars; Maven fills it at the first use.
-
-    Raises
-    ------
-    ServerFailedError
-        If Maven fails; the message ends with Maven's output.
-    """
+    """Return the folder of all jars; Maven fills it at the first use, and its failure is a ServerFailedError."""
     folder = _folder()
     if folder.exists():
         return folder
@@ -46,7 +40,7 @@ def resolve() -> Path:
         if folder.exists():
             return folder
         unfinished = folder.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # of one that was interrupted
+        shutil.rmtree(unfinished, ignore_errors=True)  # of an interrupted process
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"]
         if version := _version():
             goal.append(f"-Dhbase={version}")

@@ -17,7 +17,7 @@ from .settings import JAVA, LOGGING, site
 
 __all__ = ["Machine"]
 
-_PATIENCE = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
+_TIMEOUT = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
 _ABORTING = b"***** ABORTING "
 
 
@@ -67,7 +67,7 @@ class Machine:
             return
         if how != signal.SIGKILL:
             with suppress(ServerFailedError):
-                end_and_wait([pid], how, patience=_PATIENCE)
+                end_and_wait([pid], how, timeout=_TIMEOUT)
                 return
         end_and_wait([pid])
 
@@ -83,7 +83,7 @@ class Machine:
             (self.folder / "log").rename(self.folder / f"log-{time.time_ns()}")
 
     def abortion(self) -> str | None:
-        """Return the line that says why HBase aborted, if it did since the log began; each line is searched once."""
+        """Return the line with the reason if HBase has aborted since the log began; each line is searched once."""
         with suppress(FileNotFoundError), (self.folder / "log").open("rb") as log:
             self._searched = min(self._searched, log.seek(0, os.SEEK_END))
             log.seek(self._searched)

@@ -50,13 +50,7 @@ def killed_at(url: str, body: str) -> None:
 
 
 class Worker:
-    """A process that runs what it is sent, one piece after another, with `storage` and what else the body of one has.
-
-    Parameters
-    ----------
-    url : str
-        The store it connects.
-    """
+    """A process that runs the code it is sent, piece by piece, with a `storage` of its own."""
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
@@ -68,18 +62,17 @@ class Worker:
         assert self.result() == "ready"
 
     def send(self, code: str) -> None:
-        """Have code run."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(code) + "\n")
         self._process.stdin.flush()
 
     def result(self) -> str:
-        """Return how the oldest code without a result ended: "done", or the error's class and text."""
+        """Return the result of the oldest code without one: "done", or the error's class and text."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
     def run(self, code: str) -> str:
-        """Have code run, and return how it ended."""
+        """Send code, and return its result."""
         self.send(code)
         return self.result()
 

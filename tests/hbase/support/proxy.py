@@ -23,7 +23,7 @@ _QUIET = 0.1  # seconds without a request, after which the client must be waitin
 
 
 class Fault(Enum):
-    """What goes wrong at a request."""
+    """The fault at a request."""
 
     NEVER_SENT = "the connection is lost; the gateway received the requests before this one, and none from here on"
     NO_REPLY = "the gateway executes the request, and the connection is lost in place of its reply"
@@ -34,20 +34,7 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class Trap:
-    """Waits for a request.
-
-    Parameters
-    ----------
-    number : int
-        The request's position from now on, from 1.
-    fault : Fault
-        The fault at that request.
-
-    Attributes
-    ----------
-    api : str
-        The request's name, once it came.
-    """
+    """Waits for the `number`th request from now on, from 1; `api` is its name once it came."""
 
     number: int
     fault: Fault
@@ -71,15 +58,7 @@ class Trap:
 class Proxy(ForwardingProxy):
     """Forwards connections to a gateway, and lets a trap spring at one request.
 
-    Parameters
-    ----------
-    url : str
-        Names the gateway.
-
-    Attributes
-    ----------
-    denied : str
-        Requests of this name never reach the gateway, and their connections are lost; empty denies none.
+    Requests named `denied` never reach the gateway, and their connections are lost; empty denies none.
     """
 
     def __init__(self, url: str) -> None:
@@ -168,8 +147,6 @@ class _Link(Link):
 
 
 class _Recorded:
-    """Keeps the bytes read from a stream."""
-
     def __init__(self, stream: BufferedReader) -> None:
         self._stream = stream
         self.found = bytearray()
@@ -183,7 +160,7 @@ class _Recorded:
 
 
 def _message(stream: BufferedReader) -> tuple[str, bytes]:
-    """Read one message, and return its name and all of it."""
+    """Read one message; return its name and its bytes."""
     recorded = _Recorded(stream)
     protocol = TBinaryProtocol(recorded)
     name, _kind, _number = protocol.read_message_begin()

@@ -19,13 +19,7 @@ __all__ = ["OtherProcess"]
 
 
 class OtherProcess:
-    """A process with a storage of its own, which begins transactions where a `Storage` would.
-
-    Parameters
-    ----------
-    url : str
-        The store.
-    """
+    """A process with a storage of its own, and with the transactions of a `Storage`."""
 
     def __init__(self, url: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -37,7 +31,7 @@ class OtherProcess:
         self.ask("ready")
 
     def ask(self, *order: object) -> Any:  # noqa: ANN401 - any result of the other process
-        """Have an order done, and return its result or raise its error."""
+        """Have a call made there, and return its result or raise its error."""
         with self._lock:
             self._pipe.send(order)
             good, result = self._pipe.recv()
@@ -50,7 +44,6 @@ class OtherProcess:
         return _RemoteTransaction(self, self.ask("begin", isolation, read_only))
 
     def close(self) -> None:
-        """End the process."""
         self._pipe.close()
         self._process.join(10)
         self._process.kill()

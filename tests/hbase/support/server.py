@@ -32,15 +32,7 @@ _ATTEMPTS = 3  # at ports that may be taken between their choice and the server'
 
 
 class Gateway:
-    """A Thrift gateway of a server.
-
-    Attributes
-    ----------
-    port : int
-        On 127.0.0.1; the same one after each start.
-    framed, compact : bool
-        Its transport and its protocol.
-    """
+    """A Thrift gateway of a server, on the same port of 127.0.0.1 after each start."""
 
     def __init__(
         self, folder: Path, port: int, *, framed: bool = False, compact: bool = False, user: str | None = None
@@ -79,7 +71,7 @@ class Gateway:
         self._machine.start()
 
     def stop(self) -> None:
-        """Stop the gateway and wait for its end; none is running: nothing happens."""
+        """Stop the gateway and wait for its end; does nothing if it is stopped."""
         # On SIGTERM it would wait for its clients to disconnect.
         self._machine.end(signal.SIGKILL)
 
@@ -88,7 +80,6 @@ class Gateway:
         self._machine.end(signal.SIGKILL)
 
     def log(self) -> str:
-        """Return the gateway's log."""
         return self._machine.log()
 
     def put_log_aside(self) -> None:
@@ -100,13 +91,7 @@ class Gateway:
         return connect(HOST, self.port, timeout=timeout, framed=self.framed, compact=self.compact)
 
     def wait(self, running: Callable[[], bool] = lambda: True) -> None:
-        """Return when a put through the gateway succeeds.
-
-        Raises
-        ------
-        ServerFailedError
-            If none does within two minutes, or the gateway or another process that it needs ends.
-        """
+        """Return when a put succeeds; ServerFailedError after two minutes, or if a process that it needs ends."""
         try:
             wait_until_served(lambda: self.connection(START_TIMEOUT), lambda: self.pid is not None and running())
         except ServerFailedError as error:
@@ -114,19 +99,9 @@ class Gateway:
 
 
 class Server(HeldServer):
-    """One server: made and started by `create`, stopped and removed by `close` or on leaving its `with` block.
+    """One HBase: made and started by `create`, joined by `Server(folder)`, ended by `close` or its `with` block.
 
-    A server that was created elsewhere is joined by `Server(folder)`.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds all that belongs to the server.
-
-    Attributes
-    ----------
-    gateway : Gateway
-        The first one, which `start` starts as well.
+    `folder` holds all its files; `gateway` is the first gateway, which `start` starts as well.
     """
 
     def _join(self) -> None:
@@ -138,19 +113,10 @@ class Server(HeldServer):
 
     @classmethod
     def create(cls, *, settings: Mapping[str, str] | None = None, many_tables: bool = False) -> Self:
-        """Make an empty HBase and start it, with one gateway.
+        """Make an empty HBase and start it, with one gateway; ServerFailedError without jars, or if it fails.
 
-        Parameters
-        ----------
-        settings : mapping, optional
-            Further settings of hbase-site.xml, for HBase and its gateways.
-        many_tables : bool
-            Whether thousands will be made and dropped, which it is then quicker at; it starts two seconds later.
-
-        Raises
-        ------
-        ServerFailedError
-            If there are no jars, or the server does not start.
+        `settings` are added to hbase-site.xml. With `many_tables` it creates and drops thousands faster, and starts two
+        seconds later.
         """
         lack = jars.missing()
         if lack is not None:
@@ -186,13 +152,13 @@ class Server(HeldServer):
         self._wait()
 
     def stop(self) -> None:
-        """Stop all gateways, then HBase, and wait for their end; none is running: nothing happens."""
+        """Stop all gateways, then HBase, and wait for their end; does nothing if all are stopped."""
         for gateway in self._gateways:
             gateway.stop()
         self._hbase.end(signal.SIGTERM)
 
     def trouble(self) -> str | None:
-        """Return why nothing can be expected of HBase any more, or of its first gateway; None if they seem well."""
+        """Return the reason why HBase or its first gateway is lost; None if they seem well."""
         if self.pid is None:
             return "HBase's process has ended"
         if (line := self._hbase.abortion()) is not None:
@@ -200,7 +166,6 @@ class Server(HeldServer):
         return "the gateway's process has ended" if self.gateway.pid is None else None
 
     def last_words(self) -> str:
-        """Return the end of the logs of HBase and its first gateway."""
         return "\n".join([*self._hbase.log().splitlines()[-40:], *self.gateway.log().splitlines()[-10:]])
 
     def revive(self) -> None:
@@ -215,7 +180,6 @@ class Server(HeldServer):
         self._hbase.end(signal.SIGKILL)
 
     def kill_gateway(self) -> None:
-        """Kill -9 the first gateway."""
         self.gateway.kill()
 
     def start_gateway(
@@ -227,16 +191,10 @@ class Server(HeldServer):
         settings: Mapping[str, str] | None = None,
         user: str | None = None,
     ) -> Gateway:
-        """Start a further gateway, or the first one anew with other settings, and wait until a put succeeds.
+        """Start a further gateway, or the stopped first one with other settings; return when a put succeeds.
 
-        Parameters
-        ----------
-        port : int, optional
-            Where no gateway runs; by default the server's own port where its gateway is stopped, else a free one.
-        settings : mapping, optional
-            Further settings of hbase-site.xml, for this gateway alone.
-        user : str, optional
-            The gateway's user in HBase, with the right to put to `READY`; by default HBase's own, with all rights.
+        The port is by default the server's own if its gateway is stopped, else a free one. `user` is the gateway's user
+        in HBase, which needs the right to put to `READY`; by default HBase's own, with all rights.
         """
         if port is None:
             port = free_port() if self.gateway.pid is not None else self.port
@@ -256,11 +214,10 @@ class Server(HeldServer):
         return self._administration
 
     def split(self, table: str, key: bytes | None = None) -> None:
-        """Split a table at a key, or else at the middle one of its rows, and return when the new regions are served."""
+        """Split a table at a key, or else at its median row, and return when the new regions are served."""
         self.administration.split(table, key)
 
     def flush(self, table: str) -> None:
-        """Flush the table's memory to files."""
         self.administration.flush(table)
 
     def compact(self, table: str) -> None:
@@ -273,7 +230,7 @@ class Server(HeldServer):
             self._administration = None
 
     def _end(self) -> None:
-        # Of gateways that others started there is only a folder.
+        # Gateways started by other processes have a folder only.
         for folder in self.folder.glob("gateway-*"):
             Gateway(self.folder, int(folder.name.partition("-")[2])).kill()
         self._hbase.end(signal.SIGKILL)

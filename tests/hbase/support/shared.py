@@ -33,26 +33,15 @@ URL_VARIABLE = "STRUCTABLE_TEST_HBASE_URL"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the tests of a run have their HBase.
-
-    Parameters
-    ----------
-    address : str
-        The gateway, as structable's URL without a prefix.
-    server : Server, optional
-        Where it is one from local jars, which can also split, flush and compact.
-    """
+    """The HBase of a test run: its URL without a prefix, and the server if it runs from local jars."""
 
     address: str
     server: Server | None = None
 
     def require_alive(self) -> None:
-        """Return if HBase is there; else fail, at once where it is known to be gone. Our own is started again first.
+        """Return if HBase is there; else raise ServerDiedError, at once where it is known to be gone.
 
-        Raises
-        ------
-        ServerDiedError
-            If it had died.
+        A server of the run's own is started again first.
         """
         if self.server is not None:
             require_alive(self.server, "the HBase of this test run")
@@ -61,7 +50,7 @@ class Place:
             require_reachable(str(parts.hostname), parts.port or 9090, f"the HBase of {URL_VARIABLE}")
 
     def url(self, prefix: str) -> str:
-        """Return structable's URL of a prefix, under which there need not be any table."""
+        """Return structable's URL of a prefix."""
         return urlsplit(self.address)._replace(path=f"/{prefix}").geturl()
 
     def connection(self, timeout: float = 30.0) -> happybase.Connection:
@@ -80,18 +69,7 @@ class Place:
 
 @contextmanager
 def shared_server(folder: Path) -> Iterator[Place]:
-    """Give the HBase of the run; one that was started for it is stopped by the last that leaves.
-
-    Parameters
-    ----------
-    folder : Path
-        Common to the processes that share the server.
-
-    Raises
-    ------
-    NoServerError
-        If there is none.
-    """
+    """Give the HBase of the run to all processes with this folder; the last one to leave stops it."""
     given = os.environ.get(URL_VARIABLE)
     if given:
         if urlsplit(given).scheme != "hbase" or urlsplit(given).path.strip("/"):
@@ -111,13 +89,7 @@ def shared_server(folder: Path) -> Iterator[Place]:
 
 
 class Sweeper:
-    """Drops the tables of finished tests in the background, and is done with all of them on leaving its `with` block.
-
-    Parameters
-    ----------
-    place : Place
-        Where the tables are.
-    """
+    """Drops the tables of finished tests in the background; leaving its `with` block waits for all of them."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -137,7 +109,7 @@ class Sweeper:
             _drop(connection, self._prefixes)
 
     def drop(self, prefix: str) -> None:
-        """Drop all tables of a prefix, soon."""
+        """Drop all tables of a prefix in the background."""
         self._prefixes.append(prefix)
         self._waiting.put(prefix)
 
@@ -152,7 +124,7 @@ class Sweeper:
 
 @contextmanager
 def fresh_prefix(sweeper: Sweeper) -> Iterator[str]:
-    """Give an unused prefix, and have all its tables dropped afterwards."""
+    """Give an unused prefix; all its tables are dropped afterwards."""
     prefix = f"test{uuid.uuid4().hex[:16]}"
     try:
         yield prefix

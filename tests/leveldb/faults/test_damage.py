@@ -1,4 +1,4 @@
-"""Damaged files of every kind: the database opens and is right, or one clear error says that it is damaged."""
+"""Damaged files of every kind: the database opens with the right rows, or one clear error reports the damage."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_damaged_file(quick_path: Path, closed: bool) -> None:
     whole = quick_path / "whole"
     whole.mkdir()
     if closed:
-        perform(whole / "store", 0, "machine", writer(whole / "told"), 1)
+        perform(whole / "store", 0, "machine", writer(whole / "reported"), 1)
         open_store(whole / "store", durability="machine").close()
         with open_store(whole / "store", durability="machine") as storage:
             storage.table("b").delete((-1,))  # something for the log
@@ -71,7 +71,7 @@ def test_damaged_file(quick_path: Path, closed: bool) -> None:
             worker.run(**task, at=int(str(whole_run["operations"])) - 12)
         finally:
             worker.close()
-    done = acknowledged(whole / "told")
+    done = acknowledged(whole / "reported")
     problems = []
     for case in range(_CASES):
         choose = random.Random(case)

@@ -1,32 +1,24 @@
-"""File operations that fail in a process that uses a LevelDB folder, and what is there afterwards."""
+"""Failing file operations of a process that uses a LevelDB folder, and the database afterwards."""
 
 from __future__ import annotations
 
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .support.preload import FaultKind, Worker, build
+from .support.preload import FaultKind, Worker
 from .support.workload import STEPS, acknowledged, check, states
 
 _SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30"))
 
 
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    worker = Worker(build(tmp_path_factory.mktemp("library")))
-    yield worker
-    worker.close()
-
-
 @pytest.mark.timeout(300 + 3 * _SEEDS)
 @pytest.mark.parametrize("kind", FaultKind)
 def test_fault_at_any_file_operation(worker: Worker, quick_path: Path, kind: FaultKind) -> None:
-    """What was acknowledged is there, nothing is half there, errors are documented ones, and the store goes on."""
+    """Acknowledged steps are there, none is half there, errors are documented ones, and the store continues."""
     problems = []
     choose = random.Random(kind)
     whole = 0
@@ -45,7 +37,7 @@ def test_fault_at_any_file_operation(worker: Worker, quick_path: Path, kind: Fau
         report = worker.run(
             folder=str(folder), seed=seed % 3, kind=kind, at=at, count=count, durability=durability, attempts=10
         )
-        done = acknowledged(folder / "told")
+        done = acknowledged(folder / "reported")
         case = f"{kind.name} at {at} of {whole}, {count} times, seed {seed}, {durability}: {report}"
         if "unexpected" in report:
             problems.append(case)

@@ -1,4 +1,4 @@
-"""Crashes of the machine at any file operation: what was acknowledged is there, and the store opens."""
+"""Crashes of the machine at any file operation: acknowledged steps are there, and the store opens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from .support.crashes import ACKNOWLEDGE, CREATE, Event, crash, read_record
 from .support.mixed import last_durable, turns
-from .support.preload import Worker, build
+from .support.preload import Worker
 from .support.workload import STEPS, State, check, states, states_after
 
 _STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) * 10
@@ -21,38 +21,20 @@ _STATES_OF_RECORD = 300
 _MIXED_STATES = _STATES // 2
 
 
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    worker = Worker(build(tmp_path_factory.mktemp("library")))
-    yield worker
-    worker.close()
-
-
 def _try_crashes(
     events: list[Event], folder: Path, cases: int, known: list[State], durable: Callable[[int], int]
 ) -> list[str]:
-    """Crash at random moments, and half the time soon after a commit was acknowledged; return what is wrong then.
+    """Crash at random moments, half the time soon after an acknowledged commit; return the failures.
 
-    Parameters
-    ----------
-    events : list of Event
-        What the process has done to `folder / "store"`.
-    folder : pathlib.Path
-        Where to make crashed folders, too.
-    cases : int
-        How often.
-    known : list of State
-        The states after 0, 1, ... commits.
-    durable : callable
-        Returns the last commit that survives the machine, when so many were acknowledged.
+    `durable` maps the number of acknowledged commits to the last one that survives the machine.
     """
-    told = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
+    acknowledged = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
     problems = []
     for case in range(cases):
         choose = random.Random(case)
         moment = choose.randint(1, len(events))
         if case % 2:
-            moment = min(choose.choice(told) + choose.randint(0, 8), len(events))
+            moment = min(choose.choice(acknowledged) + choose.randint(0, 8), len(events))
         done = max((int(one.data) for one in events[:moment] if one.kind == ACKNOWLEDGE), default=-1)
         target = folder / "crashed"
         crash(events[:moment], str(folder / "store"), target, choose)
@@ -67,7 +49,7 @@ def _try_crashes(
 @pytest.mark.timeout(300 + _STATES)
 @pytest.mark.parametrize("durability", ["machine", "process"])
 def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) -> None:
-    """With durability=process some prefix of the steps is there; with machine, all that was acknowledged."""
+    """With durability=process some prefix of the steps is there; with machine, every acknowledged step."""
     problems = []
     for seed, cases in _records(_STATES):
         folder = quick_path / str(seed)
@@ -91,7 +73,7 @@ def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) 
 @pytest.mark.timeout(300 + _STATES)
 @pytest.mark.parametrize("rotating", [False, True], ids=["one log", "many logs"])
 def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: Path, rotating: bool) -> None:
-    """A commit that survives the machine is there with all commits before it, whichever process made them."""
+    """A commit that survives the machine is there with all commits before it, of any process."""
     problems = []
     for seed, cases in _records(_MIXED_STATES):
         folder = quick_path / str(seed)
@@ -110,6 +92,6 @@ def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: 
 
 
 def _records(total: int) -> Iterator[tuple[int, int]]:
-    """Yield seeds of recorded processes, and how many crashes to try with each."""
+    """Yield seeds of recorded processes, and the number of crashes to try with each."""
     for seed, begun in enumerate(range(0, total, _STATES_OF_RECORD)):
         yield seed, min(total - begun, _STATES_OF_RECORD)

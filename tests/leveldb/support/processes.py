@@ -1,4 +1,4 @@
-"""Processes that use a database, and talk with the test in lines."""
+"""Processes that use a database, and exchange lines with the test."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from structable.backends.ordered.engine import Increment, ReadSet, SchemaChanged
 from structable.spi.errors import *
 from tests.leveldb.support.engines import *
 folder = Path(sys.argv[1])
-def say(*words): print(*words, flush=True)
-def hear(): return sys.stdin.readline().strip()
+def send(*words): print(*words, flush=True)
+def receive(): return sys.stdin.readline().strip()
 """
 
 
 class Process:
-    """A Python process that runs a script; it and the test talk in lines."""
+    """A Python process that runs a script, and exchanges lines with the test."""
 
     def __init__(self, script: str, folder: Path) -> None:
         self.process = subprocess.Popen(
@@ -34,11 +34,11 @@ class Process:
             cwd=Path(__file__).parents[3],
         )
 
-    def hear(self) -> str:
+    def receive(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def say(self, words: str = "") -> None:
+    def send(self, words: str = "") -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(words + "\n")
         self.process.stdin.flush()
@@ -64,8 +64,8 @@ class Process:
 
 SERVE = """
 engine = open_engine(folder)
-say("ready")
-hear()
+send("ready")
+receive()
 engine.close()
 """
-"""Owns the database until it is told something."""
+"""Owns the database until the next line of input."""

@@ -1,6 +1,6 @@
 """Fixtures for all tests that need PostgreSQL; tests/conftest.py makes them known.
 
-With no server to be had, the tests are skipped with the reason, and fail where STRUCTABLE_REQUIRE_ALL_BACKENDS is 1.
+Without a server, the tests are skipped with the reason, and fail where STRUCTABLE_REQUIRE_ALL_BACKENDS is 1.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class StartServer(Protocol):
 
 @pytest.fixture(scope="session")
 def postgresql_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Give the server that the tests of one process share.
+    """Return the server that the tests of one process share.
 
-    Not those of several: an index that is built without locks waits for all old snapshots of its database, those of
-    other tests too.
+    Several processes cannot: an index built without locks waits for all old snapshots of its database, even those of
+    other tests.
     """
     with ExitStack() as stack:
         try:
@@ -57,7 +57,7 @@ def postgresql_conninfo(postgresql_place: Place) -> str:
 
 @pytest.fixture
 def postgresql_schema(postgresql_place: Place) -> Iterator[Schema]:
-    """Give a schema that does not exist yet, dropped afterwards."""
+    """Return a schema that does not exist yet, dropped afterwards."""
     postgresql_place.require_alive()
     with ExitStack() as stack:
         yield stack.enter_context(fresh_schema(postgresql_place.conninfo))
@@ -72,7 +72,7 @@ def postgresql_url(postgresql_schema: Schema) -> str:
 
 @pytest.fixture
 def start_postgresql() -> Iterator[StartServer]:
-    """Start servers that only the test uses, and may stop, restart and kill; they end with it."""
+    """Start servers for the test alone, which may stop, restart and kill them; they end with it."""
     if find_binaries() is None:
         unavailable(
             f"a server to stop and kill needs PostgreSQL's binaries, version {MINIMUM} or later, on this machine"
@@ -87,5 +87,5 @@ def start_postgresql() -> Iterator[StartServer]:
 
 @pytest.fixture
 def postgresql_server(start_postgresql: StartServer) -> Server:
-    """Return a server of the test's own, where a commit survives a crash."""
+    """Return a server of the test's own, on which a commit survives a crash."""
     return start_postgresql()

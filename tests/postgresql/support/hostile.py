@@ -87,15 +87,7 @@ _ALIKE = ["oid", "regproc", "regclass", "regtype", "int2", "int4", "int8", "text
 
 
 def plant(conninfo: str, schema: str) -> int:
-    """Make a schema of traps; return their number.
-
-    Parameters
-    ----------
-    conninfo : str
-        The database.
-    schema : str
-        The schema's name.
-    """
+    """Make a schema of traps; return their number."""
     with psycopg.connect(conninfo, options=_SAFE) as connection:
         connection.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
         quoted = sql.Identifier(schema).as_string(connection)
@@ -105,7 +97,7 @@ def plant(conninfo: str, schema: str) -> int:
             found = connection.execute(query.format(**given).encode())
             commands += [str(command) for (command,) in found]
         commands += [text.format(s=quoted) for text in _AGGREGATES]
-        # Some cannot be made: of types that only the server's own functions may take.
+        # Some cannot be made: only the server's own functions may have their types.
         connection.execute("create temporary table commands (place serial, command text)")
         with connection.cursor() as cursor, cursor.copy("copy commands (command) from stdin") as copy:
             for command in commands:
@@ -124,7 +116,7 @@ def plant(conninfo: str, schema: str) -> int:
 
 
 def sprung(conninfo: str) -> int:
-    """Return how many sessions of a database have met a trap."""
+    """Return the number of sessions of a database that have met a trap."""
     with psycopg.connect(conninfo, options=_SAFE) as connection:
         query = "select count(*) from pg_locks where locktype = 'advisory' and classid = %s"
         row = connection.execute(query, [_CLASS]).fetchone()

@@ -22,7 +22,7 @@ __all__ = ["ANYTHING", "COMMIT", "Cut", "Message", "Proxy", "Trap", "statement"]
 
 _TIMEOUT = 60
 _LENGTH = struct.Struct("!I")
-_START_UP = struct.pack("!I", 196608)  # the protocol's version, 3.0; what asks for encryption or a cancel is another
+_START_UP = struct.pack("!I", 196608)  # the protocol's version, 3.0; encryption and cancel requests differ
 _BLOCK = 65536
 
 
@@ -35,29 +35,18 @@ class Cut(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a client.
+    """One message of a client; for an execute, `text` is the SQL of its portal's statement."""
 
-    Parameters
-    ----------
-    kind : bytes
-        Its letter: b"Q" a simple query, b"P" parse, b"B" bind, b"E" execute, b"S" sync, b"d" copy data, ...
-    body : bytes
-        What follows its length.
-    text : str
-        The SQL that it runs: a query's own, and for an execute that of the statement which its portal was bound to.
-        Empty for all other messages.
-    """
-
-    kind: bytes
+    kind: bytes  # b"Q" a simple query, b"P" parse, b"B" bind, b"E" execute, b"S" sync, b"d" copy data, ...
     body: bytes
-    text: str
+    text: str  # empty for messages that run no SQL
 
 
 Condition = Callable[[Message], bool]
 
 
 def statement(pattern: str) -> Condition:
-    """Return a condition for messages that run SQL which matches a regular expression, in whatever case."""
+    """Return a condition for messages that run SQL which matches a regular expression, case ignored."""
     expression = re.compile(pattern, re.IGNORECASE)
     return lambda message: bool(message.text) and expression.search(message.text) is not None
 
@@ -67,21 +56,13 @@ COMMIT = statement(r"^\s*COMMIT\b")
 
 
 def ANYTHING(_message: Message) -> bool:
-    """Take the next message, whatever it is."""
+    """Take the next message."""
     return True
 
 
 @dataclass(slots=True)
 class Trap:
-    """Waits for a message, and then cuts its connection.
-
-    Parameters
-    ----------
-    condition : callable
-        Which message.
-    cut : Cut
-        Where.
-    """
+    """Waits for a message, and then cuts its connection."""
 
     condition: Condition
     cut: Cut
@@ -93,29 +74,23 @@ class Trap:
         return self._sprung.is_set()
 
     def spring(self) -> None:
-        """Say that the message came; the proxy does, just before it cuts the connection."""
+        """Record the message; the proxy calls this just before it cuts the connection."""
         self._sprung.set()
 
     def wait(self) -> None:
-        """Wait until the message came and, for `Cut.AFTER`, the server has done what it asked for."""
+        """Wait until the message came and, for `Cut.AFTER`, the server has executed it."""
         assert self._sprung.wait(_TIMEOUT), "the message that the trap waits for never came"
 
 
 class Proxy(ForwardingProxy):
-    """Forwards connections to a server, and cuts one at each trap.
-
-    Parameters
-    ----------
-    conninfo : str
-        The server, as libpq's or structable's URL.
-    """
+    """Forwards connections to a server, named by libpq's or structable's URL, and cuts one at each trap."""
 
     def __init__(self, conninfo: str) -> None:
         self._traps: list[Trap] = []
         super().__init__(conninfo, 5432)
 
     def url(self, url: str) -> str:
-        """Return a URL of the server, libpq's or structable's, with the proxy in place of it."""
+        """Return a URL of the server, libpq's or structable's, that leads through the proxy."""
         parts = urlsplit(super().url(url))
         query = "&".join(filter(None, [parts.query, "sslmode=disable", "gssencmode=disable"]))
         return parts._replace(query=query).geturl()

@@ -32,16 +32,16 @@ ROLE = "app"
 DATABASE = "app"
 
 _TIMEOUT = 60  # seconds that a server gets to start or to stop
-_NO_PID = 2**22 + 1  # beyond all that Linux gives
+_NO_PID = 2**22 + 1  # beyond the process ids of Linux
 _ATTEMPTS = 5  # at a port that stays free between its choice and the server's start
 
-# No test of a shared server crashes the machine, and a sync protects from nothing else.
+# A sync protects from crashes of the machine only, and no test of a shared server causes one.
 _UNSAFE = {"fsync": "off", "full_page_writes": "off"}
 
 _SETTINGS = {
     "listen_addresses": HOST,
     "max_connections": "200",
-    "timezone": "America/Los_Angeles",  # far from UTC, so that a time that took the server's for its own would show
+    "timezone": "America/Los_Angeles",  # far from UTC, to reveal times in the server's zone
     "log_line_prefix": "%m [%p] %a ",
     "log_statement": "none",
 }
@@ -50,7 +50,7 @@ _SETTINGS = {
 def find_binaries() -> Path | None:
     """Return the folder of the newest server binaries that are new enough, or None.
 
-    Looked for are `initdb`, `pg_ctl` and `postgres` in PATH and in Debian's /usr/lib/postgresql/VERSION/bin.
+    It looks for `initdb`, `pg_ctl` and `postgres` in PATH and in Debian's /usr/lib/postgresql/VERSION/bin.
     """
     places = [*map(Path, os.get_exec_path()), *Path("/usr/lib/postgresql").glob("*/bin")]
     found: dict[Path, int] = {}
@@ -66,22 +66,10 @@ def find_binaries() -> Path | None:
 
 
 class Server(HeldServer):
-    """One server: made and started by `create`, stopped and removed by `close` or on leaving its `with` block.
+    """One server: made and started by `create`, joined by `Server(folder)`, ended by `close` or its `with` block.
 
-    A process of its own watches the folder: when every process that holds the server has ended, in whatever way, it
-    stops the server and removes the folder. A server that was created elsewhere is joined by `Server(folder)`.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds all that belongs to the server.
-
-    Attributes
-    ----------
-    port : int
-        On 127.0.0.1; the same one after each start.
-    password : str
-        Of the role `ROLE` and of the superuser `postgres`.
+    `folder` holds all its files. The port of 127.0.0.1 is the same after each start; the password is that of the role
+    `ROLE` and of the superuser `postgres`.
     """
 
     def _join(self) -> None:
@@ -91,19 +79,9 @@ class Server(HeldServer):
 
     @classmethod
     def create(cls, *, fsync: bool = False, settings: Mapping[str, str] | None = None) -> Self:
-        """Make a database cluster and start it.
+        """Make a database cluster and start it; ServerFailedError without binaries, or if it does not start.
 
-        Parameters
-        ----------
-        fsync : bool
-            Whether what was committed survives a crash of the machine, as it does by default outside of tests.
-        settings : mapping, optional
-            Further settings of postgresql.conf.
-
-        Raises
-        ------
-        ServerFailedError
-            If there are no binaries, or the server does not start.
+        `settings` are added to postgresql.conf. Without `fsync`, commits do not survive a crash of the machine.
         """
         binaries = find_binaries()
         if binaries is None:
@@ -129,12 +107,11 @@ class Server(HeldServer):
         return f"{self.conninfo}?schema={name}"
 
     def log(self) -> str:
-        """Return what the server has written to its log."""
         return (self.folder / "log").read_text(errors="replace")
 
     @property
     def pid(self) -> int | None:
-        """The process that everything else of the server descends from; None if it is stopped."""
+        """The ancestor of all processes of the server; None if it is stopped."""
         try:
             pid = int(self._pid_file.read_text().partition("\n")[0])
             # After a kill the file is still there, and its number may be another process's.
@@ -148,22 +125,18 @@ class Server(HeldServer):
         self._call("pg_ctl", "start", "--wait", f"--timeout={_TIMEOUT}", f"--log={log}", f"--pgdata={self._data}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server and wait for its end; none is running: nothing happens.
+        """Stop the server and wait for its end; does nothing if it is stopped.
 
-        Parameters
-        ----------
-        mode : str
-            "fast" ends all connections, "smart" waits until the clients do, "immediate" is a crash without a kill.
+        `mode`: "fast" ends all connections, "smart" waits for the clients, "immediate" is a crash without a kill.
         """
         if self.pid is not None:
             self._call("pg_ctl", "stop", "--wait", f"--timeout={_TIMEOUT}", f"--mode={mode}", f"--pgdata={self._data}")
 
     def trouble(self) -> str | None:
-        """Return why nothing can be expected of the server any more; None if it seems well."""
+        """Return the reason why the server is lost; None if it seems well."""
         return "its process has ended" if self.pid is None else None
 
     def last_words(self) -> str:
-        """Return the end of its log."""
         return "\n".join(self.log().splitlines()[-40:])
 
     def revive(self) -> None:
@@ -232,7 +205,7 @@ class Server(HeldServer):
 
         with psycopg.connect(self.superuser_conninfo, dbname="postgres", autocommit=True) as connection:
             connection.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{self.password}'")
-            # Text sorts by no language's rules unless it says `COLLATE "C"`: that it must say so, a test should see.
+            # A language's order by default, so that tests notice a missing `COLLATE "C"`.
             languages = (
                 connection.info.server_version >= 150000
                 and connection.execute(
@@ -246,7 +219,7 @@ class Server(HeldServer):
         user = _server_user()
         log = self.folder / "log"
         start = log.stat().st_size if log.exists() else 0
-        # In a file, for a server that inherits a pipe holds it open.
+        # In a file, because a server that inherits a pipe holds it open.
         with tempfile.TemporaryFile("w+") as output:
             done = subprocess.run(
                 [self._bin / program, *arguments],
@@ -263,14 +236,14 @@ class Server(HeldServer):
                 check=False,
             )
             output.seek(0)
-            said = output.read()
+            printed = output.read()
         if done.returncode != 0:
             logged = log.read_text(errors="replace")[start:] if log.exists() else ""
-            raise ServerFailedError(f"{program} {arguments[0]} failed:\n{said}{logged}")
+            raise ServerFailedError(f"{program} {arguments[0]} failed:\n{printed}{logged}")
 
 
 def _server_user() -> pwd.struct_passwd | None:
-    """Return whom the server runs as: itself refuses root. None is the user of this process."""
+    """Return the user of the server's processes, since the server refuses root; None for this process's user."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

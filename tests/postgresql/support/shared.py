@@ -25,7 +25,7 @@ URL_VARIABLE = "STRUCTABLE_TEST_POSTGRESQL_URL"
 """Names a database to test on, `postgresql://user:password@host:port/database`. The role may make schemas in it."""
 
 _IMAGE = "postgres:16-alpine"
-PATIENCE = 10.0  # seconds that the drop of a schema waits for who uses it
+DROP_TIMEOUT = 10.0  # seconds that the drop of a schema waits for its users
 
 
 class LeakedTransactionError(AssertionError):
@@ -34,47 +34,27 @@ class LeakedTransactionError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A place for one test's tables.
-
-    Parameters
-    ----------
-    conninfo : str
-        The database, as libpq's URL.
-    name : str
-        Of the schema; it is not made yet, and dropped in the end.
-    """
+    """The schema of one test, not made yet, and libpq's URL of its database."""
 
     conninfo: str = field(repr=False)
     name: str
 
     @property
     def url(self) -> str:
-        """The URL that structable connects to."""
         return f"{self.conninfo}{'&' if urlsplit(self.conninfo).query else '?'}schema={self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the tests of a process have their PostgreSQL.
-
-    Parameters
-    ----------
-    conninfo : str
-        The database, as libpq's URL.
-    server : Server, optional
-        Where it is one from local binaries.
-    """
+    """The PostgreSQL of a test process: libpq's URL, and the server if it runs from local binaries."""
 
     conninfo: str = field(repr=False)
     server: Server | None = None
 
     def require_alive(self) -> None:
-        """Return if the server is there; else fail, at once where it is known to be gone. Our own is started first.
+        """Return if the server is there; else raise ServerDiedError, at once where it is known to be gone.
 
-        Raises
-        ------
-        ServerDiedError
-            If it had died.
+        A server of the run's own is started again first.
         """
         parts = urlsplit(self.conninfo)
         if self.server is not None:
@@ -85,18 +65,7 @@ class Place:
 
 @contextmanager
 def shared_server(folder: Path) -> Iterator[Place]:
-    """Give a place for tests; a server that was started for it is stopped by the last that leaves.
-
-    Parameters
-    ----------
-    folder : Path
-        Where those who are to share a server find one another.
-
-    Raises
-    ------
-    NoServerError
-        If there is none.
-    """
+    """Give the server of all processes with this folder; the last one to leave stops it."""
     given = os.environ.get(URL_VARIABLE)
     if given:
         yield Place(given)
@@ -116,12 +85,9 @@ def shared_server(folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def fresh_schema(conninfo: str) -> Iterator[Schema]:
-    """Give a schema of a unique name, and drop it and all that is in it afterwards.
+    """Give a schema of a unique name, and drop it with its contents afterwards.
 
-    Raises
-    ------
-    LeakedTransactionError
-        If a transaction still uses it then; its connection is ended first.
+    A transaction that still uses it then is ended, and a LeakedTransactionError.
     """
     schema = Schema(conninfo, f"test_{uuid.uuid4().hex[:20]}")
     try:
@@ -133,7 +99,7 @@ def fresh_schema(conninfo: str) -> Iterator[Schema]:
 def _drop(schema: Schema) -> None:
     drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name))
     with psycopg.connect(schema.conninfo, autocommit=True) as connection:
-        connection.execute(f"SET lock_timeout = {int(PATIENCE * 1000)}; SET client_min_messages = warning")
+        connection.execute(f"SET lock_timeout = {int(DROP_TIMEOUT * 1000)}; SET client_min_messages = warning")
         try:
             connection.execute(drop)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:

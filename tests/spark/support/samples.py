@@ -3,7 +3,7 @@
 import datetime as dt
 from decimal import Decimal
 
-from structable.spi import Field, TableSpecification
+from structable.spi import Field, Storage, TableSpecification
 from structable.spi.values import Value
 
 RUNS = TableSpecification(
@@ -119,8 +119,12 @@ ROWS: list[dict[str, Value]] = [
 
 
 def runs(count: int, *, first: int = 0, app: str = "etl") -> list[dict[str, Value]]:
-    """Return rows of RUNS."""
     return [
         {"app": app, "started": number, "status": "OK" if number % 3 else None, "cost": number / 4}
         for number in range(first, first + count)
     ]
+
+
+def create_runs(storage: Storage, count: int) -> None:
+    storage.admin.create(RUNS)
+    storage.table("runs").upsert_many(runs(count))

@@ -23,7 +23,7 @@ class SQLiteBackend(Backend):
     options: ClassVar[Sequence[Option]] = (
         *COMMON_OPTIONS,
         Option("lock_timeout", 30.0, "seconds to wait while another process commits", minimum=0),
-        Option("durability", "machine", "what a commit survives the crash of", choices=("machine", "process")),
+        Option("durability", "machine", "the crash that a commit survives", choices=("machine", "process")),
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:

@@ -1,8 +1,8 @@
 """States that a crash of the machine can leave, made from a record of a process's file operations.
 
-What was not synced may be there in part: each page of a write on its own, whole, torn, or as a hole. Names are kept by
-a journal, as ext4, XFS and Btrfs do: the operations on names that a crash undoes are the last ones, and syncing a
-folder, or a file that was made or renamed, keeps all up to it.
+Unsynced data may be there in part: each page of a write is separately whole, torn, or a hole. Names are kept by a
+journal, as in ext4, XFS and Btrfs: a crash undoes the last operations on names, and syncing a folder, or a file that
+was made or renamed, keeps all operations before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE = 4096
 
 
 class Event(NamedTuple):
-    """A file operation, as `fault_io.c` records it."""
+    """A file operation, as recorded by `fault_io.c`."""
 
     kind: int
     path: str
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 
 def read_record(path: Path) -> list[Event]:
-    """Read what the library has recorded."""
+    """Read a record of the library."""
     content, place, events = path.read_bytes(), 0, []
     while place < len(content):
         kind, path_size, other_size, size, offset = _ENTRY.unpack_from(content, place)
@@ -51,19 +51,7 @@ class _File:
 
 
 def crash(events: list[Event], root: str, target: Path, choose: random.Random) -> None:
-    """Make a folder as a crash after these events could leave it.
-
-    Parameters
-    ----------
-    events : list of Event
-        What happened before.
-    root : str
-        The folder that was written.
-    target : pathlib.Path
-        The folder to make.
-    choose : random.Random
-        Says what of the unsynced is there.
-    """
+    """Make the folder `target` as a crash after the events could leave `root`; `choose` picks surviving writes."""
     names: list[Event] = []
     files: dict[str, _File] = {}
     opened: list[_File] = []
@@ -151,5 +139,5 @@ def _torn(file: _File, choose: random.Random) -> bytes:
             place = following
     _apply(content, kept)
     if len(content) < len(whole) and choose.random() < 0.3:
-        content.extend(bytes(len(whole) - len(content)))  # the size has arrived, and the rest of the data has not
+        content.extend(bytes(len(whole) - len(content)))  # the size has arrived, the rest of the data has not
     return bytes(content)

@@ -1,8 +1,8 @@
 /* File operations of a process below one folder: the n-th one fails, or all of them are recorded. Loaded by LD_PRELOAD.
  *
- * fault_arm(root, kind, at, count): the operations number `at` and the following `count - 1` of those that the kind
- * applies to fail. fault_record(root, acknowledgements, path): every one is appended to a file, see `Entry`, and so is
- * what is written to the file `acknowledgements`. fault_count() is the number of operations so far. */
+ * fault_arm(root, kind, at, count): of the operations that the kind applies to, number `at` and the following
+ * `count - 1` fail. fault_record(root, acknowledgements, path): every operation is appended to a file, see `Entry`, and
+ * so are writes to the file `acknowledgements`. fault_count() is the number of operations so far. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -46,9 +46,9 @@ void fault_arm(const char *path, int what, long first, long count) {
     last = first + count - 1;
 }
 
-void fault_record(const char *path, const char *told, const char *into) {
+void fault_record(const char *path, const char *acknowledged, const char *into) {
     set_root(path);
-    strncpy(acknowledgements, told, sizeof acknowledgements - 1);
+    strncpy(acknowledgements, acknowledged, sizeof acknowledgements - 1);
     record = syscall(SYS_openat, AT_FDCWD, into, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
 }
 

@@ -27,17 +27,7 @@ _REOPENINGS = (13, 27)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One commit.
-
-    Parameters
-    ----------
-    step : Step
-        What it writes.
-    durability : str
-        What it survives.
-    by_client : bool
-        Whether the client process makes it.
-    """
+    """One commit, its durability, and whether the client process makes it."""
 
     step: Step
     durability: str
@@ -45,15 +35,7 @@ class Turn:
 
 
 def turns(seed: int, *, rotating: bool) -> list[Turn]:
-    """Return the commits of a seed.
-
-    Parameters
-    ----------
-    seed : int
-        Says what is written by whom.
-    rotating : bool
-        Whether values are large enough for LevelDB to begin a log every few commits.
-    """
+    """Return the commits of a seed; with `rotating` values make LevelDB begin a new log every few commits."""
     choose = random.Random(seed)
     found = []
     for number in range(1, _TURNS + 1):
@@ -97,7 +79,7 @@ class _Folder:
 
 
 class _Client:
-    """A process that makes commits when it is asked to, and does not own the database."""
+    """A process that makes commits on request, and does not own the database."""
 
     def __init__(self, folder: Path, seed: int, rotating: bool) -> None:
         self._process = subprocess.Popen(
@@ -124,7 +106,7 @@ class _Client:
 
 
 def perform_mixed(folder: Path, seed: int, acknowledge: Callable[[int], None], *, rotating: bool) -> None:
-    """Make all commits of a seed, and tell the number of each; this process owns the database all the time."""
+    """Make all commits of a seed, and report the number of each; this process owns the database throughout."""
     client = _Client(folder, seed, rotating)
     owner = _Folder(folder)
     try:

@@ -28,7 +28,7 @@ _SOURCE = Path(__file__).with_name("fault_io.c")
 
 
 class FaultKind(enum.IntEnum):
-    """What happens to a file operation, as `fault_io.c` numbers it."""
+    """The faults of file operations, as `fault_io.c` numbers them."""
 
     ENOSPC = 1
     EIO = 2
@@ -59,13 +59,7 @@ def build(folder: Path) -> Path:
 
 
 class Worker:
-    """A process with the library preloaded, which forks one child for each task.
-
-    Parameters
-    ----------
-    library : pathlib.Path
-        See `build`.
-    """
+    """A process with the library of `build` preloaded, which forks one child for each task."""
 
     def __init__(self, library: Path) -> None:
         self._process = subprocess.Popen(
@@ -78,7 +72,7 @@ class Worker:
         )
 
     def run(self, **task: object) -> dict[str, object]:
-        """Let a child do a task of `_work`, and return its report: how it ended, and how many operations it made."""
+        """Run a task of `_work` in a child; return its report: its end, and its number of file operations."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(task) + "\n")
@@ -87,7 +81,6 @@ class Worker:
         return report
 
     def close(self) -> None:
-        """End the process."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
@@ -96,8 +89,8 @@ class Worker:
 
 def _serve(library: str) -> None:
     functions = ctypes.CDLL(library)
-    with tempfile.TemporaryDirectory() as warm:  # whatever is imported late is imported once, and not by each child
-        perform(Path(warm, "store"), 0, "process", writer(Path(warm, "told")), 1)
+    with tempfile.TemporaryDirectory() as warm:  # late imports happen once, not in each child
+        perform(Path(warm, "store"), 0, "process", writer(Path(warm, "reported")), 1)
     for line in sys.stdin:
         reading, writing = os.pipe()
         child = os.fork()
@@ -124,9 +117,9 @@ def _serve(library: str) -> None:
 def _work(functions: ctypes.CDLL, task: Mapping[str, object]) -> dict[str, object]:
     folder = Path(str(task["folder"]))
     root = os.fsencode(folder / "store")
-    told = folder / "told"
+    reported = folder / "reported"
     if "record" in task:
-        functions.fault_record(root, os.fsencode(told), os.fsencode(str(task["record"])))
+        functions.fault_record(root, os.fsencode(reported), os.fsencode(str(task["record"])))
     else:
         functions.fault_arm(
             root, int(str(task["kind"])), ctypes.c_long(int(str(task["at"]))), ctypes.c_long(int(str(task["count"])))
@@ -135,9 +128,9 @@ def _work(functions: ctypes.CDLL, task: Mapping[str, object]) -> dict[str, objec
     store, seed, durability = folder / "store", int(str(task["seed"])), str(task["durability"])
     try:
         if durability == "mixed":
-            perform_mixed(store, seed, writer(told), rotating=bool(task["rotating"]))
+            perform_mixed(store, seed, writer(reported), rotating=bool(task["rotating"]))
         else:
-            perform(store, seed, durability, writer(told), int(str(task.get("attempts", 1))))
+            perform(store, seed, durability, writer(reported), int(str(task.get("attempts", 1))))
     except DataCorruptionError:
         raise
     except StructableError as problem:

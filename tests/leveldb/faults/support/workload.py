@@ -56,17 +56,7 @@ class Crash(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One atomic change.
-
-    Parameters
-    ----------
-    number : int
-        Its place, from 1.
-    rows : dict
-        Rows by table and key that it writes; None deletes.
-    kind : str
-        What makes it.
-    """
+    """One atomic change, numbered from 1: its rows by table and key, None for a deletion."""
 
     number: int
     rows: dict[str, dict[int, dict[str, Value] | None]]
@@ -122,13 +112,7 @@ def open_store(folder: Path, *, durability: str) -> Storage:
 def perform(
     folder: Path, seed: int, durability: str, acknowledge: Callable[[int], None], attempts: int, *, steps: int = STEPS
 ) -> None:
-    """Do all steps, each again after an error, up to so many times; tell the number of each that was done.
-
-    Raises
-    ------
-    StructableError
-        If a step failed that often.
-    """
+    """Do all steps, and report the number of each; a step that fails `attempts` times raises its StructableError."""
     storage: Storage | None = None
 
     def ready() -> Storage:
@@ -154,7 +138,7 @@ def perform(
             except StructableError:
                 if attempt == attempts:
                     raise
-                time.sleep(0.05)  # a database that could not be opened again is tried a few times a second
+                time.sleep(0.05)  # reopening is tried a few times a second
 
     try:
         insist(lambda: create_tables(ready()))
@@ -176,7 +160,6 @@ def create_tables(storage: Storage) -> None:
 
 
 def do_step(storage: Storage, step: Step) -> None:
-    """Make one atomic change."""
     if step.kind == "schema":
         storage.admin.create_or_update(TableSpecification("a", [*_FIELDS, Field.long("w")], ["k"], ["s", "w"]))
     elif step.kind == "job":
@@ -203,33 +186,15 @@ _ARROW: dict[str, pa.DataType] = {"k": pa.int64(), "s": pa.string(), "b": pa.bin
 
 
 def acknowledged(path: Path) -> int:
-    """Return the number of the last step that was told, -1 for none."""
+    """Return the number of the last reported step, -1 for none."""
     return max((int(line) for line in path.read_text().split()), default=-1) if path.exists() else -1
 
 
 def check(folder: Path, known: list[State], least: int, most: int, *, damaged: bool = False) -> str:
-    """Open a folder and compare it with the states after `least` to `most` steps; then write to it and open it again.
+    """Compare a folder with the states after `least` to `most` steps, write to it, open it again; return the finding.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The database, perhaps after a crash.
-    known : list of State
-        See `states`.
-    least, most : int
-        -1 stands for a database without its tables.
-    damaged : bool
-        Whether `DataCorruptionError` is right, too.
-
-    Returns
-    -------
-    str
-        What was found.
-
-    Raises
-    ------
-    Crash
-        If anything else is there.
+    -1 stands for a database without its tables. A `damaged` one may also raise `DataCorruptionError`; anything else is
+    a Crash.
     """
     try:
         with open_store(folder, durability="process") as storage:
@@ -252,7 +217,7 @@ def check(folder: Path, known: list[State], least: int, most: int, *, damaged: b
     except DataCorruptionError as error:
         if damaged:
             return f"refused: {error}"
-        raise Crash(f"it is said to be damaged: {error}") from error
+        raise Crash(f"a sound database was reported as damaged: {error}") from error
     except StructableError as error:
         raise Crash(f"{type(error).__name__}: {error}") from error
     return "right"
@@ -292,7 +257,7 @@ def _differences(found: State, expected: State) -> str:
 
 
 def writer(path: Path) -> Callable[[int], None]:
-    """Return what appends the number of a step to a file."""
+    """Return a function that appends the number of a step to a file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def acknowledge(number: int) -> None:

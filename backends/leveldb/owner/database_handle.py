@@ -1,4 +1,4 @@
-"""`DatabaseKeeper`: opens a database, reopens it after failed writes, whose outcome it makes certain, and closes it.
+"""`DatabaseHandle`: opens a database, reopens it after failed writes, whose outcome it makes certain, and closes it.
 
 A database is in one of these conditions. *Sound*: reads and writes go to LevelDB. *Frozen*: a bulk commit is being
 applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads go on as before, and each
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.native.database import CLOSED, Database, DatabaseOptions, RawSnapshot, WriteFailedError
-from structable.backends.leveldb.native.disk_space import probe_space
+from structable.backends.leveldb.native.disk import probe_disk
 from structable.backends.leveldb.native.format import prepare
-from structable.backends.leveldb.native.log import sync_logs
+from structable.backends.leveldb.native.log import log_files, sync_logs
 from structable.backends.leveldb.native.reads import READERS_LEAVE, ReadSwitch
 from structable.backends.leveldb.native.recovery import all_synced, note_unsynced, repair_after_crash
 from structable.backends.leveldb.native.rollback import roll_back
@@ -31,7 +31,7 @@ from structable.spi.errors import (
 
 from .committer import Committer
 
-__all__ = ["Changes", "DatabaseKeeper"]
+__all__ = ["Changes", "DatabaseHandle"]
 
 _HEAL_PAUSE = 0.2
 _log = logging.getLogger("structable.leveldb")
@@ -39,20 +39,11 @@ _log = logging.getLogger("structable.leveldb")
 Changes = Mapping[bytes, bytes | None]
 
 
-class DatabaseKeeper:
+class DatabaseHandle:
     """A database in any of these conditions.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder of the LevelDB files.
-    options : DatabaseOptions
-        How LevelDB works.
-    committer : Committer
-        Passes the right to write.
-    recover : callable
-        Called with the schema epoch of a database that was opened, before it is served: completes the bulk commits
-        that were decided and not completed.
+    `recover` is called with the schema epoch of a database that was opened, before it is served: it completes the bulk
+    commits that were decided and not completed.
     """
 
     def __init__(
@@ -102,21 +93,10 @@ class DatabaseKeeper:
         return self.database
 
     def open(self, *, create: bool, checked: bool = False) -> None:
-        """Open the database, complete what was decided, and serve; the calling thread holds the right to write.
+        """Open the database, complete decided bulk commits, and serve; the calling thread holds the right to write.
 
-        Parameters
-        ----------
-        create : bool
-            Whether to make it.
-        checked : bool
-            Whether its logs are known to be whole.
-
-        Raises
-        ------
-        DataCorruptionError
-            If it is damaged, newer, or not structable's.
-        StorageUnavailableError
-            If it cannot be opened.
+        With `checked`, the logs are known to be whole. Raises `DataCorruptionError` if the database is damaged, newer,
+        or not structable's.
         """
         database = self._open_repaired(create, checked)
         try:
@@ -232,7 +212,8 @@ class DatabaseKeeper:
             database = self.database
             try:
                 if database is not None:
-                    probe_space(self.path)
+                    # Reopening turns the logs into table files.
+                    probe_disk(self.path, sum(path.stat().st_size for path in log_files(self.path)))
                     self.reads.withhold()
                     if not database.close(READERS_LEAVE):
                         raise StorageUnavailableError("a reader did not return from LevelDB")
@@ -255,7 +236,6 @@ class DatabaseKeeper:
         return self.ailing is not None
 
     def thaw(self) -> None:
-        """Let reads go to the newest state again."""
         assert self.database is not None
         self._frozen = False
         if not self._recovering:
@@ -264,10 +244,7 @@ class DatabaseKeeper:
     def close(self) -> bool:
         """Close the database; idempotent. The calling thread holds the right to write.
 
-        Returns
-        -------
-        bool
-            Whether the files hold everything that was committed, durably.
+        Returns whether the files hold everything that was committed, durably.
         """
         self._closed = True
         sound = not self.is_ailing()

@@ -1,0 +1,47 @@
+"""Durable changes of files, and whether there is room for more."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["cut", "probe_disk", "sync_folder"]
+
+_PROBE = 256 << 10
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of a folder's files durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cut(path: Path, size: int) -> None:
+    """Cut a file off at a size, durably."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def probe_disk(folder: Path, size: int) -> None:
+    """Raise `OSError` if there is no room for `size` bytes, which are written: `statvfs` omits quotas and reserves."""
+    wanted = _PROBE + size
+    probes: list[Path] = []
+    try:
+        while wanted > 0:
+            probe = folder / f"probe-{len(probes)}"
+            probes.append(probe)
+            with open(probe, "wb") as file:
+                file.write(bytes(_PROBE))
+                file.flush()
+                os.fsync(file.fileno())
+            wanted -= _PROBE
+    finally:
+        for probe in probes:
+            probe.unlink(missing_ok=True)
