@@ -19,30 +19,32 @@ from structable.spi import (
     Value,
 )
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_changes, check_default, check_increment, check_swap, incremented
+from structable.spi.rules.changes import check_changes, check_default, check_increment, check_increments, check_swap
 from structable.spi.rules.rows import check_key, check_row, check_row_size
-from structable.spi.rules.scans import ScanRequest
+from structable.spi.rules.scans import ScanRequest, row_columns
 from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call
 from .sql import statements
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
-from .sql.queries import count_call
-from .sql.row_codec import SLACK, Pieces, at_most
+from .sql.row_codec import Pieces, at_most
+from .sql.templates import prefix_template
 from .txn.bound_table import BoundTable, on_current_schema
 from .txn.cursor_scan import ScanRows
 from .txn.explain import explain_scan
-from .txn.range_writes import delete_matching, update_matching
-from .txn.row_probes import find_row, find_size, find_swap, find_value
+from .txn.increments import defer_increments
+from .txn.key_deletes import delete_keys
+from .txn.range_writes import count_matching, delete_matching, update_matching
+from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
+from .txn.row_probes import find_row, find_size, find_swap
+from .txn.seen_rows import ABSENT
 from .txn.server_transaction import ServerTransaction
 from .txn.upsert_many import upsert_batch
 
 __all__ = ["PostgreSQLTable"]
 
 _ALL = Range()
-_ABSENT = -1
-_MOST_SEEN = 4_096
 
 
 class PostgreSQLTable(BoundTable, StructuredTable):
@@ -51,9 +53,6 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     def __init__(self, transaction: ServerTransaction, binding: TableBinding) -> None:
         super().__init__(binding, transaction.verify)
         self._tx = transaction
-        # Binary keys of rows read or written by this transaction: the maximum size of the row, or that it is absent. A
-        # row known to exist is changed by a plain UPDATE, which may wait for the commit.
-        self._seen: dict[Pieces, int] = {}
 
     @property
     def specification(self) -> TableSpecification:
@@ -73,17 +72,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         checked, pieces = self.binding.encoded_key(key)
         names = None if columns is None else self.binding.shape_of(columns).columns
         result = tx.ask(self, lambda binding: lookup_call(binding, pieces, binding.shape_of(names)), pieces)
-        binding = self.binding
-        if len(self._seen) >= _MOST_SEEN:
-            self._seen.clear()
-        if not result.ntuples:
-            self._seen[pieces] = _ABSENT
-            return None
-        if names is None:
-            value = result.get_value
-            size = sum([len(value(0, place) or b"") for place in range(result.nfields)])
-            self._seen[pieces] = size + SLACK * result.nfields + at_most(pieces)
-        return decode_row(tx.rows_of(result)[0], checked, binding.shape_of(names))
+        self.seen.note_one(pieces, result, names is None)
+        return decode_row(tx.rows_of(result)[0], checked, self.binding.shape_of(names)) if result.ntuples else None
 
     @on_current_schema
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
@@ -95,6 +85,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         if not checked:
             return []
         result = tx.ask(self, lambda binding: lookup_many_call(binding, checked, binding.shape_of(names)))
+        if not tx.read_only:
+            self.seen.note(result, self.binding, None if names == self.binding.shape.columns else names)
         return build_rows(tx.rows_of(result), self.binding.shape_of(names))
 
     # Scanning
@@ -125,6 +117,12 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         limit: int | None = None,
     ) -> RowIterator:
         """See `StructuredTable.scan`."""
+        if where is None and order_by is None and reverse.__class__ is bool and range.__class__ is Range:
+            pieces = self.binding.prefix_pieces(range)
+            if pieces is not None and (limit is None or (limit.__class__ is int and limit >= 0)):
+                self._tx.require_usable()
+                request = ScanRequest((range,), None, row_columns(self.binding.spec, columns), None, reverse, limit)
+                return ScanRows(self._tx, self, request, (prefix_template(len(pieces)), list(pieces)))
         return ScanRows(self._tx, self, self._request((range,), where, columns, order_by, reverse, limit))
 
     @on_current_schema
@@ -179,9 +177,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
         """See `StructuredTable.count`."""
         wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
-        request = self._request(wanted, where)
-        result = self._tx.ask(self, lambda binding: count_call(binding, request))
-        return int(str(self._tx.rows_of(result)[0][0]))
+        return count_matching(self._tx, self, self._request(wanted, where))
 
     # Writing one row: sent with the next statement that may see it, at the latest with the commit
 
@@ -201,26 +197,29 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         names: tuple[str, ...],
         row: dict[str, Value],
         key: Pieces,
-        size: int,
+        size: int | None,
         *,
         there: bool,
         pieces: Pieces | None = None,
         whole: bool = False,
+        checked: bool = False,
     ) -> None:
-        """Defer an UPDATE if the row is `there`, an upsert otherwise; a `whole` row has nulls for all other fields."""
+        """Defer an UPDATE if the row is `there`, an upsert otherwise; a `whole` row has nulls for all other fields.
+
+        If it is `checked`, the server refuses it if the row gets too large.
+        """
         kind = statements.change if there else statements.put
         encoded_for = None if pieces is None else self.binding
 
         def build(binding: TableBinding) -> Call:
             if pieces is not None and binding is encoded_for:
-                return kind(binding, names).call(pieces)
+                return kind(binding, names, checked=checked).call(pieces)
             given = {**dict.fromkeys(binding.spec.field_names), **row} if whole else row
-            return kind(binding, binding.ordered(given)).call(binding.encoder(tuple(given)).pieces(given))
+            statement = kind(binding, binding.ordered(given), checked=checked)
+            return statement.call(binding.encoder(tuple(given)).pieces(given))
 
-        self._tx.defer(self, build, key)
-        if len(self._seen) >= _MOST_SEEN:
-            self._seen.clear()
-        self._seen[key] = size
+        self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
+        self.seen.put(key, size)
 
     @on_current_schema
     def upsert(self, row: Mapping[str, Value]) -> None:
@@ -233,15 +232,18 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         given = dict(row)
         size = at_most(pieces)
         key = pieces[: len(self.binding.key_fields)]
-        seen = self._seen.get(key)
+        seen = self.seen.get(key)
         width = self.binding.width_without(names)
-        if width == 0 or seen == _ABSENT or (width is not None and size + width <= MAX_ROW_SIZE):
-            there = seen not in (None, _ABSENT)
-            self._write(names, given, key, size + max(seen or 0, 0), there=there, pieces=pieces, whole=whole)
-        elif seen is not None and seen + size <= MAX_ROW_SIZE:
-            self._write(names, given, key, seen + size, there=True, pieces=pieces)
+        if width == 0:
+            self._tx.writes.supersede(self, key)
+        there = seen not in (None, ABSENT)
+        most = 0 if width == 0 or seen == ABSENT else width if seen is None else seen
+        if most is not None and (most == 0 or most + size <= MAX_ROW_SIZE):
+            self._write(names, given, key, most + size, there=there, pieces=pieces, whole=whole)
+        elif size <= CHECKED_SIZE:
+            self._write(names, given, key, seen, there=there, pieces=pieces, checked=True)
         else:
-            # The new size depends on the existing row, and this call must reject a row that becomes too large.
+            # The new size depends on the existing row, and this call rejects a row that becomes too large.
             found = self._found_size(check_row(self.binding.write_spec, given), names)
             self._write(names, given, key, found or size, there=found is not None, pieces=pieces)
 
@@ -265,8 +267,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         names, pieces = self._encoded(row)
         key = pieces[: len(self.binding.key_fields)]
         given = dict(row)
-        seen = self._seen.get(key)
-        if seen != _ABSENT and (seen is not None or find_row(self._tx, self, given)):
+        seen = self.seen.get(key)
+        if seen != ABSENT and (seen is not None or find_row(self._tx, self, given)):
             spec = self.binding.write_spec
             checked = check_row(spec, given)
             raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
@@ -279,15 +281,21 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         spec = self.binding.write_spec
         checked = check_row(spec, row)
         start = None if default is None else check_default(spec, checked, default)
+        key = self._key_of(checked)
         names = self.binding.ordered(checked)
-        size = self._found_size(checked, names)
+        most = at_most(self.binding.encoder(tuple(checked)).pieces(checked))
+        seen = self.seen.get(key)
+        if seen is None or seen + most > MAX_ROW_SIZE:
+            size = self._found_size(checked, names)
+        else:
+            size = None if seen == ABSENT else seen + most
         if size is not None:
-            self._write(names, checked, self._key_of(checked), size, there=True)
+            self._write(names, checked, key, size, there=True)
         elif start is None:
             raise RecordNotFoundError(spec.name, tuple(checked[name] for name in spec.primary_key))
         else:
             merged = {**start, **checked}
-            self._write(self.binding.ordered(merged), merged, self._key_of(checked), MAX_ROW_SIZE, there=False)
+            self._write(self.binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
 
     def _key_of(self, row: Mapping[str, Value]) -> Pieces:
         binding = self.binding
@@ -316,37 +324,38 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         """See `StructuredTable.increment`."""
         self._tx.require_writable()
         spec = self.binding.spec
-        checked = check_key(spec, key)
-        changed, step = check_increment(spec, field, amount)
-        row: dict[str, Value] = dict(zip(spec.primary_key, checked, strict=True))
-        found = find_value(self._tx, self, row, field)
-        before = found.values[0] if found.row else None
-        row[field] = incremented(spec.name, changed, before, step)
-        size = int(str(found.values[1])) if found.row else 0
-        if before is None:
-            size += changed.type.width
-        if size > MAX_ROW_SIZE:
-            raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
-        # A new row also has a key.
-        seen = size if found.row else MAX_ROW_SIZE
-        self._write(self.binding.ordered(row), row, self._key_of(row), seen, there=found.row)
+        defer_increments(self._tx, self, [(check_key(spec, key), *check_increment(spec, field, amount))])
 
     @on_current_schema
     def delete(self, key: Key) -> None:
         """See `StructuredTable.delete`."""
         self._tx.require_writable()
         _, pieces = self.binding.encoded_key(key)
+        self._tx.writes.supersede(self, pieces)
         self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), pieces), pieces)
-        self._seen[pieces] = _ABSENT
+        self.seen.put(pieces, ABSENT)
 
     # Writing many rows
+
+    @on_current_schema
+    def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
+        """See `StructuredTable.increment_many`."""
+        self._tx.require_writable()
+        defer_increments(self._tx, self, check_increments(self.binding.spec, increments))
+
+    @on_current_schema
+    def delete_many(self, keys: Iterable[Key]) -> None:
+        """See `StructuredTable.delete_many`."""
+        self._tx.require_writable()
+        delete_keys(
+            self._tx, self, [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", keys)]
+        )
 
     @on_current_schema
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """See `StructuredTable.upsert_many`."""
         self._tx.require_writable()
         given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
-        self._seen.clear()
         upsert_batch(self._tx, self, given)
 
     @on_current_schema
@@ -354,7 +363,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         """See `StructuredTable.delete_all`."""
         self._tx.require_writable()
         request = self._request((range,), where)
-        self._seen.clear()
+        self.seen.clear()
         return delete_matching(self._tx, self, request)
 
     @on_current_schema
@@ -363,5 +372,5 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         self._tx.require_writable()
         checked = check_changes(self.binding.write_spec, changes)
         request = self._request((range,), where)
-        self._seen.clear()
+        self.seen.clear()
         return update_matching(self._tx, self, request, checked)

@@ -96,13 +96,16 @@ def test_row_that_no_page_holds(storage: Storage) -> None:
 
 def test_more_values_than_a_statement_takes(storage: Storage) -> None:
     """The call is refused, and the transaction continues."""
-    ranges = [Range.prefix((key,)) for key in range(65_536)]
+    ranges = [Range((key,), (key + 1,)) for key in range(65_536)]
     with storage.transaction() as tx:
         table = tx.table("t")
         table.upsert({"k": 1})
         with pytest.raises(UnsupportedOperationError, match="65,535"):
             table.count(ranges)
     assert storage.table("t").count(ranges[:1_000]) == 1
+    assert (
+        storage.table("t").count([Range.prefix((key,)) for key in range(70_000)]) == 1
+    )  # whole keys are one value: an array
 
 
 def test_more_bytes_than_a_statement_takes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

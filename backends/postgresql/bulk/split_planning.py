@@ -20,6 +20,7 @@ from structable.backends.postgresql.driver.statement import Call, Statement, com
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
+from structable.backends.postgresql.sql.templates import templated
 from structable.spi import Filter, Range, ScanPlan, SnapshotHold, StructableError, TransactionConflictError
 from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import ScanRequest, check_splits
@@ -41,9 +42,6 @@ _FACTS = Statement(
     "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)",
     (_TEXT,),
 )
-
-Literals = dict[str, str]
-"""SQL for the parameters of conditions, by name."""
 
 
 def plan_table_scan(
@@ -152,26 +150,23 @@ def rendered_query(
 
     The server turns their values into literals: it reads its own quoting back as the same value.
     """
+    template, given = templated(binding, request)
     parameters = Conditions(binding)
-    _tests(parameters, binding, request)
-    literals: Literals = {}
-    if parameters.values:
-        # Instants as text do not depend on how the server likes to write them.
-        how = command("set local datestyle = 'ISO, YMD'")
-        given = list(parameters.values)
-        for begin in range(0, len(given), _MOST_RENDERED):
-            chunk = given[begin : begin + _MOST_RENDERED]
-            pieces = [
-                f"quote_literal(${place}::text) || '::' || pg_typeof(${place})" for place in range(1, len(chunk) + 1)
-            ]
-            render = Statement(f"select {', '.join(pieces)}", [parameters.types[one] for one in chunk], prepare=False)
-            results = connection.pipeline((how, Call(render, [parameters.values[one] for one in chunk])))
-            row = connection.rows(results[1])[0]
-            literals.update(zip(chunk, map(str, row), strict=True))
+    parameters.tests(template)
+    literals: list[str] = []
+    # Instants as text do not depend on how the server likes to write them.
+    how = command("set local datestyle = 'ISO, YMD'")
+    for begin in range(0, len(given), _MOST_RENDERED):
+        chunk = given[begin : begin + _MOST_RENDERED]
+        types = parameters.types[begin : begin + _MOST_RENDERED]
+        pieces = [f"quote_literal(${place}::text) || '::' || pg_typeof(${place})" for place in range(1, len(chunk) + 1)]
+        render = Statement(f"select {', '.join(pieces)}", types, prepare=False)
+        results = connection.pipeline((how, Call(render, chunk)))
+        literals += map(str, connection.rows(results[1])[0])
     query = (
         sa.select(*(binding.core.c[name] for name in names))
         .select_from(binding.core)
-        .where(*_tests(_Rendered(binding, literals), binding, request), binding.current)
+        .where(*_Rendered(binding, literals).tests(template), binding.current)
     )
     return str(query.compile(dialect=DIALECT))
 
@@ -179,24 +174,12 @@ def rendered_query(
 _MOST_RENDERED = 1_000
 
 
-def _tests(conditions: Conditions, binding: TableBinding, request: ScanRequest) -> list[sa.ColumnElement[bool]]:
-    found = []
-    inside = conditions.ranges(request.ranges)
-    if inside is not None:
-        found.append(inside)
-    if request.where is not None:
-        found.append(conditions.filter(request.where))
-    return found
-
-
 class _Rendered(Conditions):
     """Conditions with literals in the place of their parameters."""
 
-    def __init__(self, binding: TableBinding, literals: Literals) -> None:
+    def __init__(self, binding: TableBinding, literals: list[str]) -> None:
         super().__init__(binding)
-        self._literals = literals
+        self._literals = iter(literals)
 
-    def _parameter(self, oid: int, piece: bytes | None) -> Any:  # noqa: ANN401 - as good as a parameter
-        name = f"p{len(self.values)}"
-        self.values[name] = piece
-        return sa.literal_column(self._literals[name])
+    def parameter_of(self, oid: int) -> Any:  # noqa: ANN401 - as good as a parameter
+        return sa.literal_column(next(self._literals))

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.names import column_name, qualified, quoted
-from structable.backends.postgresql.sql.statements import size_of
+from structable.backends.postgresql.sql.row_sizes import size_of
 from structable.spi import Field, WriteMode
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 

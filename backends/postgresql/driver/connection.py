@@ -40,11 +40,13 @@ class ServerConnection(PooledConnection):
     another statement. Calls raise `BrokenConnectionError` for the one, and `StatementRefusedError` for a statement that
     the server rejects.
 
-    `server` are processes that a server has from its start, or its recovery from a crash, to its end.
+    `server` are processes that a server has from its start, or its recovery from a crash, to its end; `plan_freely`
+    gives a transaction the session's settings for plans.
     """
 
-    def __init__(self, connection: psycopg.Connection, server: frozenset[int]) -> None:
+    def __init__(self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call) -> None:
         self.server = server
+        self.plan_freely = plan_freely
         self._psycopg = connection
         self._pg = connection.pgconn
         self.process = self._pg.backend_pid  # the server's process; a closed connection no longer has it
@@ -92,7 +94,11 @@ class ServerConnection(PooledConnection):
             except BaseException:
                 self._discard()
                 raise
-        return self._checked(results[-1])
+        try:
+            return self._checked(results[-1])
+        except StatementRefusedError as error:
+            error.call = call
+            raise
 
     def send(self, call: Call) -> None:
         """Send a statement that is used once; the next call must be `receive`."""
@@ -131,7 +137,7 @@ class ServerConnection(PooledConnection):
         self._require_own()
         with self._lock:
             try:
-                return self._pipelined(calls)
+                return self._pipelined(list(calls))
             except psycopg.Error as error:
                 raise self._lost(str(error)) from error
             except StatementRefusedError:
@@ -143,7 +149,7 @@ class ServerConnection(PooledConnection):
                 self._discard()
                 raise
 
-    def _pipelined(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
+    def _pipelined(self, calls: Sequence[Call]) -> list[pq.abc.PGresult]:
         pg, prepared = self._pg, self._prepared
         new: dict[bytes, int] = {}  # names under preparation, and the position of their results among all results
         count = 0
@@ -184,6 +190,8 @@ class ServerConnection(PooledConnection):
         if failure is not None:
             failed = next(place for place, result in enumerate(results) if result.status in _FAILED)
             prepared.update(dict.fromkeys(name for name, place in new.items() if place < failed))
+            if isinstance(failure, StatementRefusedError):
+                failure.call = calls[failed - sum(place < failed for place in new.values())]
             raise failure
         if not new:
             return results

@@ -15,6 +15,7 @@ from psycopg.adapt import Loader
 from structable.spi import StorageUnavailableError
 
 from .connection import ServerConnection
+from .planning import CURRENT, plan_freely
 
 __all__ = ["ConnectionFactory"]
 
@@ -68,7 +69,8 @@ class ConnectionFactory:
         answers = connection.execute(self._first.encode())
         answers.nextset()
         found = answers.fetchone()
-        return ServerConnection(connection, frozenset(found[0] if found else ()))
+        assert found is not None
+        return ServerConnection(connection, frozenset(found[0]), plan_freely(found[1]))
 
     @property
     def _first(self) -> str:
@@ -78,7 +80,7 @@ class ConnectionFactory:
         )
         asked = "select array(select pid from pg_stat_activity where datid is null and usesysid is null)"
         durable = "" if "synchronous_commit" in self.settings else _DURABLE
-        return f"{_SAFE}; {', '.join([asked, *settings])}{durable}"
+        return f"{_SAFE}; {', '.join([asked, CURRENT, *settings])}{durable}"
 
 
 class _UtcLoader(Loader):

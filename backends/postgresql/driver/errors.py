@@ -12,6 +12,8 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
+from .statement import Call
+
 __all__ = ["STALE", "BrokenConnectionError", "PostgreSQLError", "StatementRefusedError", "server_error", "translated"]
 
 STALE = frozenset({"42P01", "42883", "42703", "42704", "3F000"})
@@ -34,7 +36,12 @@ class PostgreSQLError(Exception):
 
 
 class StatementRefusedError(PostgreSQLError):
-    """The server rejected a statement; `state` is the SQLSTATE, and `detail` may contain values."""
+    """The server rejected a statement; `state` is the SQLSTATE, and `detail` may contain values.
+
+    `call` is the statement, if it was one of `ServerConnection.run` or `ServerConnection.pipeline`.
+    """
+
+    call: Call | None = None
 
     def __init__(self, state: str, message: str, detail: str = "") -> None:
         super().__init__(state, message, detail)

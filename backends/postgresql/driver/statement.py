@@ -18,6 +18,10 @@ _numbers = itertools.count(1)
 class Statement:
     """A statement in SQL, with `$1` for its parameters.
 
+    The server keeps the plan of a prepared statement as long as the table's statistics stay, however much the table
+    grows meanwhile. So only a statement is prepared whose rows are found by one index, whatever their number; in a
+    transaction it is planned with no other path allowed (`planning`). All others are planned each time, freely.
+
     Parameters
     ----------
     text : str
@@ -25,16 +29,27 @@ class Statement:
     types : sequence of int
         The types of the parameters.
     prepare : bool
-        Whether it is worth being prepared.
+        Whether the server prepares it.
+    is_small : bool
+        Whether its parameters always fit a message, such as those of one row.
     """
 
-    __slots__ = ("formats", "name", "text", "types")
+    __slots__ = ("formats", "is_planned_freely", "is_small", "name", "text", "types")
 
-    def __init__(self, text: str, types: Sequence[int] = (), *, prepare: bool = True) -> None:
+    def __init__(self, text: str, types: Sequence[int] = (), *, prepare: bool = True, is_small: bool = True) -> None:
         self.text = text.encode()
         self.types = tuple(types)
         self.formats = (1,) * len(self.types)
         self.name = b"s%d" % next(_numbers) if prepare else b""
+        self.is_small = prepare and is_small
+        self.is_planned_freely = not prepare
+
+    def after(self, prefix: str) -> Statement:
+        """Return this statement after a prefix such as EXPLAIN, to be used once."""
+        other = Statement(prefix, self.types, prepare=False)
+        other.text += self.text
+        other.is_planned_freely = self.is_planned_freely
+        return other
 
     def __repr__(self) -> str:
         return f"Statement({self.text.decode()!r})"
@@ -61,9 +76,9 @@ def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -
     Raises
     ------
     UnsupportedOperationError
-        With its size and the limit. Prepared statements hold one row, and always fit.
+        With its size and the limit.
     """
-    if statement.name:
+    if statement.is_small:
         return
     size = len(statement.text) + sum([len(one) for one in parameters if one is not None])
     if size > _MOST_BYTES:
@@ -74,5 +89,7 @@ def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -
 
 
 def command(text: str) -> Call:
-    """Return a call of a statement that is used once, or that cannot be prepared."""
-    return Call(Statement(text, prepare=False))
+    """Return a call of a command, which the server neither prepares nor plans."""
+    statement = Statement(text, prepare=False)
+    statement.is_planned_freely = False
+    return Call(statement)

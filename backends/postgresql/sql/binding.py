@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.sql.elements import quoted_name
 
-from structable.backends.postgresql.driver.statement import Statement
-from structable.spi import Field, TableSpecification, UnsupportedOperationError, Value
+from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.spi import Field, Range, TableSpecification, UnsupportedOperationError, Value
 from structable.spi.rows import RowShape
 from structable.spi.rules.rows import check_key
 from structable.spi.rules.scans import row_columns
@@ -21,7 +21,9 @@ from .names import column_name, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder
 from .types import encode_value, stored_type, stored_width
 
-__all__ = ["DIALECT", "TableBinding", "TableVersion", "compiled"]
+__all__ = ["DIALECT", "PlacedStatement", "TableBinding", "TableVersion", "compiled"]
+
+Kept = TypeVar("Kept")
 
 DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy has no types for it
 """The SQL dialect, with the server's own parameters, which also leaves a % in a name unchanged."""
@@ -32,7 +34,11 @@ _UNLIMITED = -1
 
 
 def compiled(
-    statement: sa.ClauseElement, types: Mapping[str, int], *, prepare: bool = True, prefix: str = ""
+    statement: sa.ClauseElement,
+    types: Mapping[str, int],
+    *,
+    prepare: bool = True,
+    is_small: bool = True,
 ) -> tuple[Statement, tuple[str, ...]]:
     """Return a statement of SQLAlchemy as SQL, and the names of its parameters in order.
 
@@ -43,10 +49,9 @@ def compiled(
     types : mapping of str to int
         The PostgreSQL types of the parameters.
     prepare : bool
-        Whether the server may keep a plan. A plan of a join with arrays, made when the table was small, would read the
-        whole table ever after.
-    prefix : str
-        SQL before the statement, such as EXPLAIN.
+        Whether the server keeps a plan, which must be right for any values and any number of rows: see `Statement`.
+    is_small : bool
+        Whether its parameters always fit a message.
 
     Raises
     ------
@@ -60,7 +65,28 @@ def compiled(
             f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters given "
             f"have {len(names):,} values: divide them among several calls"
         )
-    return Statement(prefix + str(done), [types[name] for name in names], prepare=prepare), names
+    return Statement(str(done), [types[name] for name in names], prepare=prepare, is_small=is_small), names
+
+
+def _kept(cache: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401
+    found = cache.get(key)
+    if found is None:
+        if len(cache) >= _MOST_KEPT:
+            cache.clear()
+        found = cache[key] = make()
+    return found
+
+
+class PlacedStatement(NamedTuple):
+    """A statement whose parameters are some of the values given, in an order of its own."""
+
+    statement: Statement
+    places: tuple[int, ...]
+    """The positions of the values, in the order of the parameters."""
+
+    def call(self, pieces: Sequence[bytes | None]) -> Call:
+        """Return the call for values in binary."""
+        return Call(self.statement, [pieces[place] for place in self.places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +148,11 @@ class TableBinding:
         self._encoders: dict[tuple[str, ...], RowEncoder] = {}
         self._shapes: dict[tuple[str, ...], RowShape] = {self.shape.columns: self.shape}
         self._kept: dict[object, Any] = {}
+        self._queries: dict[object, Any] = {}
+        self.indexed = frozenset(spec.indexes)
         self.oids = {one.name: stored_type(one).oid for one in spec.fields}
         self._encode_key = generate_key_encoder(self.key_fields)
+        self._prefix_encoders: dict[int, Callable[[object], Pieces | None]] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._widths: dict[tuple[str, ...], int] = {}
         self._copies_to_skip = 0
@@ -156,12 +185,11 @@ class TableBinding:
 
     def kept(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
         """Return the cached object for a key, or make it."""
-        found = self._kept.get(key)
-        if found is None:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            found = self._kept[key] = make()
-        return found
+        return _kept(self._kept, key, make)
+
+    def kept_query(self, shape: object, make: Callable[[], Kept]) -> Kept:
+        """Return the cached query of a shape, or make it. Users may have any number of shapes."""
+        return _kept(self._queries, shape, make)  # type: ignore[no-any-return]
 
     # Keys, columns and rows
 
@@ -176,6 +204,19 @@ class TableBinding:
     def key_pieces(self, key: tuple[Value, ...]) -> Pieces:
         """Return a checked key in binary form."""
         return tuple([encode_value(one, value) for one, value in zip(self.key_fields, key, strict=True)])
+
+    def prefix_pieces(self, range_: Range) -> Pieces | None:
+        """Return a prefix of keys in binary form; None unless the range is one that surely passes `check_range`."""
+        prefix = range_.begin
+        if prefix.__class__ is not tuple or prefix is not range_.end or not prefix:
+            return None
+        if range_.begin_inclusive is not True or range_.end_inclusive is not True:
+            return None
+        length = len(prefix)
+        encode = self._prefix_encoders.get(length)
+        if encode is None:
+            encode = self._prefix_encoders[length] = generate_key_encoder(self.key_fields[:length])
+        return encode(prefix)
 
     def shape_of(self, columns: Iterable[str] | None) -> RowShape:
         """Check the columns of a read and return the shape of its rows: the key, then the others.

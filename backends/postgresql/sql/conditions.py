@@ -1,4 +1,4 @@
-"""Ranges and filters as SQL conditions: values become parameters, so that conditions of one shape share a statement."""
+"""Templates as SQL conditions, and the parameters of a statement in their order."""
 
 from __future__ import annotations
 
@@ -8,98 +8,107 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from structable.backends.postgresql.driver.statement import Call
-from structable.spi import Field, FieldType, Filter, Range, Value
+from structable.spi import Field, FieldType, Filter
 from structable.spi.filters import And, Comparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
-from structable.spi.rules.scans import ScanRequest
 
-from .binding import TableBinding, compiled
-from .types import array, encode_value, stored_type
+from .binding import PlacedStatement, TableBinding, compiled
+from .given_rows import column_of, given_rows
+from .templates import Bounds, Prefixes, Template
+from .types import stored_type
 
-__all__ = ["Conditions"]
+__all__ = ["Conditions", "union"]
 
 
 class Conditions:
-    """Collects conditions and their parameters.
+    """Makes the conditions of one statement; each value becomes its next parameter.
 
     Parameters
     ----------
     binding : TableBinding
         The table.
+    index : str, optional
+        An indexed field. That it equals a value is said as a range of it: then rows in the order of the field and the
+        key come from its index alone, however few they are when the server plans the statement.
 
     Attributes
     ----------
-    types : dict
-        The PostgreSQL types of the parameters, by name.
-    values : dict
-        Their values in binary, by name.
+    types : list of int
+        The PostgreSQL types of the parameters so far.
     """
 
-    def __init__(self, binding: TableBinding) -> None:
+    def __init__(self, binding: TableBinding, index: str | None = None) -> None:
         self._binding = binding
+        self.index = index
         self._columns = binding.core.c
-        self.types: dict[str, int] = {}
-        self.values: dict[str, bytes | None] = {}
+        self.types: list[int] = []
 
-    def parameter(self, field: Field, value: Value) -> sa.BindParameter[Any]:
-        """Add a checked value of a field."""
-        return self._parameter(stored_type(field).oid, encode_value(field, value))
+    def parameter(self, field: Field) -> Any:  # noqa: ANN401 - a parameter, or as good as one
+        """Add a parameter for a value of a field."""
+        return self.parameter_of(stored_type(field).oid)
 
-    def _parameter(self, oid: int, piece: bytes | None) -> sa.BindParameter[Any]:
-        name = f"p{len(self.values)}"
-        self.types[name] = oid
-        self.values[name] = piece
+    def parameter_of(self, oid: int) -> Any:  # noqa: ANN401
+        """Add a parameter of a type."""
+        name = f"p{len(self.types)}"
+        self.types.append(oid)
         return TableBinding.parameter(name)
 
-    def call(self, statement: sa.ClauseElement, prefix: str = "") -> Call:
-        """Return the call of a statement with these conditions, which is not prepared: the next one has others."""
-        built, names = compiled(statement, self.types, prepare=False, prefix=prefix)
-        return Call(built, [self.values[name] for name in names])
+    def placed(self, statement: sa.ClauseElement, *, prepare: bool) -> PlacedStatement:
+        """Return a statement of these parameters. One that is not prepared leaves the planner its choice."""
+        types = {f"p{place}": oid for place, oid in enumerate(self.types)}
+        built, names = compiled(statement, types, prepare=prepare, is_small=False)
+        return PlacedStatement(built, tuple([int(name[1:]) for name in names]))
 
-    def tests(self, request: ScanRequest) -> list[sa.ColumnElement[bool]]:
-        """Return the conditions of a scan's rows."""
-        inside = self.ranges(request.ranges)
-        found = [] if inside is None else [inside]
-        return found if request.where is None else [*found, self.filter(request.where)]
+    def tests(self, template: Template) -> list[sa.ColumnElement[bool]]:
+        """Return conditions which together select the rows of a template whose ranges are no `Prefixes`.
+
+        Raises
+        ------
+        UnboundFilterError
+            If the filter is not a result of `bind_filter`.
+        """
+        return [*union(self.ranges(template)), *self.where(template)]
+
+    def where(self, template: Template) -> list[sa.ColumnElement[bool]]:
+        """Return the condition of a template's filter, after those of the ranges."""
+        return [] if template.where is None else [self._filter(template.where)]
 
     # Ranges
 
-    def ranges(self, ranges: Sequence[Range]) -> sa.ColumnElement[bool] | None:
-        """Return the condition of a union of checked ranges; None is every row."""
-        conditions = [self._range(one) for one in ranges]
-        if not conditions:
-            return sa.false()
-        if any(one is None for one in conditions):
-            return None
-        return sa.or_(*(one for one in conditions if one is not None))
+    def prefixes(self, prefixes: Prefixes) -> tuple[sa.TableValuedAlias, sa.ColumnElement[bool]]:
+        """Return a table of prefixes, and the condition that a row starts with one of them."""
+        fields = self._binding.key_fields[: prefixes.length]
+        given = given_rows(fields, [self.parameter_of(stored_type(one).array_oid) for one in fields])
+        return given, sa.and_(*(self._columns[one.name] == column_of(given, one.name) for one in fields))
 
-    def _range(self, range_: Range) -> sa.ColumnElement[bool] | None:
-        begin, end = range_.begin, range_.end
-        if begin == () or end == ():  # exclusive, as in checked ranges: drops every row
+    def ranges(self, template: Template) -> list[sa.ColumnElement[bool] | None]:
+        """Return the condition of each range; None is every row."""
+        assert not isinstance(template.ranges, Prefixes)
+        return [self._range(one) for one in template.ranges]
+
+    def _range(self, bounds: Bounds | None) -> sa.ColumnElement[bool] | None:
+        if bounds is None:
             return sa.false()
-        first, last = tuple(begin or ()), tuple(end or ())
-        parts: list[sa.ColumnElement[bool]] = []
-        common = _common(first, last)
-        if not (len(first) > common or range_.begin_inclusive) or not (len(last) > common or range_.end_inclusive):
-            common = 0  # an exclusive bound that is a prefix of the other one excludes their common prefix
+        fields = self._binding.key_fields
+        prefix = bounds.prefix
         # The common prefix becomes equalities: the server overestimates the rows that a row comparison finds.
-        for field, value in zip(self._binding.key_fields, first[:common], strict=False):
-            parts.append(self._columns[field.name] == self.parameter(field, value))
-        if len(first) > common:
-            parts.append(self._bound(common, first, operators.ge if range_.begin_inclusive else operators.gt))
-        if len(last) > common:
-            parts.append(self._bound(common, last, operators.le if range_.end_inclusive else operators.lt))
+        parts: list[sa.ColumnElement[bool]] = [
+            self._columns[one.name] == self.parameter(one) for one in fields[:prefix]
+        ]
+        if bounds.begin:
+            compare = operators.ge if bounds.begin_inclusive else operators.gt
+            parts.append(self._bound(fields[prefix : prefix + bounds.begin], compare))
+        if bounds.end:
+            compare = operators.le if bounds.end_inclusive else operators.lt
+            parts.append(self._bound(fields[prefix : prefix + bounds.end], compare))
         return sa.and_(*parts) if parts else None
 
     def _bound(
         self,
-        common: int,
-        bound: tuple[Value, ...],
+        fields: Sequence[Field],
         compare: Any,  # noqa: ANN401 - an operator
     ) -> sa.ColumnElement[bool]:
-        fields = self._binding.key_fields[common : len(bound)]
         columns = [self._columns[field.name] for field in fields]
-        values = [self.parameter(field, value) for field, value in zip(fields, bound[common:], strict=True)]
+        values = [self.parameter(field) for field in fields]
         if len(columns) == 1:
             return compare(columns[0], values[0])  # type: ignore[no-any-return]
         # A comparison of rows compares like tuples, and a prefix matches every row that starts with it.
@@ -107,45 +116,37 @@ class Conditions:
 
     # Filters
 
-    def filter(self, where: Filter) -> sa.ColumnElement[bool]:
-        """Return the condition of a bound filter. PostgreSQL treats NULL, NaN and -0.0 as the contract does.
-
-        Raises
-        ------
-        UnboundFilterError
-            If the filter is not a result of `bind_filter`.
-        """
+    def _filter(self, where: Filter) -> sa.ColumnElement[bool]:
+        """Return the condition of a filter's template. PostgreSQL treats NULL, NaN and -0.0 as the contract does."""
         match where:
             case And(parts):
-                return sa.and_(sa.true(), *(self.filter(part) for part in parts))
+                return sa.and_(sa.true(), *(self._filter(part) for part in parts))
             case Or(parts):
-                return sa.or_(sa.false(), *(self.filter(part) for part in parts))
+                return sa.or_(sa.false(), *(self._filter(part) for part in parts))
             case IsNull(name, negated):
                 column = self._columns[name]
                 return column.is_not(None) if negated else column.is_(None)
-            case Comparison(name, operator, value):
-                parameter = self.parameter(self._binding.spec.field(name), value)
-                return getattr(operators, _OPERATORS[operator.value])(  # type: ignore[no-any-return]
-                    self._columns[name], parameter
-                )
+            case Comparison(name, operator, _):
+                parameter, column = self.parameter(self._binding.spec.field(name)), self._columns[name]
+                if name == self.index:
+                    return sa.and_(column >= parameter, column <= parameter)
+                return getattr(operators, _OPERATORS[operator.value])(column, parameter)  # type: ignore[no-any-return]
             case IsIn(name, values, negated):
-                return self._membership(name, values, negated)
-            case StartsWith(name, prefix, negated):
-                return self._prefix(name, prefix, negated)
+                return self._membership(name, bool(values), negated)
+            case StartsWith(name, _, negated):
+                return self._prefix(name, negated)
         raise UnboundFilterError(where)
 
-    def _membership(self, name: str, values: tuple[Value, ...], negated: bool) -> sa.ColumnElement[bool]:
-        if not values:
+    def _membership(self, name: str, has_values: bool, negated: bool) -> sa.ColumnElement[bool]:
+        if not has_values:
             return sa.true() if negated else sa.false()
-        field = self._binding.spec.field(name)
-        kind = stored_type(field)
-        listed = self._parameter(kind.array_oid, array(kind.oid, [encode_value(field, value) for value in values]))
+        listed = self.parameter_of(stored_type(self._binding.spec.field(name)).array_oid)
         column = self._columns[name]
         return column != sa.func.all(listed) if negated else column == sa.func.any(listed)
 
-    def _prefix(self, name: str, prefix: Value, negated: bool) -> sa.ColumnElement[bool]:
+    def _prefix(self, name: str, negated: bool) -> sa.ColumnElement[bool]:
         field, column = self._binding.spec.field(name), self._columns[name]
-        parameter = self.parameter(field, prefix)
+        parameter = self.parameter(field)
         if field.type is FieldType.STRING:
             test: sa.ColumnElement[bool] = sa.func.starts_with(column, parameter)
         else:
@@ -155,14 +156,10 @@ class Conditions:
         return sa.and_(column >= parameter, test)  # an index can answer the first part
 
 
-def _common(first: tuple[Value, ...], last: tuple[Value, ...]) -> int:
-    """Return the length of the common prefix of two bounds."""
-    count = 0
-    for one, other in zip(first, last, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+def union(conditions: Sequence[sa.ColumnElement[bool] | None]) -> list[sa.ColumnElement[bool]]:
+    """Return the union of conditions, as one; as none if one of them, None, is every row."""
+    found = [one for one in conditions if one is not None]
+    return [sa.or_(sa.false(), *found)] if len(found) == len(conditions) else []
 
 
 _OPERATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}

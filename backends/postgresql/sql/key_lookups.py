@@ -6,7 +6,7 @@ from structable.backends.postgresql.driver.statement import Call, Values
 from structable.spi import Row, Value
 from structable.spi.rows import RowShape
 
-from . import statements
+from . import batches, statements
 from .binding import TableBinding
 from .row_codec import Pieces
 from .types import array
@@ -28,7 +28,7 @@ def lookup_many_call(binding: TableBinding, keys: list[Pieces], shape: RowShape)
     """Return the call that reads rows of many keys, in key order and each once."""
     columns = zip(*dict.fromkeys(keys), strict=True)
     arrays = [array(binding.oids[name], one) for name, one in zip(binding.spec.primary_key, columns, strict=True)]
-    return Call(statements.lookup_many(binding, shape.columns), arrays)
+    return Call(batches.lookup_many(binding, shape.columns), arrays)
 
 
 def build_rows(values: list[Values], shape: RowShape) -> list[Row]:

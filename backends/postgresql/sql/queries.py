@@ -1,69 +1,296 @@
-"""Scans as queries: the statement for a request."""
+"""Scans as queries: their statements, kept by the shape of the request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy.sql.selectable import LateralFromClause
 
 from structable.backends.postgresql.driver.statement import Call
+from structable.spi.filters import And, Comparison, Operator
 from structable.spi.rules.scans import ScanRequest
 
-from .binding import TableBinding
-from .conditions import Conditions
+from .binding import PlacedStatement, TableBinding
+from .conditions import Conditions, union
+from .templates import Prefixes, Template, Templated, templated
 
-__all__ = ["condition_of", "count_call", "scan_query", "scan_call"]
+__all__ = ["FEW_ROWS", "Query", "count_query", "query_of", "scan_query"]
+
+FEW_ROWS = 64
+"""The maximum number of rows that a scan reads at once, before it opens a cursor."""
+_MANY_COUNTED = 1_000
+"""Number of rows from which a count is planned freely the next time."""
+_MOST_KEPT_VALUES = 64
+_LONG = struct.Struct(">q")
+_LONG_OID = 20
+
+_GIVEN = -1
+"""A limit that is a value."""
+
+Make = Callable[[Conditions, bool], sa.ClauseElement]
+"""Makes a statement with these conditions, to be planned by index or not."""
+MakeOf = Callable[[Conditions, Template], sa.ClauseElement]
+"""Makes a statement of the rows of a template."""
 
 
-def condition_of(binding: TableBinding, request: ScanRequest) -> tuple[Conditions, list[sa.ColumnElement[bool]]]:
-    """Return the conditions of a scan's rows, and their parameters."""
-    conditions = Conditions(binding)
-    return conditions, [*conditions.tests(request), binding.current]
+class Query:
+    """The statements of one shape.
+
+    Parameters
+    ----------
+    binding : TableBinding
+        The table.
+    make : callable
+        Makes a statement.
+    index : str or None
+        The index that finds the rows whatever their number: an indexed field, or "" for the key. None if that depends.
+
+    Attributes
+    ----------
+    by_index : bool
+        Whether the statement is prepared and planned by its index. The rows may be many: then a user clears it, and the
+        server plans each call by itself.
+    """
+
+    __slots__ = ("_binding", "_freely", "_index", "_make", "_prepared", "by_index")
+
+    def __init__(self, binding: TableBinding, make: Make, index: str | None) -> None:
+        self._binding = binding
+        self._make = make
+        self._index = index or None
+        self._prepared: PlacedStatement | None = None
+        self._freely: PlacedStatement | None = None
+        self.by_index = index is not None
+
+    def call(self, pieces: Sequence[bytes | None]) -> Call:
+        """Return the call for the values of a request."""
+        if not self.by_index:
+            return self.call_freely(pieces)
+        if self._prepared is None:
+            conditions = Conditions(self._binding, self._index)
+            self._prepared = conditions.placed(self._make(conditions, True), prepare=True)
+        return self._prepared.call(pieces)
+
+    def call_freely(self, pieces: Sequence[bytes | None], prefix: str = "") -> Call:
+        """Return the call that the server plans for its values, after a prefix such as DECLARE."""
+        if self._freely is None:
+            conditions = Conditions(self._binding)
+            self._freely = conditions.placed(self._make(conditions, False), prepare=False)
+        statement, parameters = self._freely.call(pieces)
+        return Call(statement.after(prefix) if prefix else statement, parameters)
+
+    def explained(self, pieces: Sequence[bytes | None]) -> Call:
+        """Return the call that explains the plan."""
+        statement, parameters = self.call(pieces)
+        return Call(statement.after("explain (format json) "), parameters)
+
+    def note_count(self, rows: int) -> None:
+        """Record the number of rows that a call has found."""
+        if rows >= _MANY_COUNTED:
+            self.by_index = False
+
+
+def query_of(
+    binding: TableBinding,
+    request: ScanRequest,
+    kind: tuple[object, ...],
+    make: MakeOf,
+    given: Sequence[bytes | None] = (),
+) -> tuple[Query, list[bytes | None]]:
+    """Return the query of an operation on a request's rows, and its values: those of its template, then those given.
+
+    Parameters
+    ----------
+    binding : TableBinding
+        The table.
+    request : ScanRequest
+        The request.
+    kind : tuple
+        All that `make` depends on, beside the template.
+    make : callable
+        Makes the statement.
+    given : sequence of bytes or None
+        Further values.
+    """
+    template, pieces = templated(binding, request)
+    pieces += given
+    return _kept(binding, kind, template, pieces, lambda conditions, _: make(conditions, template), None)
+
+
+def _kept(
+    binding: TableBinding,
+    kind: tuple[object, ...],
+    template: Template,
+    pieces: list[bytes | None],
+    make: Make,
+    order_by: str | None,
+    *,
+    limited: bool = False,
+) -> tuple[Query, list[bytes | None]]:
+    def built() -> Query:
+        return Query(binding, make, _index_of(binding, template, order_by, limited=limited))
+
+    return built() if len(pieces) > _MOST_KEPT_VALUES else binding.kept_query((kind, template), built), pieces
+
+
+def _index_of(binding: TableBinding, template: Template, order_by: str | None, *, limited: bool) -> str | None:
+    """Return the index that is right for all values and any size of the table: "" is the key's; None if there is none.
+
+    A plan is kept while the table grows, so that only the shape of the request may decide.
+    """
+    if order_by is not None:
+        return None
+    ranges, where = template
+    conjuncts = where.parts if isinstance(where, And) else () if where is None else (where,)
+    indexed = [one for one in conjuncts if not binding.indexed.isdisjoint(one.fields())]
+    if isinstance(ranges, Prefixes):
+        return None if indexed else ""
+    if len(ranges) != 1 or ranges[0] is None:
+        return None
+    if not indexed:
+        return "" if not ranges[0].is_open or (limited and where is None) else None
+    found = indexed[0]
+    if len(indexed) == 1 and ranges[0].is_open and isinstance(found, Comparison) and found.operator is Operator.EQ:
+        return found.field
+    return None
+
+
+# Scans
 
 
 def scan_query(
-    binding: TableBinding, request: ScanRequest, columns: Sequence[sa.ColumnElement[Any]]
-) -> tuple[sa.Select[Any], Conditions]:
-    """Return the query of a scan in its order, and its parameters."""
-    conditions = Conditions(binding)
-    if request.limit_per_range is None:
-        tests = [*conditions.tests(request), binding.current]
-    else:
-        key = [binding.core.c[name] for name in binding.spec.primary_key]
-        firsts = [_in_order(binding, one, conditions.tests(one), key) for one in request.per_range]
-        tests = [sa.or_(sa.false(), *(sa.tuple_(*key).in_(first) for first in firsts)), binding.current]
-    return _in_order(binding, request, tests, columns), conditions
+    binding: TableBinding, request: ScanRequest, known: Templated | None = None
+) -> tuple[Query, list[bytes | None]]:
+    """Return the query of a scan in its order, and its values; `known` is what `templated` returned.
+
+    Called by index, it reads at most one row more than `FEW_ROWS`; called freely, all rows.
+    """
+    if request.limit_per_range is not None and len(request.ranges) == 1:
+        [request] = request.per_range
+    template, pieces = templated(binding, request) if known is None else known
+    limit, per_range = request.limit, request.limit_per_range
+    # A small limit is part of the statement, a large one a value.
+    if limit is not None and limit > FEW_ROWS:
+        pieces.append(_LONG.pack(limit))
+        limit = _GIVEN
+    if per_range is not None and per_range > FEW_ROWS:
+        pieces.append(_LONG.pack(per_range))
+        per_range = _GIVEN
+    kind = ("scan", request.columns, request.order_by, request.reverse, limit, per_range)
+
+    def make(conditions: Conditions, by_index: bool) -> sa.ClauseElement:
+        ranges = template.ranges
+        prefixes = conditions.prefixes(ranges) if isinstance(ranges, Prefixes) else None
+        inside = [] if prefixes is not None else conditions.ranges(template)
+        where = [*conditions.where(template), binding.current]
+        most = _limit(conditions, limit)
+        most_per_range = _limit(conditions, per_range)
+        if by_index and (limit is None or limit == _GIVEN):
+            most = _literal(FEW_ROWS + 1)
+        order = _Order(binding, request, conditions.index)
+        if prefixes is not None:
+            return _of_prefixes(order, *prefixes, where, most, most_per_range)
+        if most_per_range is not None:
+            inside = [order.of_firsts(one, where, most_per_range) for one in inside]
+            where = where[-1:]
+        return order.select([*union(inside), *where]).limit(most)
+
+    return _kept(binding, kind, template, pieces, make, request.order_by, limited=per_range is None)
 
 
-def _in_order(
-    binding: TableBinding,
-    request: ScanRequest,
-    tests: Sequence[sa.ColumnElement[bool]],
-    columns: Sequence[sa.ColumnElement[Any]],
+def _limit(conditions: Conditions, limit: int | None) -> sa.ColumnElement[int] | None:
+    if limit is None:
+        return None
+    return conditions.parameter_of(_LONG_OID) if limit == _GIVEN else _literal(limit)
+
+
+def _literal(number: int) -> sa.ColumnElement[int]:
+    return sa.literal_column(str(number), sa.BigInteger())
+
+
+class _Order:
+    """The columns and the order of a scan."""
+
+    def __init__(self, binding: TableBinding, request: ScanRequest, index: str | None) -> None:
+        self.binding = binding
+        self.columns = request.columns or binding.shape.columns
+        self._reverse = request.reverse
+        first = request.order_by or index
+        self._names = [name for name in (first, *binding.spec.primary_key) if name is not None]
+        self.needed = list(dict.fromkeys([*self.columns, *self._names]))
+
+    def of(self, columns: ReadOnlyColumnCollection[str, Any]) -> list[sa.ColumnElement[Any]]:
+        """Return the terms of ORDER BY."""
+        key = self.binding.spec.primary_key
+        terms = []
+        for name in self._names:
+            term: sa.ColumnElement[Any] = columns[name]
+            term = term.desc() if self._reverse else term
+            terms.append(term if name in key else term.nulls_last() if self._reverse else term.nulls_first())
+        return terms
+
+    def select(self, tests: Sequence[sa.ColumnElement[bool]], names: Sequence[str] = ()) -> sa.Select[Any]:
+        """Return the query of some columns of the table's rows, by default those of the scan."""
+        core = self.binding.core
+        query = sa.select(*(core.c[name] for name in names or self.columns)).select_from(core).where(*tests)
+        return query.order_by(*self.of(core.c))
+
+    def of_firsts(
+        self,
+        inside: sa.ColumnElement[bool] | None,
+        where: Sequence[sa.ColumnElement[bool]],
+        most: sa.ColumnElement[int],
+    ) -> sa.ColumnElement[bool]:
+        """Return the condition that a row is among the first of a range."""
+        key = self.binding.spec.primary_key
+        firsts = self.select([*union([inside]), *where], key).limit(most)
+        return sa.tuple_(*(self.binding.core.c[name] for name in key)).in_(firsts)
+
+
+def _of_prefixes(
+    order: _Order,
+    given: sa.TableValuedAlias,
+    matches: sa.ColumnElement[bool],
+    where: Sequence[sa.ColumnElement[bool]],
+    limit: sa.ColumnElement[int] | None,
+    per_range: sa.ColumnElement[int] | None,
 ) -> sa.Select[Any]:
-    query = sa.select(*columns).select_from(binding.core).where(*tests)
-    if request.limit is not None:
-        query = query.limit(sa.literal_column(str(min(request.limit, (1 << 63) - 1)), sa.BigInteger()))
-    order = [binding.core.c[name] for name in binding.spec.primary_key]
-    first: list[sa.ColumnElement[Any]] = []
-    if request.order_by is not None:
-        column = binding.core.c[request.order_by]
-        if request.order_by in binding.spec.primary_key:
-            first = [column.desc() if request.reverse else column]
-        else:
-            first = [column.desc().nulls_last() if request.reverse else column.asc().nulls_first()]
-    return query.order_by(*first, *(column.desc() if request.reverse else column for column in order))
+    """Return the query of the rows of some prefixes, each of which an index finds."""
+    core = order.binding.core
+    most = limit if per_range is None else per_range
+    if most is None:
+        inner = sa.select(*(core.c[name] for name in order.needed)).where(matches, *where)
+    else:
+        inner = order.select([matches, *where], order.needed).limit(most)
+    rows = _fenced(inner)
+    query = sa.select(*(rows.c[name] for name in order.columns)).select_from(sa.join(given, rows, sa.true()))
+    return query.order_by(*order.of(rows.c)).limit(limit)
 
 
-def scan_call(binding: TableBinding, request: ScanRequest, prefix: str) -> Call:
-    """Return the call of a scan after a prefix such as EXPLAIN or DECLARE."""
-    names = request.columns or binding.shape.columns
-    query, conditions = scan_query(binding, request, [binding.core.c[name] for name in names])
-    return conditions.call(query, prefix)
+def _fenced(query: sa.Select[Any]) -> LateralFromClause:
+    """Return a query that the server runs for each of the given rows.
+
+    OFFSET keeps the server from joining in another order, which in a small table would read all of it, ever after.
+    """
+    return query.offset(_literal(0)).lateral("rows")
 
 
-def count_call(binding: TableBinding, request: ScanRequest) -> Call:
-    """Return the call that counts a scan's rows."""
-    conditions, tests = condition_of(binding, request)
-    return conditions.call(sa.select(sa.func.count()).select_from(binding.core).where(*tests))
+# Counts and writes
+
+
+def count_query(binding: TableBinding, request: ScanRequest) -> tuple[Query, list[bytes | None]]:
+    """Return the query of the number of a scan's rows, and its values."""
+
+    def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
+        if not isinstance(template.ranges, Prefixes):
+            tests = [*conditions.tests(template), binding.current]
+            return sa.select(sa.func.count()).select_from(binding.core).where(*tests)
+        given, matches = conditions.prefixes(template.ranges)
+        rows = _fenced(sa.select(_literal(1)).where(matches, *conditions.where(template), binding.current))
+        return sa.select(sa.func.count()).select_from(sa.join(given, rows, sa.true()))
+
+    return query_of(binding, request, ("count",), make)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
+from types import NoneType
 from typing import Concatenate, ParamSpec, TypeVar
 
+from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, require_sendable
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
-from structable.spi import InvalidFieldError
+from structable.spi import InvalidFieldError, Range, StructableError
 
-__all__ = ["BoundTable", "TableCall", "on_current_schema"]
+from .seen_rows import SeenRows
+
+__all__ = ["BoundTable", "Refusal", "TableCall", "on_current_schema"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-_PLAIN = (dict, tuple)
+_PLAIN = frozenset({dict, tuple, list, Range, str, int, bool, NoneType})
+"""Classes of arguments that can be read twice."""
 
 
 class BoundTable:
@@ -29,6 +34,7 @@ class BoundTable:
         self.verified = False
         """Whether the server has accepted a statement of the binding in this transaction."""
         self._verify = verify
+        self.seen = SeenRows()
 
     def renew(self) -> bool:
         """Let the server check that the binding is current; return whether it was replaced."""
@@ -39,14 +45,29 @@ class BoundTable:
         return self.binding is not before
 
 
+Refusal = Callable[[StatementRefusedError], StructableError | None]
+"""Returns the error of a write that the server refused because of its row; None if that was not the reason."""
+
+
 class TableCall:
-    """A statement that `build` makes for a version of a table; `key` is the only row it concerns, None is any row."""
+    """A statement that `build` makes for a version of a table, not yet run.
 
-    __slots__ = ("build", "call", "key", "table")
+    `key` is the only row it concerns, None is any row; `refusal` explains why the server refused a write that may not
+    fit its row.
+    """
 
-    def __init__(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+    __slots__ = ("build", "call", "key", "refusal", "table")
+
+    def __init__(
+        self,
+        table: BoundTable,
+        build: Callable[[TableBinding], Call],
+        key: Pieces | None = None,
+        refusal: Refusal | None = None,
+    ) -> None:
         self.table = table
         self.build = build
+        self.refusal = refusal
         self.call = build(table.binding)
         require_sendable(*self.call)
         self.key = key
@@ -69,12 +90,13 @@ def on_current_schema(
 
     @wraps(operation)
     def run(table: Table, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if kwargs or len(args) != 1 or args[0].__class__ not in _PLAIN:
-            # Iterators are kept for the second try.
-            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)  # type: ignore[assignment]
-            for name, one in kwargs.items():
-                if isinstance(one, Iterator):
-                    kwargs[name] = list(one)
+        for place, one in enumerate(args):
+            if one.__class__ not in _PLAIN and isinstance(one, Iterator):
+                # Iterators are kept for the second try.
+                args = (*args[:place], list(one), *args[place + 1 :])  # type: ignore[assignment]
+        for name, one in kwargs.items():
+            if one.__class__ not in _PLAIN and isinstance(one, Iterator):
+                kwargs[name] = list(one)
         try:
             return operation(table, *args, **kwargs)
         except InvalidFieldError:

@@ -11,7 +11,8 @@ from psycopg import pq
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import build_rows
-from structable.backends.postgresql.sql.queries import scan_call
+from structable.backends.postgresql.sql.queries import FEW_ROWS, scan_query
+from structable.backends.postgresql.sql.templates import Templated
 from structable.spi import Row, RowIterator, TransactionClosedError
 from structable.spi.rules.scans import ScanRequest
 
@@ -20,7 +21,6 @@ from .server_transaction import ServerTransaction
 
 __all__ = ["ScanRows"]
 
-_FIRST_ROWS = 64
 _MOST_ROWS = 5_000
 _PORTION = 2 << 20
 """Approximate size of a portion, in bytes."""
@@ -29,28 +29,70 @@ _numbers = itertools.count(1)
 
 
 class ScanRows(RowIterator):
-    """The rows of one scan in a transaction; it holds one portion of them at a time."""
+    """The rows of one scan in a transaction; it holds one portion of them at a time.
 
-    def __init__(self, transaction: ServerTransaction, table: BoundTable, request: ScanRequest) -> None:
+    Few rows are read by one statement. It asks for one row more than a portion, unless the limit is less: if that row
+    comes, a cursor returns all rows instead, opened before anything else is done in the transaction.
+    """
+
+    def __init__(
+        self, transaction: ServerTransaction, table: BoundTable, request: ScanRequest, known: Templated | None = None
+    ) -> None:
         self._tx = transaction
         self._table = table
-        self._cursor = f"c{next(_numbers)}"
         self._owns = False
         self._closed = False
-        self._done = request.limit == 0 or not request.ranges
+        self._cursor = ""
+        self._done = request.limit == 0 or request.limit_per_range == 0 or not request.ranges
         self._rows: Iterator[Row] = iter(())
         if self._done:
             transaction.flush()  # the snapshot must be that of this call
-            return
+        elif not self._read_few(request, known):
+            self._open_cursor(request)
+
+    def _read_few(self, request: ScanRequest, known: Templated | None) -> bool:
+        """Read the rows, and return whether these are all."""
+        table, limit = self._table, request.limit
+        is_limited = limit is not None and limit <= FEW_ROWS
+        first, (query, values) = table.binding, scan_query(table.binding, request, known)
+        if not is_limited and not query.by_index:
+            return False
+
+        def build(binding: TableBinding) -> Call:
+            if binding is first:
+                return query.call(values)
+            other, others = scan_query(binding, request)
+            return other.call(others)
+
+        result = self._tx.ask(table, build)
+        if not is_limited and result.ntuples > FEW_ROWS:
+            query.by_index = False
+            return False
+        self._done = True
+        if not self._tx.read_only:
+            table.seen.note(result, table.binding, request.columns)
+        self._rows = iter(build_rows(self._tx.rows_of(result), table.binding.shape_of(request.columns)))
+        return True
+
+    def _open_cursor(self, request: ScanRequest) -> None:
+        transaction, table = self._tx, self._table
+        self._cursor = f"c{next(_numbers)}"
         if len(transaction.read_cursors) >= _MOST_READ_CURSORS:
             for name in transaction.read_cursors:
                 transaction.precede(table, partial(_closing, name))
             transaction.read_cursors.clear()
+
+        def declare(binding: TableBinding) -> Call:
+            query, values = scan_query(binding, request)
+            return query.call_freely(values, f"declare {self._cursor} no scroll cursor for ")
+
         # Declared and fetched from in one round trip; the first portion is often all.
-        transaction.precede(table, lambda binding: self._declaration(binding, request))
-        result = transaction.ask(table, lambda _: self._fetch(_FIRST_ROWS))
+        transaction.precede(table, declare)
+        result = transaction.ask(table, lambda _: self._fetch(FEW_ROWS))
         self._shape = table.binding.shape_of(request.columns)
-        self._take(result, _FIRST_ROWS)
+        if not transaction.read_only:
+            table.seen.note(result, table.binding, request.columns)
+        self._take(result, FEW_ROWS)
 
     def own(self) -> None:
         """End the transaction with the scan."""
@@ -58,9 +100,6 @@ class ScanRows(RowIterator):
         if self._done:
             # All rows are here.
             self._tx.rollback()
-
-    def _declaration(self, binding: TableBinding, request: ScanRequest) -> Call:
-        return scan_call(binding, request, f"declare {self._cursor} no scroll cursor for ")
 
     def _fetch(self, rows: int) -> Call:
         return command(f"fetch {rows} from {self._cursor}")

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import index_name
-from structable.backends.postgresql.sql.queries import scan_call
+from structable.backends.postgresql.sql.queries import scan_query
 from structable.spi import ScanExplanation
 from structable.spi.rules.scans import ScanRequest
 
@@ -26,7 +27,11 @@ def explain_scan(tx: ServerTransaction, table: BoundTable, request: ScanRequest)
     if request.limit == 0 or not request.ranges:
         return ScanExplanation(name, "empty")
 
-    found = tx.rows_of(tx.ask(table, lambda binding: scan_call(binding, request, "explain (format json) ")))[0][0]
+    def build(binding: TableBinding) -> Call:
+        query, values = scan_query(binding, request)
+        return query.explained(values)
+
+    found = tx.rows_of(tx.ask(table, build))[0][0]
     plan = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
     return _explanation(table.binding, plan)
 

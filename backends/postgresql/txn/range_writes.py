@@ -8,10 +8,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from structable.backends.postgresql.driver.statement import Call
-from structable.backends.postgresql.sql import statements
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
-from structable.backends.postgresql.sql.queries import condition_of, count_call
+from structable.backends.postgresql.sql.queries import Query, count_query, query_of
+from structable.backends.postgresql.sql.row_sizes import number, row_size, size_of
+from structable.backends.postgresql.sql.templates import Template
+from structable.backends.postgresql.sql.types import encode_value
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
@@ -19,28 +21,37 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction
 
-__all__ = ["delete_matching", "update_matching"]
+__all__ = ["count_matching", "delete_matching", "update_matching"]
 
 
 def delete_matching(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> int:
     """Delete the rows of a scan and return their number."""
 
     def build(binding: TableBinding) -> Call:
-        conditions, tests = condition_of(binding, request)
-        return conditions.call(sa.delete(binding.core).where(*tests))
+        def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
+            return sa.delete(binding.core).where(*conditions.tests(template), binding.current)
 
-    return _counted(tx, table, request, build)
+        return _written(binding, request, *query_of(binding, request, ("delete",), make))
+
+    return _defer(tx, table, build, count_matching(tx, table, request))
 
 
-def _counted(
-    tx: ServerTransaction,
-    table: BoundTable,
-    request: ScanRequest,
-    build: Callable[[TableBinding], Call],
-    row_bytes: int = 0,
+def count_matching(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> int:
+    """Return the number of a scan's rows."""
+
+    def build(binding: TableBinding) -> Call:
+        query, values = count_query(binding, request)
+        return query.call(values)
+
+    count = int(str(tx.rows_of(tx.ask(table, build))[0][0]))
+    count_query(table.binding, request)[0].note_count(count)
+    return count
+
+
+def _defer(
+    tx: ServerTransaction, table: BoundTable, build: Callable[[TableBinding], Call], count: int, row_bytes: int = 0
 ) -> int:
-    """Count the rows of a scan, and defer the statement that writes them: the snapshot keeps them the same."""
-    count = int(str(tx.rows_of(tx.ask(table, lambda binding: count_call(binding, request)))[0][0]))
+    """Defer the statement that writes the rows of a scan, which were counted: the snapshot keeps them the same."""
     if count:
         tx.require_room(count * row_bytes)
         tx.defer(table, build)
@@ -48,56 +59,74 @@ def _counted(
     return count
 
 
+def _written(binding: TableBinding, request: ScanRequest, query: Query, values: list[bytes | None]) -> Call:
+    """Return the call of a write, planned as the count of its rows was."""
+    query.by_index = query.by_index and count_query(binding, request)[0].by_index
+    return query.call(values)
+
+
 def update_matching(
     tx: ServerTransaction, table: BoundTable, request: ScanRequest, changes: Mapping[str, Value]
 ) -> int:
     """Change fields of the rows of a scan and return their number; changes none if a row would grow over a limit."""
     sizes = {name: value_size(table.binding.write_spec.field(name), value) for name, value in changes.items()}
-    _require_sizes(tx, table, request, changes, sizes)
+    count = _count_fitting(tx, table, request, changes, sizes)
 
     def build(binding: TableBinding) -> Call:
-        conditions, tests = condition_of(binding, request)
-        new = _assigned(binding, conditions, changes)
-        first = binding.core.c[binding.spec.primary_key[0]]
-        assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
-        return conditions.call(sa.update(binding.core).where(*tests).values(assignments))
+        def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
+            tests = [*conditions.tests(template), binding.current]
+            first = binding.core.c[binding.spec.primary_key[0]]
+            new = _assigned(binding, conditions, changes)
+            assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
+            return sa.update(binding.core).where(*tests).values(assignments)
 
-    return _counted(tx, table, request, build, sum(sizes.values()))
+        found = query_of(binding, request, ("update", *changes), make, _pieces(binding, changes))
+        return _written(binding, request, *found)
+
+    return _defer(tx, table, build, count, sum(sizes.values()))
+
+
+def _pieces(binding: TableBinding, changes: Mapping[str, Value]) -> list[bytes | None]:
+    return [encode_value(binding.spec.field(name), value) for name, value in changes.items()]
 
 
 def _assigned(
     binding: TableBinding, conditions: Conditions, changes: Mapping[str, Value]
 ) -> dict[str, sa.ColumnElement[Any]]:
-    return {name: conditions.parameter(binding.spec.field(name), value) for name, value in changes.items()}
+    return {name: conditions.parameter(binding.spec.field(name)) for name in changes}
 
 
-def _require_sizes(
+def _count_fitting(
     tx: ServerTransaction,
     table: BoundTable,
     request: ScanRequest,
     changes: Mapping[str, Value],
     sizes: Mapping[str, int],
-) -> None:
+) -> int:
+    """Return the number of a scan's rows, all of which fit the limits with the changes."""
     spec = table.binding.write_spec
     indexed = {name: sizes[name] for name in spec.indexes if sizes.get(name, 0) + MAX_KEY_SIZE > MAX_KEY_AND_INDEX_SIZE}
     grows = any(sizes.values()) and table.binding.width_without(()) is None
     if not indexed and not grows:
-        return
-    fields = spec.key_fields
+        return count_matching(tx, table, request)
 
     def build(binding: TableBinding) -> Call:
-        conditions, tests = condition_of(binding, request)
-        row = statements.row_size(binding, _assigned(binding, conditions, changes))
-        key = statements.size_of(binding, [(field, binding.core.c[field.name]) for field in fields])
-        limits = [row > sa.literal_column(str(MAX_ROW_SIZE))]
-        limits += [key > sa.literal_column(str(MAX_KEY_AND_INDEX_SIZE - size)) for size in indexed.values()]
-        return conditions.call(sa.select(row, key).where(*tests, sa.or_(*limits)).limit(sa.literal_column("1")))
+        def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
+            tests = [*conditions.tests(template), binding.current]
+            row = row_size(binding, _assigned(binding, conditions, changes))
+            key = size_of(binding, [(field, binding.core.c[field.name]) for field in binding.key_fields])
+            sizes = [sa.func.coalesce(sa.func.max(size), number(0)) for size in (row, key)]
+            return sa.select(sa.func.count(), *sizes).select_from(binding.core).where(*tests)
 
-    found = tx.rows_of(tx.ask(table, build))
-    if not found:
-        return
-    row_size, key_size = (int(str(size)) for size in found[0])
-    if row_size > MAX_ROW_SIZE:
-        raise FieldSizeLimitError(spec.name, "row", row_size, MAX_ROW_SIZE)
-    name, size = max(indexed.items(), key=lambda one: one[1])
-    raise FieldSizeLimitError(spec.name, f"primary key with {name}", key_size + size, MAX_KEY_AND_INDEX_SIZE)
+        return _written(
+            binding, request, *query_of(binding, request, ("sizes", *changes), make, _pieces(binding, changes))
+        )
+
+    count, whole_size, key_size = (int(str(found)) for found in tx.rows_of(tx.ask(table, build))[0])
+    count_query(table.binding, request)[0].note_count(count)
+    if whole_size > MAX_ROW_SIZE:
+        raise FieldSizeLimitError(spec.name, "row", whole_size, MAX_ROW_SIZE)
+    for name, size in indexed.items():
+        if key_size + size > MAX_KEY_AND_INDEX_SIZE:
+            raise FieldSizeLimitError(spec.name, f"primary key with {name}", key_size + size, MAX_KEY_AND_INDEX_SIZE)
+    return count

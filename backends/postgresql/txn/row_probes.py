@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from structable.backends.postgresql.driver.statement import Call, Values
-from structable.backends.postgresql.sql import statements
 from structable.backends.postgresql.sql.binding import TableBinding, compiled
+from structable.backends.postgresql.sql.row_sizes import row_size
 from structable.backends.postgresql.sql.types import encode_value
 from structable.spi import Value
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction
 
-__all__ = ["ProbedRow", "find_row", "find_size", "find_swap", "find_value"]
+__all__ = ["ProbedRow", "find_row", "find_size", "find_swap"]
 
 
 class ProbedRow(NamedTuple):
@@ -67,20 +67,11 @@ def find_size(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value]
     changed = {f"v{place}": name for place, name in enumerate(names) if name not in table.binding.spec.primary_key}
 
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
-        return [statements.row_size(binding, {name: binding.parameter(place) for place, name in changed.items()})]
+        return [row_size(binding, {name: binding.parameter(place) for place, name in changed.items()})]
 
     given = {place: (name, row[name]) for place, name in changed.items()}
     found = _find(tx, table, ("find_size", names), columns, row, given)
     return int(str(found.values[0])) if found.row else None
-
-
-def find_value(tx: ServerTransaction, table: BoundTable, row: Mapping[str, Value], field: str) -> ProbedRow:
-    """Return a field of the row of a checked key, and the size of the row."""
-
-    def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
-        return [binding.core.c[field], statements.row_size(binding, {})]
-
-    return _find(tx, table, ("find_value", field), columns, row, {})
 
 
 def find_swap(
@@ -91,7 +82,7 @@ def find_swap(
     def columns(binding: TableBinding) -> list[sa.ColumnElement[Any]]:
         column = binding.core.c[field]
         test = column.is_(None) if expected is None else sa.func.coalesce(column == binding.parameter("e"), sa.false())
-        return [test, statements.row_size(binding, {field: binding.parameter("v")})]
+        return [test, row_size(binding, {field: binding.parameter("v")})]
 
     given = {"v": (field, row[field])} if expected is None else {"v": (field, row[field]), "e": (field, expected)}
     return _find(tx, table, ("find_swap", field, expected is None), columns, row, given)

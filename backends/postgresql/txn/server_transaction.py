@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from psycopg import pq
 
@@ -24,6 +24,7 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
+from structable.backends.postgresql.driver.planning import BY_INDEX, PLAN_BY_INDEX
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible
 from structable.backends.postgresql.driver.statement import Call, Statement, Values
@@ -41,15 +42,14 @@ from structable.spi import (
 )
 from structable.spi.rules.transaction_size import check_transaction_size
 
-from .bound_table import BoundTable, TableCall
+from .bound_table import BoundTable, Refusal, TableCall
+from .deferred_writes import DeferredWrites
 
 __all__ = ["ServerTransaction"]
 
 _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5
-_MOST_PENDING = 256
-_MOST_PENDING_BYTES = 8 << 20
 _MISFITS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, struct.error)
 _BEGIN = {
     (isolation, read_only): Call(
@@ -58,9 +58,9 @@ _BEGIN = {
     for isolation, level in ((Isolation.SNAPSHOT, "repeatable read"), (Isolation.SERIALIZABLE, "serializable"))
     for read_only in (False, True)
 }
-_SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
+_SNAPSHOT = Call(Statement(f"select null, pg_current_snapshot()::text, {BY_INDEX}"))
 # The outcome is looked up by the transaction's number if the connection breaks during the commit.
-_NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
+_NUMBER_AND_SNAPSHOT = Call(Statement(f"select pg_current_xact_id()::text, pg_current_snapshot()::text, {BY_INDEX}"))
 COMMIT = Call(Statement("commit"))
 
 
@@ -73,15 +73,13 @@ class ServerTransaction(TransactionLifecycle):
         self._pool = pool
         self._catalog = catalog
         self._begin = _BEGIN[isolation, read_only]
-        self._read_only = read_only
+        self.read_only = read_only
         self._begun = False
         self._answered = False
         self._number: int | None = None
         self._snapshot = ""
         self._tables: dict[str, BoundTable] = {}
-        self._pending: list[TableCall] = []
-        self._pending_bytes = 0
-        self._written_bytes = 0
+        self.writes = DeferredWrites()
         self.read_cursors: list[str] = []
         """Cursors read to their end; each takes memory in the server until it is closed."""
 
@@ -125,37 +123,49 @@ class ServerTransaction(TransactionLifecycle):
         """
         return self._exchange(None, TableCall(table, build, key))
 
-    def defer(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+    def defer(
+        self,
+        table: BoundTable,
+        build: Callable[[TableBinding], Call],
+        key: Pieces | None = None,
+        refusal: Refusal | None = None,
+    ) -> None:
         """Run a write before the next statement that may see it, at the latest with the commit.
 
-        As the first operation it takes the snapshot: later writes of other transactions conflict.
+        As the first operation it takes the snapshot: later writes of other transactions conflict. If the server refuses
+        it and `refusal` has an error for that, the statement raises it, and all writes stay deferred; the commit fails.
         """
         if not self._begun:
             self.flush()
-        self.precede(table, build, key)
+        self.precede(table, build, key, refusal)
 
-    def precede(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None) -> None:
+    def precede(
+        self,
+        table: BoundTable,
+        build: Callable[[TableBinding], Call],
+        key: Pieces | None = None,
+        refusal: Refusal | None = None,
+    ) -> None:
         """Run a statement just before the next one."""
-        work = TableCall(table, build, key)
-        size = sum([len(piece) for piece in work.call.parameters if piece is not None])
-        check_transaction_size(self._written_bytes + size)
-        self._written_bytes += size
-        self._pending.append(work)
-        self._pending_bytes += size
-        if len(self._pending) >= _MOST_PENDING or self._pending_bytes >= _MOST_PENDING_BYTES:
-            self.flush()
+        if self.writes.add(TableCall(table, build, key, refusal)):
+            try:
+                self.flush()
+            except StructableError:
+                if self.usable:  # an earlier write was refused: this call has no effect
+                    self.writes.take_back()
+                raise
 
     def require_room(self, size: int) -> None:
         """Reject a call whose bytes would exceed the limit of the transaction."""
-        check_transaction_size(self._written_bytes + size)
+        check_transaction_size(self.writes.written + size)
 
     def note_written(self, size: int) -> None:
         """Count bytes written by other means than `defer`."""
-        self._written_bytes += size
+        self.writes.written += size
 
     def flush(self) -> None:
         """Begin the transaction unless it has begun, and run the deferred statements."""
-        if self._pending or not self._begun:
+        if self.writes.works or not self._begun:
             self._exchange(None, None)
 
     def run(self, body: Callable[[ServerConnection], None], what: str) -> None:
@@ -172,7 +182,7 @@ class ServerTransaction(TransactionLifecycle):
             self.refuse()
 
     def require_writable(self) -> None:
-        if not self.usable or self._read_only:
+        if not self.usable or self.read_only:
             self.refuse_write()
 
     # Round trips
@@ -180,9 +190,10 @@ class ServerTransaction(TransactionLifecycle):
     def _exchange(self, call: Call | None, work: TableCall | None) -> pq.abc.PGresult:
         if not self.usable:
             self.refuse()
-        all_of_it = call is None and (work is None or any(work.meets(one) for one in self._pending))
+        all_of_it = call is None and (work is None or any(work.meets(one) for one in self.writes.works))
+        guarded = all_of_it and self._begun and self.writes.may_not_fit
         for attempt in range(1, _ATTEMPTS + 1):
-            calls = [one.call for one in self._pending] if all_of_it else []
+            calls = self.writes.calls(guarded=guarded) if all_of_it else []
             last = call if work is None else work.call
             try:
                 result = self._attempt(calls if last is None else [*calls, last])
@@ -190,29 +201,47 @@ class ServerTransaction(TransactionLifecycle):
                 if self._answered or attempt == _ATTEMPTS:
                     self.fail(_changed(newer.name))
             except PostgreSQLError as error:
+                refusal = self.writes.refusal(error)
+                if refusal is not None:
+                    if guarded:
+                        self._undo()
+                        raise refusal from error
+                    self.fail(refusal)
                 stale = isinstance(error, StatementRefusedError) and error.state in STALE
                 if not stale or self._answered or attempt == _ATTEMPTS:
                     self.fail(self._explained(error, "the transaction"))
             else:
-                sent = self._pending if all_of_it else []
+                sent = self.writes.works if all_of_it else []
                 for one in sent if work is None else [*sent, work]:
                     one.table.verified = True
                 # From here on a restart would lose a returned result, or sent writes.
                 self._answered = self._answered or bool(sent) or call is not None or work is not None
                 if all_of_it:
-                    self._pending.clear()
-                    self._pending_bytes = 0
+                    self.writes.clear()
                 return result
             self._restart(work)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _undo(self) -> None:
+        """Return to the state before the deferred writes."""
+        try:
+            self.connection.pipeline(self.writes.undo)
+            self.writes.remove_sent()
+            self._answered = True
+        except PostgreSQLError as error:
+            self.fail(translated(error, "the transaction"))
 
     def _attempt(self, calls: list[Call]) -> pq.abc.PGresult:
         connection = self._connection
         if connection is None:
             connection = self._connection = self._pool.acquire()
+        last = -1
+        if any(call.statement.is_planned_freely for call in calls):
+            last = -1 - calls[-1].statement.is_planned_freely
+            calls = _with_plans(connection, calls)
         if self._begun:
-            return connection.pipeline(calls)[-1] if len(calls) > 1 else connection.run(calls[0])
-        identify = _SNAPSHOT if self._read_only else _NUMBER_AND_SNAPSHOT
+            return connection.pipeline(calls)[last] if len(calls) > 1 else connection.run(calls[0])
+        identify = _SNAPSHOT if self.read_only else _NUMBER_AND_SNAPSHOT
         # With no statement yet, the server checks the bindings: otherwise the commit would reject a deferred write, too
         # late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
@@ -224,7 +253,7 @@ class ServerTransaction(TransactionLifecycle):
         for name, table in self._tables.items():
             if not is_visible(table.binding.version.changed_by, self._snapshot):
                 raise _NewerTableError(name)
-        return results[-1]
+        return results[last]
 
     def _restart(self, work: TableCall | None) -> None:
         """Begin again, with the current tables: the transaction has had no effect yet."""
@@ -235,7 +264,7 @@ class ServerTransaction(TransactionLifecycle):
             for name, table in self._tables.items():
                 self._catalog.forget(name)
                 table.binding = self._looked_up(name)
-            for one in [*self._pending, *([] if work is None else [work])]:
+            for one in [*self.writes.works, *([] if work is None else [work])]:
                 one.call = one.build(one.table.binding)
         except PostgreSQLError as error:
             self.fail(translated(error, "reading the catalog"))
@@ -278,7 +307,7 @@ class ServerTransaction(TransactionLifecycle):
     def commit(self) -> None:
         if not self.usable:
             self.refuse_commit()
-        if self._pending and not self._begun:
+        if self.writes.works and not self._begun:
             # The commit takes a separate round trip, as the transaction's number must be known first.
             self.flush()
         if not self._begun:
@@ -287,13 +316,14 @@ class ServerTransaction(TransactionLifecycle):
         connection = self.connection
         sent = time.monotonic()
         try:
-            result = connection.pipeline([*(work.call for work in self._pending), COMMIT])[-1]
+            pending = _with_plans(connection, self.writes.calls(guarded=False))
+            result = connection.pipeline([*pending, COMMIT])[-1]
             if result.command_status != b"COMMIT":
                 raise StatementRefusedError("40000", "the server rolled the transaction back")
         except BrokenConnectionError as error:
             self._resolve(connection, sent, error)
         except StatementRefusedError as error:
-            self.fail(self._explained(error, "the commit"))
+            self.fail(self.writes.refusal(error) or self._explained(error, "the commit"))
         except BaseException:
             self._end()
             raise
@@ -322,7 +352,7 @@ class ServerTransaction(TransactionLifecycle):
     def _end(self) -> None:
         self.usable = False
         self._tables = {}
-        self._pending = []
+        self.writes.clear()
         self._release()
 
     def _release(self) -> None:
@@ -333,6 +363,14 @@ class ServerTransaction(TransactionLifecycle):
             connection.roll_back()
         finally:
             self._pool.release(connection)
+
+
+def _with_plans(connection: ServerConnection, calls: Iterable[Call]) -> list[Call]:
+    """Return calls with the settings around those that the server plans freely."""
+    found: list[Call] = []
+    for call in calls:
+        found += (connection.plan_freely, call, PLAN_BY_INDEX) if call.statement.is_planned_freely else (call,)
+    return found
 
 
 class _NewerTableError(Exception):

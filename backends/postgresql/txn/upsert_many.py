@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import TypeVar
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.sql import statements
+from structable.backends.postgresql.sql import batches, statements
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column_name, quoted
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
-from structable.backends.postgresql.sql.types import array
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.rules.rows import check_row
 from structable.spi.values import MAX_ROW_SIZE
 
 from .bound_table import BoundTable
+from .refusals import CHECKED_SIZE, refusal_of_sizes
+from .row_arrays import arrays, portions
+from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
 
 __all__ = ["upsert_batch"]
 
-Item = TypeVar("Item")
-
 _COPY_FROM = 100
 """Number of rows from which COPY, despite its extra round trips, is faster than arrays."""
-_PORTION = 8 << 20
-"""Approximate size of one statement's arrays, in bytes."""
 _COPIED = 225
 """Rows of one COPY. While the server inserts them, the next rows are encoded."""
 _COPIED_FIRST = 100
@@ -44,6 +41,7 @@ _ROLLBACK = Call(Statement("rollback to structable_copy"))
 def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> None:
     """Put rows; all are checked before anything is written."""
     if len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
+        table.seen.clear()
         return
     binding = table.binding
     groups: dict[tuple[str, ...], dict[Pieces, tuple[Mapping[str, Value], Pieces]]] = {}
@@ -59,19 +57,32 @@ def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[st
             row, names, pieces = _encoded(binding, {**earlier, **row})
         places[key] = names
         groups.setdefault(names, {})[key] = (row, pieces)
+    writes = []
     for names, group in groups.items():
-        if group:
-            _require_sizes(tx, table, names, [pieces for _, pieces in group.values()])
-    portions = [
-        (names, portion)
-        for names, group in groups.items()
-        for portion in _portions(group.values(), lambda one: at_most(one[1]))
-    ]
-    if len(portions) > 1:
+        unknown = [pieces for key, (_, pieces) in group.items() if not _fits(table, names, key, pieces)]
+        large = [pieces for pieces in unknown if at_most(pieces) > CHECKED_SIZE]
+        _require_sizes(tx, table, names, large)
+        checked = len(unknown) > len(large)
+        writes += [(names, checked, portion) for portion in portions(group.values(), lambda one: at_most(one[1]))]
+    if len(writes) > 1:
         # A single portion is checked as it is deferred; of several, none may be written if together they are too many.
-        tx.require_room(sum(at_most(pieces) for _, portion in portions for _, pieces in portion))
-    for names, portion in portions:
-        _defer(tx, table, names, portion)
+        tx.require_room(sum(at_most(pieces) for _, _, portion in writes for _, pieces in portion))
+    for names, checked, portion in writes:
+        _defer(tx, table, names, portion, checked=checked)
+    for names, group in groups.items():
+        others = binding.width_without(names)
+        for key, (_, pieces) in group.items():
+            seen = table.seen.get(key)
+            kept = 0 if others == 0 or seen == ABSENT else others if seen is None else seen
+            table.seen.put(key, None if kept is None else kept + at_most(pieces))
+
+
+def _fits(table: BoundTable, names: tuple[str, ...], key: Pieces, pieces: Pieces) -> bool:
+    """Tell whether a row surely stays within the limit."""
+    seen, width, size = table.seen.get(key), table.binding.width_without(names), at_most(pieces)
+    if seen == ABSENT or (seen is not None and seen + size <= MAX_ROW_SIZE):
+        return True
+    return width is not None and (width == 0 or size + width <= MAX_ROW_SIZE)
 
 
 def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
@@ -93,39 +104,16 @@ def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[s
 def _require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], given: list[Pieces]) -> None:
     """Reject rows that would exceed the limit together with fields that they do not name."""
     binding = table.binding
-    width = binding.width_without(names)
-    if width is not None:
-        given = [pieces for pieces in given if width and at_most(pieces) + width > MAX_ROW_SIZE]
 
     def ask(pieces: list[Pieces]) -> None:
         def build(binding: TableBinding) -> Call:
-            statement = binding.kept(("oversized", names), lambda: statements.oversized(binding, names, MAX_ROW_SIZE))
-            return Call(statement, _arrays(binding, names, pieces))
+            return Call(batches.oversized(binding, names), arrays(binding, names, pieces))
 
         for (size,) in tx.rows_of(tx.ask(table, build)):
             raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
 
-    for portion in _portions(given, at_most):
+    for portion in portions(given, at_most):
         ask(portion)
-
-
-def _arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) -> list[bytes]:
-    columns = zip(*given, strict=True)
-    return [array(binding.oids[name], column) for name, column in zip(names, columns, strict=True)]
-
-
-def _portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Yield items in lists of about the size of one statement."""
-    portion: list[Item] = []
-    size = 0
-    for one in all_of_it:
-        portion.append(one)
-        size += size_of(one)
-        if size >= _PORTION:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
 
 
 def _defer(
@@ -133,6 +121,8 @@ def _defer(
     table: BoundTable,
     names: tuple[str, ...],
     rows: list[tuple[Mapping[str, Value], Pieces]],
+    *,
+    checked: bool,
 ) -> None:
     encoded_for = table.binding
 
@@ -141,9 +131,9 @@ def _defer(
             given = [pieces for _, pieces in rows]
         else:
             given = [binding.encoder(tuple(row)).pieces(row) for row, _ in rows]
-        return Call(statements.batch_upsert(binding, names), _arrays(binding, names, given))
+        return Call(batches.upsert_many(binding, names, checked=checked), arrays(binding, names, given))
 
-    tx.defer(table, build)
+    tx.defer(table, build, None, refusal_of_sizes(encoded_for) if checked else None)
 
 
 def _encoded_rows(

@@ -24,6 +24,7 @@ _TIMEOUT = 60
 _LENGTH = struct.Struct("!I")
 _START_UP = struct.pack("!I", 196608)  # the protocol's version, 3.0; encryption and cancel requests differ
 _BLOCK = 65536
+_ROUND_TRIPS = (b"Q", b"S")  # a simple query, and the end of a batch of the extended protocol
 
 
 class Cut(Enum):
@@ -87,6 +88,7 @@ class Proxy(ForwardingProxy):
 
     def __init__(self, conninfo: str) -> None:
         self._traps: list[Trap] = []
+        self._round_trips = 0
         super().__init__(conninfo, 5432)
 
     def url(self, url: str) -> str:
@@ -94,6 +96,12 @@ class Proxy(ForwardingProxy):
         parts = urlsplit(super().url(url))
         query = "&".join(filter(None, [parts.query, "sslmode=disable", "gssencmode=disable"]))
         return parts._replace(query=query).geturl()
+
+    @property
+    def round_trips(self) -> int:
+        """The number of times that clients have waited for the server so far."""
+        with self._lock:
+            return self._round_trips
 
     def trap(self, condition: Condition, cut: Cut) -> Trap:
         """Cut one connection, at the next message of any that meets the condition."""
@@ -107,6 +115,7 @@ class Proxy(ForwardingProxy):
 
     def _spring(self, message: Message) -> Trap | None:
         with self._lock:
+            self._round_trips += message.kind in _ROUND_TRIPS
             for trap in self._traps:
                 if trap.condition(message):
                     self._traps.remove(trap)

@@ -1,0 +1,96 @@
+"""`DeferredWrites`: the statements that a transaction has still to send, in their order."""
+
+from __future__ import annotations
+
+from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
+from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.sql.row_codec import Pieces
+from structable.spi import StructableError
+from structable.spi.rules.transaction_size import check_transaction_size
+
+from .bound_table import BoundTable, TableCall
+
+__all__ = ["DeferredWrites"]
+
+_MOST = 256
+_MOST_BYTES = 8 << 20
+_SAVEPOINT = Call(Statement("savepoint structable_writes"))
+_RELEASE = Call(Statement("release structable_writes"))
+_ROLLBACK = Call(Statement("rollback to structable_writes"))
+
+
+class DeferredWrites:
+    """Statements to be sent with the next one that may see their rows, or with the commit.
+
+    Attributes
+    ----------
+    works : list of TableCall
+        The statements.
+    written : int
+        The bytes of all writes of the transaction.
+    undo : tuple of Call
+        Ends the guard of `calls` after one of them was refused.
+    """
+
+    undo = (_ROLLBACK, _RELEASE)
+
+    def __init__(self) -> None:
+        self.works: list[TableCall] = []
+        self.written = 0
+        self._bytes = 0
+
+    def add(self, work: TableCall) -> bool:
+        """Append a statement, and return whether they are many; `check_transaction_size` may reject it."""
+        size = _size_of(work)
+        check_transaction_size(self.written + size)
+        self.written += size
+        self.works.append(work)
+        self._bytes += size
+        return len(self.works) >= _MOST or self._bytes >= _MOST_BYTES
+
+    def take_back(self) -> None:
+        """Remove the last statement."""
+        size = _size_of(self.works.pop())
+        self.written -= size
+        self._bytes -= size
+
+    def clear(self) -> None:
+        """Remove all statements."""
+        self.works.clear()
+        self._bytes = 0
+
+    def supersede(self, table: BoundTable, key: Pieces) -> None:
+        """Remove statements that may not fit a row: with the next write of the row they make no difference."""
+        if self.may_not_fit:
+            self.works = [one for one in self.works if one.refusal is None or one.table is not table or one.key != key]
+
+    @property
+    def may_not_fit(self) -> bool:
+        """Whether the server may refuse one because of its row."""
+        return any(one.refusal is not None for one in self.works)
+
+    def calls(self, *, guarded: bool) -> list[Call]:
+        """Return the calls. If they are guarded, the transaction can go on after one was refused because of its row."""
+        found = [one.call for one in self.works]
+        if guarded:
+            unsure = [place for place, one in enumerate(self.works) if one.refusal is not None]
+            found.insert(unsure[-1] + 1, _RELEASE)
+            found.insert(unsure[0], _SAVEPOINT)
+        return found
+
+    def remove_sent(self) -> None:
+        """Remove the statements before the guard, which have run."""
+        while self.works[0].refusal is None:
+            self._bytes -= _size_of(self.works.pop(0))
+
+    def refusal(self, error: PostgreSQLError) -> StructableError | None:
+        """Return the error of a statement that did not fit its row; None for any other failure."""
+        if isinstance(error, StatementRefusedError) and error.call is not None:
+            for one in self.works:
+                if one.call is error.call and one.refusal is not None:
+                    return one.refusal(error)
+        return None
+
+
+def _size_of(work: TableCall) -> int:
+    return sum([len(piece) for piece in work.call.parameters if piece is not None])

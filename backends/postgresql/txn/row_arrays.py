@@ -1,0 +1,37 @@
+"""Many rows as the parameters of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.row_codec import Pieces
+from structable.backends.postgresql.sql.types import array
+
+__all__ = ["arrays", "portions"]
+
+Item = TypeVar("Item")
+
+_PORTION = 8 << 20
+"""Approximate size of one statement's arrays, in bytes."""
+
+
+def arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) -> list[bytes]:
+    """Return the columns of rows with some fields, each as an array."""
+    columns = zip(*given, strict=True)
+    return [array(binding.oids[name], column) for name, column in zip(names, columns, strict=True)]
+
+
+def portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield items in lists of about the size of one statement."""
+    portion: list[Item] = []
+    size = 0
+    for one in all_of_it:
+        portion.append(one)
+        size += size_of(one)
+        if size >= _PORTION:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion

@@ -1,0 +1,75 @@
+"""`SeenRows`: what a transaction knows of rows that it has read or written, so that it need not ask again."""
+
+from __future__ import annotations
+
+from psycopg import pq
+
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.row_codec import Pieces, at_most
+from structable.spi.values import MAX_ROW_SIZE
+
+__all__ = ["ABSENT", "SeenRows"]
+
+ABSENT = -1
+"""Stands for the size of a row that does not exist."""
+_MOST = 4_096
+
+
+class SeenRows:
+    """By binary key the maximum size of a row, which exists, or `ABSENT`.
+
+    A row that is known to exist is changed by a plain UPDATE, which may wait for the commit, as it may if its size is
+    known. Another transaction's change of the row is a conflict, so that the knowledge lasts.
+    """
+
+    __slots__ = ("_sizes",)
+
+    def __init__(self) -> None:
+        self._sizes: dict[Pieces, int] = {}
+
+    def get(self, key: Pieces) -> int | None:
+        """Return what is known of a row."""
+        return self._sizes.get(key)
+
+    def put(self, key: Pieces, size: int | None) -> None:
+        """Record the size of a row; None if nothing is known of it any more."""
+        if size is None:
+            self._sizes.pop(key, None)
+            return
+        if len(self._sizes) >= _MOST:
+            self._sizes.clear()
+        self._sizes[key] = size
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._sizes.clear()
+
+    def note_one(self, key: Pieces, result: pq.abc.PGresult, is_whole: bool) -> None:
+        """Record a row of which all fields outside the key were read, or some."""
+        if not result.ntuples:
+            self.put(key, ABSENT)
+        elif is_whole:
+            value = result.get_value
+            self.put(key, at_most(key + tuple([value(0, place) for place in range(result.nfields)])))
+        elif self._sizes.get(key, ABSENT) == ABSENT:
+            self.put(key, MAX_ROW_SIZE)
+
+    def note(self, result: pq.abc.PGresult, binding: TableBinding, columns: tuple[str, ...] | None) -> None:
+        """Record rows read with some columns, those of the key first; None is all columns."""
+        count = result.ntuples
+        if count > _MOST:
+            return
+        value, width = result.get_value, len(binding.key_fields)
+        places = range(width)
+        fixed = binding.width_without(())
+        if fixed is None and columns is None:
+            fields = range(result.nfields)
+            for row in range(count):
+                pieces = tuple([value(row, place) for place in fields])
+                self.put(pieces[:width], at_most(pieces))
+            return
+        for row in range(count):
+            key = tuple([value(row, place) for place in places])
+            # Of columns that were not read any may be large.
+            if self._sizes.get(key, ABSENT) == ABSENT:
+                self.put(key, MAX_ROW_SIZE if fixed is None else fixed)
