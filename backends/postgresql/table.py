@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from structable.spi import (
     FieldSizeLimitError,
@@ -103,6 +104,11 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     ) -> ScanRequest:
         self._tx.require_usable()
         spec = self.binding.spec
+        if ranges.__class__ is list or ranges.__class__ is tuple:
+            given = tuple(ranges)
+            if all(one.__class__ is Range and self.binding.prefix_pieces(one) is not None for one in given):
+                request = ScanRequest.checked(spec, (), where, columns, order_by, reverse, limit, limit_per_range)
+                return replace(request, ranges=given)
         return ScanRequest.checked(spec, ranges, where, columns, order_by, reverse, limit, limit_per_range)
 
     @on_current_schema

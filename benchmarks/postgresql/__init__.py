@@ -15,7 +15,7 @@ from benchmarks.measuring import Measurement, Scale
 from tests.postgresql.support.server import MINIMUM
 from tests.postgresql.support.shared import URL_VARIABLE
 
-from . import points, scans, spark, writes
+from . import points, scans, small, spark, writes
 from .database import available, database
 
 __all__ = ["measure"]
@@ -29,6 +29,7 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
         return
     with database() as found:
         yield from points.measure(found, scale)
+        yield from small.measure(found, scale)
         yield from scans.measure(found, scale)
         yield from writes.measure(found, scale)
         yield from spark.measure(folder, found, scale)

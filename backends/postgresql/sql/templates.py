@@ -10,6 +10,7 @@ from structable.spi.filters import And, Comparison, IsIn, IsNull, Or, StartsWith
 from structable.spi.rules.scans import ScanRequest
 
 from .binding import TableBinding
+from .row_codec import Pieces
 from .types import array, encode_value, stored_type
 
 __all__ = ["Bounds", "Prefixes", "Template", "Templated", "prefix_template", "templated"]
@@ -81,14 +82,21 @@ def templated(binding: TableBinding, request: ScanRequest) -> Templated:
 def _prefixes(binding: TableBinding, ranges: Sequence[Range], pieces: list[bytes | None]) -> Prefixes | None:
     """Return the template of ranges that are all prefixes of one length, such as whole keys; None of other ranges."""
     length = len(ranges[0].begin or ())
-    found: dict[object, None] = {}
+    found: dict[Pieces, None] = {}
     for one in ranges:
-        begin = one.begin
-        if not begin or len(begin) != length or begin != one.end or not (one.begin_inclusive and one.end_inclusive):
+        prefix = binding.prefix_pieces(one)
+        if prefix is None:
+            begin = one.begin
+            if not begin or begin != one.end or not (one.begin_inclusive and one.end_inclusive):
+                return None
+            prefix = tuple(
+                [encode_value(field, value) for field, value in zip(binding.key_fields, begin, strict=False)]
+            )
+        if len(prefix) != length:
             return None
-        found[begin] = None
+        found[prefix] = None
     for field, column in zip(binding.key_fields, zip(*found, strict=True), strict=False):
-        pieces.append(array(stored_type(field).oid, [encode_value(field, value) for value in column]))
+        pieces.append(array(stored_type(field).oid, column))
     return Prefixes(length)
 
 
