@@ -18,12 +18,12 @@ from .binding import PlacedStatement, TableBinding
 from .conditions import Conditions, union
 from .templates import Prefixes, Template, Templated, templated
 
-__all__ = ["FEW_ROWS", "Query", "count_query", "query_of", "scan_query"]
+__all__ = ["FEW_ROWS", "MANY_COUNTED", "Query", "count_query", "query_of", "scan_query"]
 
 FEW_ROWS = 64
 """The maximum number of rows that a scan reads at once, before it opens a cursor."""
-_MANY_COUNTED = 1_000
-"""Number of rows from which a count is planned freely the next time."""
+MANY_COUNTED = 1_000
+"""Number of rows from which the next count of a shape is planned freely."""
 _MOST_KEPT_VALUES = 64
 _LONG = struct.Struct(">q")
 _LONG_OID = 20
@@ -38,22 +38,11 @@ MakeOf = Callable[[Conditions, Template], sa.ClauseElement]
 
 
 class Query:
-    """The statements of one shape.
+    """The statements of one shape, which `make` makes.
 
-    Parameters
-    ----------
-    binding : TableBinding
-        The table.
-    make : callable
-        Makes a statement.
-    index : str or None
-        The index that finds the rows whatever their number: an indexed field, or "" for the key. None if that depends.
-
-    Attributes
-    ----------
-    by_index : bool
-        Whether the statement is prepared and planned by its index. The rows may be many: then a user clears it, and the
-        server plans each call by itself.
+    `index` is the one that finds the rows whatever their number: an indexed field, or "" for the key; None if that
+    depends. `by_index` tells whether the statement is prepared and planned by its index. After a call that found many
+    rows it is not: the server plans each call by itself, until one finds few.
     """
 
     __slots__ = ("_binding", "_freely", "_index", "_make", "_prepared", "by_index")
@@ -61,7 +50,7 @@ class Query:
     def __init__(self, binding: TableBinding, make: Make, index: str | None) -> None:
         self._binding = binding
         self._make = make
-        self._index = index or None
+        self._index = index
         self._prepared: PlacedStatement | None = None
         self._freely: PlacedStatement | None = None
         self.by_index = index is not None
@@ -71,7 +60,7 @@ class Query:
         if not self.by_index:
             return self.call_freely(pieces)
         if self._prepared is None:
-            conditions = Conditions(self._binding, self._index)
+            conditions = Conditions(self._binding, self._index or None)
             self._prepared = conditions.placed(self._make(conditions, True), prepare=True)
         return self._prepared.call(pieces)
 
@@ -88,10 +77,9 @@ class Query:
         statement, parameters = self.call(pieces)
         return Call(statement.after("explain (format json) "), parameters)
 
-    def note_count(self, rows: int) -> None:
-        """Record the number of rows that a call has found."""
-        if rows >= _MANY_COUNTED:
-            self.by_index = False
+    def note(self, *, many: bool) -> None:
+        """Record whether a call has found many rows."""
+        self.by_index = self._index is not None and not many
 
 
 def query_of(
@@ -103,18 +91,7 @@ def query_of(
 ) -> tuple[Query, list[bytes | None]]:
     """Return the query of an operation on a request's rows, and its values: those of its template, then those given.
 
-    Parameters
-    ----------
-    binding : TableBinding
-        The table.
-    request : ScanRequest
-        The request.
-    kind : tuple
-        All that `make` depends on, beside the template.
-    make : callable
-        Makes the statement.
-    given : sequence of bytes or None
-        Further values.
+    `kind` is all that `make` depends on, beside the template.
     """
     template, pieces = templated(binding, request)
     pieces += given
@@ -180,7 +157,8 @@ def scan_query(
     if per_range is not None and per_range > FEW_ROWS:
         pieces.append(_LONG.pack(per_range))
         per_range = _GIVEN
-    kind = ("scan", request.columns, request.order_by, request.reverse, limit, per_range)
+    # What is kept must not keep the values of the request.
+    columns, order_by, reverse = request.columns or binding.shape.columns, request.order_by, request.reverse
 
     def make(conditions: Conditions, by_index: bool) -> sa.ClauseElement:
         ranges = template.ranges
@@ -191,7 +169,7 @@ def scan_query(
         most_per_range = _limit(conditions, per_range)
         if by_index and (limit is None or limit == _GIVEN):
             most = _literal(FEW_ROWS + 1)
-        order = _Order(binding, request, conditions.index)
+        order = _Order(binding, columns, order_by or conditions.index, reverse=reverse)
         if prefixes is not None:
             return _of_prefixes(order, *prefixes, where, most, most_per_range)
         if most_per_range is not None:
@@ -199,7 +177,8 @@ def scan_query(
             where = where[-1:]
         return order.select([*union(inside), *where]).limit(most)
 
-    return _kept(binding, kind, template, pieces, make, request.order_by, limited=per_range is None)
+    kind = ("scan", columns, order_by, reverse, limit, per_range)
+    return _kept(binding, kind, template, pieces, make, order_by, limited=per_range is None)
 
 
 def _limit(conditions: Conditions, limit: int | None) -> sa.ColumnElement[int] | None:
@@ -215,11 +194,10 @@ def _literal(number: int) -> sa.ColumnElement[int]:
 class _Order:
     """The columns and the order of a scan."""
 
-    def __init__(self, binding: TableBinding, request: ScanRequest, index: str | None) -> None:
+    def __init__(self, binding: TableBinding, columns: tuple[str, ...], first: str | None, *, reverse: bool) -> None:
         self.binding = binding
-        self.columns = request.columns or binding.shape.columns
-        self._reverse = request.reverse
-        first = request.order_by or index
+        self.columns = columns
+        self._reverse = reverse
         self._names = [name for name in (first, *binding.spec.primary_key) if name is not None]
         self.needed = list(dict.fromkeys([*self.columns, *self._names]))
 

@@ -66,7 +66,7 @@ class ScanRows(RowIterator):
 
         result = self._tx.ask(table, build)
         if not is_limited and result.ntuples > FEW_ROWS:
-            query.by_index = False
+            query.note(many=True)
             return False
         self._done = True
         if not self._tx.read_only:
@@ -92,6 +92,7 @@ class ScanRows(RowIterator):
         self._shape = table.binding.shape_of(request.columns)
         if not transaction.read_only:
             table.seen.note(result, table.binding, request.columns)
+        scan_query(table.binding, request)[0].note(many=result.ntuples >= FEW_ROWS)
         self._take(result, FEW_ROWS)
 
     def own(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
-from structable.backends.postgresql.sql.queries import Query, count_query, query_of
+from structable.backends.postgresql.sql.queries import MANY_COUNTED, Query, count_query, query_of
 from structable.backends.postgresql.sql.row_sizes import number, row_size, size_of
 from structable.backends.postgresql.sql.templates import Template
 from structable.backends.postgresql.sql.types import encode_value
@@ -44,7 +44,7 @@ def count_matching(tx: ServerTransaction, table: BoundTable, request: ScanReques
         return query.call(values)
 
     count = int(str(tx.rows_of(tx.ask(table, build))[0][0]))
-    count_query(table.binding, request)[0].note_count(count)
+    count_query(table.binding, request)[0].note(many=count >= MANY_COUNTED)
     return count
 
 
@@ -61,7 +61,7 @@ def _defer(
 
 def _written(binding: TableBinding, request: ScanRequest, query: Query, values: list[bytes | None]) -> Call:
     """Return the call of a write, planned as the count of its rows was."""
-    query.by_index = query.by_index and count_query(binding, request)[0].by_index
+    query.by_index = count_query(binding, request)[0].by_index
     return query.call(values)
 
 
@@ -71,16 +71,17 @@ def update_matching(
     """Change fields of the rows of a scan and return their number; changes none if a row would grow over a limit."""
     sizes = {name: value_size(table.binding.write_spec.field(name), value) for name, value in changes.items()}
     count = _count_fitting(tx, table, request, changes, sizes)
+    names = tuple(changes)
 
     def build(binding: TableBinding) -> Call:
         def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
             tests = [*conditions.tests(template), binding.current]
             first = binding.core.c[binding.spec.primary_key[0]]
-            new = _assigned(binding, conditions, changes)
+            new = _assigned(binding, conditions, names)
             assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
             return sa.update(binding.core).where(*tests).values(assignments)
 
-        found = query_of(binding, request, ("update", *changes), make, _pieces(binding, changes))
+        found = query_of(binding, request, ("update", *names), make, _pieces(binding, changes))
         return _written(binding, request, *found)
 
     return _defer(tx, table, build, count, sum(sizes.values()))
@@ -90,10 +91,8 @@ def _pieces(binding: TableBinding, changes: Mapping[str, Value]) -> list[bytes |
     return [encode_value(binding.spec.field(name), value) for name, value in changes.items()]
 
 
-def _assigned(
-    binding: TableBinding, conditions: Conditions, changes: Mapping[str, Value]
-) -> dict[str, sa.ColumnElement[Any]]:
-    return {name: conditions.parameter(binding.spec.field(name)) for name in changes}
+def _assigned(binding: TableBinding, conditions: Conditions, names: Iterable[str]) -> dict[str, sa.ColumnElement[Any]]:
+    return {name: conditions.parameter(binding.spec.field(name)) for name in names}
 
 
 def _count_fitting(
@@ -109,21 +108,22 @@ def _count_fitting(
     grows = any(sizes.values()) and table.binding.width_without(()) is None
     if not indexed and not grows:
         return count_matching(tx, table, request)
+    names = tuple(changes)
 
     def build(binding: TableBinding) -> Call:
         def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
             tests = [*conditions.tests(template), binding.current]
-            row = row_size(binding, _assigned(binding, conditions, changes))
+            row = row_size(binding, _assigned(binding, conditions, names))
             key = size_of(binding, [(field, binding.core.c[field.name]) for field in binding.key_fields])
             sizes = [sa.func.coalesce(sa.func.max(size), number(0)) for size in (row, key)]
             return sa.select(sa.func.count(), *sizes).select_from(binding.core).where(*tests)
 
         return _written(
-            binding, request, *query_of(binding, request, ("sizes", *changes), make, _pieces(binding, changes))
+            binding, request, *query_of(binding, request, ("sizes", *names), make, _pieces(binding, changes))
         )
 
     count, whole_size, key_size = (int(str(found)) for found in tx.rows_of(tx.ask(table, build))[0])
-    count_query(table.binding, request)[0].note_count(count)
+    count_query(table.binding, request)[0].note(many=count >= MANY_COUNTED)
     if whole_size > MAX_ROW_SIZE:
         raise FieldSizeLimitError(spec.name, "row", whole_size, MAX_ROW_SIZE)
     for name, size in indexed.items():
