@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
-from .engine import EngineSnapshot, Increment, ReadSet, SchemaChangedError, WriteSet
+from .engine import EngineSnapshot, Increment, Pair, ReadSet, SchemaChangedError, WriteSet
 from .scan.lookup import values_of
 from .schema.binding import TableBinding
 
@@ -15,9 +16,11 @@ __all__ = ["ENGINE_FAILURES", "TableOverlay"]
 
 ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
 """Errors of an engine after which a transaction can only be left."""
-_MOST_ORIGINALS = 4_096
-_LARGEST_ORIGINAL = 4_096
-"""In bytes, so that a transaction with many reads holds at most 16 MiB of them."""
+_KEPT = 4 << 20
+"""Bytes of rows that a table keeps in a transaction: keys, values, and `_ROW_BYTES` for each row."""
+_KEPT_OF_SCANS = 1 << 20
+"""Bytes beyond which the rows of scans are not kept: few of many rows are written next."""
+_ROW_BYTES = 200
 
 
 class TableOverlay:
@@ -31,7 +34,7 @@ class TableOverlay:
         Rows that were only incremented.
     """
 
-    __slots__ = ("_originals", "binding", "increments", "reads", "snapshot", "transaction", "writes")
+    __slots__ = ("_kept", "_room", "binding", "increments", "reads", "snapshot", "transaction", "writes")
 
     def __init__(
         self,
@@ -46,17 +49,18 @@ class TableOverlay:
         self.snapshot = snapshot
         self.writes: dict[bytes, bytes | None] = {}
         self.increments: dict[bytes, tuple[Increment, ...]] = {}
-        # Rows read from the snapshot: a row that was read is often written next, and the commit needs the old row to
-        # find its index entries.
-        self._originals: dict[bytes, bytes | None] = {}
+        # Rows of the snapshot that were read: a row that was read is often written next, and the commit needs the old
+        # row to find its index entries. Each was recorded in `reads`, by its key or an interval.
+        self._kept: dict[bytes, bytes | None] = {}
+        self._room = _KEPT
 
     def raw_value(self, raw_key: bytes) -> bytes | None:
         """Return a row's raw value: the transaction's own, else the snapshot's."""
         if raw_key in self.writes:
             return self.writes[raw_key]
-        originals = self._originals
-        if raw_key in originals:
-            raw = originals[raw_key]
+        kept = self._kept
+        if raw_key in kept:
+            raw = kept[raw_key]
         else:
             tx = self.transaction
             try:
@@ -65,32 +69,86 @@ class TableOverlay:
                 tx.fail(error)
             if self.reads is not None:
                 self.reads.keys.add(raw_key)
-            if len(originals) < _MOST_ORIGINALS and (raw is None or len(raw) <= _LARGEST_ORIGINAL):
-                originals[raw_key] = raw
+            room = self._room - len(raw_key) - (_ROW_BYTES if raw is None else _ROW_BYTES + len(raw))
+            if room >= 0:
+                kept[raw_key] = raw
+                self._room = room
         if self.increments and raw_key in self.increments:
             raw = self.binding.incremented(raw, self.increments[raw_key])
         return raw
 
     def raw_values(self, raw_keys: list[bytes]) -> list[bytes | None]:
         """Return the raw values of sorted raw keys."""
-        tx = self.transaction
-        try:
-            found = values_of(self.snapshot, raw_keys)
-        except ENGINE_FAILURES as error:
-            tx.fail(error)
-        if self.reads is not None:
-            self.reads.keys.update(raw_keys)
-        largest = max(map(len, filter(None, found)), default=0)
-        if len(self._originals) + len(raw_keys) <= _MOST_ORIGINALS and largest <= _LARGEST_ORIGINAL:
-            self._originals.update(zip(raw_keys, found, strict=True))
-        if self.writes or self.increments:
-            writes, increments = self.writes, self.increments
-            for position, raw_key in enumerate(raw_keys):
-                if raw_key in writes:
-                    found[position] = writes[raw_key]
-                elif raw_key in increments:
-                    found[position] = self.binding.incremented(found[position], increments[raw_key])
+        writes, increments = self.writes, self.increments
+        wanted = [raw_key for raw_key in raw_keys if raw_key not in writes] if writes else raw_keys
+        found = self.snapshot_values(wanted, partial(values_of, self.snapshot))
+        if not writes and not increments:
+            return found
+        values = {**dict(zip(wanted, found, strict=True)), **{key: writes[key] for key in raw_keys if key in writes}}
+        for raw_key in increments.keys() & values.keys() if increments else ():
+            values[raw_key] = self.binding.incremented(values[raw_key], increments[raw_key])
+        return [values[raw_key] for raw_key in raw_keys]
+
+    def snapshot_values(
+        self, raw_keys: list[bytes], look_up: Callable[[list[bytes]], list[bytes | None]]
+    ) -> list[bytes | None]:
+        """Return the raw values of raw keys in the snapshot, without the transaction's writes.
+
+        `look_up` reads those that were not read before.
+        """
+        kept = self._kept
+        wanted = [raw_key for raw_key in raw_keys if raw_key not in kept] if kept else raw_keys
+        found: list[bytes | None] = []
+        if wanted:
+            try:
+                found = look_up(wanted)
+            except ENGINE_FAILURES as error:
+                self.transaction.fail(error)
+            if self.reads is not None:
+                self.reads.keys.update(wanted)
+        values = dict(zip(wanted, found, strict=True))
+        size = _ROW_BYTES * len(wanted) + sum(map(len, wanted)) + sum(map(len, filter(None, found)))
+        if len(wanted) < len(raw_keys):
+            found = [kept[raw_key] if raw_key in kept else values[raw_key] for raw_key in raw_keys]
+        if size <= self._room:
+            kept.update(values)
+            self._room -= size
         return found
+
+    def keeping(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
+        """Yield the pairs of a scan of the snapshot, and keep the first of them."""
+        if not self.transaction.writable:
+            return pairs
+        return self._keeping(pairs)
+
+    def _keeping(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
+        kept = self._kept
+        for pair in pairs:
+            raw_key, raw = pair
+            if raw_key not in kept:
+                room = self._room - len(raw_key) - len(raw) - _ROW_BYTES
+                if room < _KEPT - _KEPT_OF_SCANS:
+                    yield pair
+                    break
+                kept[raw_key] = raw
+                self._room = room
+            yield pair
+        yield from pairs
+
+    def is_absent(self, raw_key: bytes) -> bool:
+        """Return whether an increment creates a row; False also if `settle_increments` must find out.
+
+        The first row is looked up at once: while nothing has been read, the snapshot may be younger.
+        """
+        return (raw_key in self._kept or not self._kept) and self.raw_value(raw_key) is None
+
+    def settle_increments(self) -> None:
+        """Make writes of the increments that create rows, which have index entries; asks for all rows together."""
+        changed = sorted(self.increments)
+        found = self.snapshot_values(changed, partial(values_of, self.snapshot))
+        for raw_key, raw in zip(changed, found, strict=True):
+            if raw is None:
+                self.write_raw(raw_key, self.binding.incremented(None, self.increments[raw_key]))
 
     def write_raw(self, raw_key: bytes, raw: bytes | None) -> None:
         if not self.writes:
@@ -112,6 +170,8 @@ class TableOverlay:
         writes, increments, binding = self.writes, self.increments, self.binding
         if not writes and not increments:
             return
+        if binding.maintained and increments:
+            self.settle_increments()
         changes.spaces.add(binding.schema.space)
         if changes.writes:
             changes.writes = changes.writes | writes  # a new dict: the other is the first table's own
@@ -120,8 +180,8 @@ class TableOverlay:
         if increments:
             changes.increments.update(increments)
         if binding.maintained and writes:
-            originals = self._originals
-            unknown = sorted([raw_key for raw_key in writes if raw_key not in originals])
+            kept = self._kept
+            unknown = sorted([raw_key for raw_key in writes if raw_key not in kept])
             if unknown:
-                originals.update(zip(unknown, values_of(self.snapshot, unknown), strict=True))
-            binding.derive(writes, originals, changes.derived)
+                kept.update(zip(unknown, values_of(self.snapshot, unknown), strict=True))
+            binding.derive(writes, kept, changes.derived)

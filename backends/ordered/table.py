@@ -263,7 +263,7 @@ class OrderedTable(TableOverlay, StructuredTable):
             return
         # Blind, unless index entries depend on the result: those of the field itself, or of a row that the call
         # creates.
-        if binding.maintained and (field in binding.schema.maintained or self.raw_value(raw_key) is None):
+        if binding.maintained and (field in binding.schema.maintained or self.is_absent(raw_key)):
             self.write_raw(raw_key, binding.incremented(self.raw_value(raw_key), (step,)))
             return
         if not self.increments:

@@ -17,6 +17,7 @@ __all__ = ["RemoteSnapshot"]
 
 _REQUEST_BYTES = 1 << 16
 _OPEN_REQUESTS = 2
+_MOST_PAIRS = 1 << 40
 
 
 class RemoteSnapshot(EngineSnapshot):
@@ -33,6 +34,8 @@ class RemoteSnapshot(EngineSnapshot):
     The owner knows the numbers of its newest commits only; any other `base` is a conflict. `number` is the client's own
     for the snapshot, `epoch` the schema epoch that it must have.
     """
+
+    scan_from = None
 
     __slots__ = ("_ended", "_held", "base", "epoch", "flags", "number", "requests")
 
@@ -129,16 +132,28 @@ class RemoteSnapshot(EngineSnapshot):
         return messages.unpack_texts(frame, 1)[0]
 
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        return self.scan_intervals([(begin, end)], reverse=reverse)
+
+    def scan_intervals(
+        self,
+        intervals: Sequence[tuple[bytes, bytes]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        limit_each: int | None = None,
+    ) -> Iterator[Pair]:
         # The first request is sent here, not with the first pair: the snapshot may begin with it.
-        if begin >= end:
+        bounds = [bound for interval in intervals if interval[0] < interval[1] for bound in interval]
+        if not bounds:
             return _no_pairs()
+        limits = messages.LIMITS.pack(*(-1 if most is None else min(most, _MOST_PAIRS) for most in (limit, limit_each)))
         requests = self.requests
         pool = requests.pool
         connection: Connection | None = None
         try:
             connection = pool.take()
             flags = messages.REVERSE if reverse else 0
-            frame = connection.call(messages.SCAN, self._reference(flags) + messages.pack_texts([begin, end]))
+            frame = connection.call(messages.SCAN, self._reference(flags) + limits + messages.pack_texts(bounds))
         except (TimedOutError, PeerLostError) as error:
             raise self._failed(connection, error) from None
         except BaseException:

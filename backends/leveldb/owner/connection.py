@@ -7,12 +7,14 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
 from structable.backends.leveldb.protocol.error_codec import pack_error
-from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.engine import EngineSnapshot, Pair
+from structable.backends.ordered.scan.lookup import values_of
 from structable.spi.errors import StructableError, TransactionConflictError, UnsupportedOperationError
 
 from .commit_markers import drop_markers, has_committed, marker_key, marker_value
@@ -46,6 +48,8 @@ class ServedConnection:
         self._number = 0
         self._marker_key = b""
         self._scan: Iterator[Pair] | None = None
+        self._unsent = -1
+        """The pairs of the scan that are yet to be sent; negative for all that there are."""
         self._sending = threading.Lock()
         self._closing = threading.Lock()
         self._working = False
@@ -152,7 +156,7 @@ class ServedConnection:
                 self._release(int.from_bytes(frame[1:5], "little"))
             elif message == messages.READ_MANY:
                 keys, _ = messages.unpack_present(frame, _BODY)
-                send(messages.VALUES, messages.pack_texts(self.snapshot(frame).get_many(keys)))
+                send(messages.VALUES, messages.pack_texts(_values_of(self.snapshot(frame), keys)))
             elif message == messages.SCAN:
                 self._begin_scan(frame)
             elif message == messages.SCAN_MORE:
@@ -261,11 +265,16 @@ class ServedConnection:
 
     def _begin_scan(self, frame: bytes) -> None:
         _, flags, _, _ = messages.REFERENCE.unpack_from(frame, 1)
-        bounds, _ = messages.unpack_present(frame, _BODY)
+        limit, limit_each = messages.LIMITS.unpack_from(frame, _BODY)
+        bounds, _ = messages.unpack_present(frame, _BODY + messages.LIMITS.size)
         self._end_scan()
-        begin, end = bounds
-        self._scan = self.snapshot(frame).scan(begin, end, reverse=bool(flags & messages.REVERSE))
-        self._send_pairs(_FIRST_CHUNK)
+        intervals = list(zip(bounds[::2], bounds[1::2], strict=True))
+        self._scan = self.snapshot(frame).scan_intervals(
+            intervals, reverse=bool(flags & messages.REVERSE), limit_each=limit_each if limit_each >= 0 else None
+        )
+        limits = [most for most in (limit, limit_each * len(intervals)) if most >= 0]
+        self._unsent = min(limits, default=-1)
+        self._send_pairs(min(limits, default=_FIRST_CHUNK * len(intervals)))
 
     def _send_pairs(self, most: int) -> None:
         if self._scan is None:
@@ -273,20 +282,25 @@ class ServedConnection:
         keys: list[bytes] = []
         values: list[bytes] = []
         size = 0
-        for key, value in self._scan:
+        most = min(most, _CHUNK) if self._unsent < 0 else min(most, _CHUNK, self._unsent)
+        for key, value in islice(self._scan, most):
             keys.append(key)
             values.append(value)
             size += len(value)
-            if len(keys) >= most or size >= _CHUNK_BYTES:
-                self._channel.send(messages.PAIRS, messages.pack_pairs(keys, values))
-                return
-        self._end_scan()
-        self._channel.send(messages.LAST_PAIRS, messages.pack_pairs(keys, values))
+            if size >= _CHUNK_BYTES:
+                most = len(keys)
+                break
+        self._unsent -= len(keys)
+        if len(keys) < most or self._unsent == 0:
+            self._end_scan()
+            self._channel.send(messages.LAST_PAIRS, messages.pack_pairs(keys, values))
+        else:
+            self._channel.send(messages.PAIRS, messages.pack_pairs(keys, values))
 
     def _end_scan(self) -> None:
         scan, self._scan = self._scan, None
-        if scan is not None:
-            scan.close()  # type: ignore[attr-defined]  # a generator
+        if isinstance(scan, Generator):
+            scan.close()
 
     def _delegate(self, frame: bytes) -> tuple[int, bytes]:
         self._delegated = True
@@ -313,3 +327,7 @@ class ServedConnection:
             drop_markers(self._store, self._session.client, self._session.numbers)
         self._session.said_goodbye = True
         self._channel.send(messages.DONE)
+
+
+def _values_of(snapshot: EngineSnapshot, keys: list[bytes]) -> list[bytes | None]:
+    return values_of(snapshot, keys) if sorted(keys) == keys else snapshot.get_many(keys)

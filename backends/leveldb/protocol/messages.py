@@ -29,7 +29,7 @@ __all__ = [
     "unpack_texts",
 ]
 
-VERSION = 3
+VERSION = 4
 
 # Requests
 HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
@@ -44,6 +44,9 @@ BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE, PINNED = 1, 2, 4, 8, 16, 32
 """Flags."""
 
 REFERENCE = struct.Struct("<IBQQ")
+LIMITS = struct.Struct("<qq")
+"""Of a scan, after the reference: the pairs of all intervals together, and of each; negative for all. Their bounds
+follow."""
 COMMIT_HEAD = struct.Struct("<IBQQQ")
 HELLO_BODY = struct.Struct("<H16sI")
 LOOK_UP_BODY = struct.Struct("<16sIQ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 __all__ = [
     "SPACE_BYTES",
@@ -102,8 +103,8 @@ class EngineSnapshot(ABC):
     `StorageUnavailableError`, `DataCorruptionError`, and `TransactionConflictError` if the state can no longer be read.
     """
 
-    scan_from = 32
-    """The number of neighbouring keys from which a scan may be cheaper than `get_many`; higher over a network."""
+    scan_from: int | None = 32
+    """The number of sorted keys from which a scan may be cheaper than `get_many`; None where `get_many` decides."""
 
     epoch: int
     """The engine's schema epoch in this state."""
@@ -119,6 +120,36 @@ class EngineSnapshot(ABC):
     @abstractmethod
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
         """Yield the pairs with begin <= key < end, in key order or in reverse; a generator, to be closed early."""
+
+    def scan_intervals(
+        self,
+        intervals: Sequence[tuple[bytes, bytes]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        limit_each: int | None = None,
+    ) -> Iterator[Pair]:
+        """Yield the pairs of several intervals, one interval after the other in the given order.
+
+        An engine in another process overrides this, to send what is wanted at once.
+
+        Parameters
+        ----------
+        intervals : sequence of tuple
+            Half-open intervals, as of `scan`.
+        reverse : bool
+            Whether the pairs of each interval come in reverse.
+        limit : int or None
+            The number of pairs that the caller takes at most; the engine may yield more.
+        limit_each : int or None
+            The number of pairs to yield of each interval at most.
+        """
+        if len(intervals) == 1 and limit_each is None:
+            return self.scan(*intervals[0], reverse=reverse)
+        # The first scan at once: a snapshot in another process begins with its first request.
+        scans = [self.scan(*interval, reverse=reverse) for interval in intervals[:1]]
+        others = (self.scan(*interval, reverse=reverse) for interval in intervals[1:])
+        return chain.from_iterable(islice(scan, limit_each) for scan in chain(scans, others))
 
     def pin(self) -> None:
         """Fix the state; the transaction calls this at its first write: a later read must not see a younger state.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain, groupby, islice
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import groupby, islice
 from operator import itemgetter
 
 from structable.backends.base.transaction import TransactionLifecycle
@@ -174,20 +174,21 @@ class _PathReader:
     """
 
     def __init__(self, table: TableOverlay, path: ScanPath, *, keys_only: bool = False) -> None:
-        self._snapshot = table.snapshot
-        self._reads = table.reads
+        self._table = table
         self._binding = table.binding
         self._path = path
         self._reverse = path.request.reverse
         self._keys_only = keys_only and path.residual is None
         self._sort_by = None if keys_only else path.sort_by
-        if self._reads is not None:
-            self._reads.intervals.extend(path.intervals)
-        self._own: dict[bytes, bytes | None] = {}
-        if table.writes or table.increments:
-            self._own = dict(table.writes)
-            for raw_key, increments in table.increments.items():
-                self._own[raw_key] = table.binding.incremented(self._snapshot.get(raw_key), increments)
+        if table.reads is not None:
+            table.reads.intervals.extend(path.intervals)
+        if table.increments and path.index is not None:
+            table.settle_increments()
+        self._own: dict[bytes, bytes | None] = dict(table.writes) if table.writes else {}
+        self._increments = dict(table.increments) if table.increments else {}
+        if self._increments and path.index is None:
+            changed = sorted(filter(contains(path.intervals), self._increments))
+            self._own.update(zip(changed, table.raw_values(changed), strict=True))
 
     def matching(self) -> Iterator[Pair]:
         """Return the pairs of the path that meet the residual filter, in the requested order, up to the limit."""
@@ -202,26 +203,29 @@ class _PathReader:
             pairs = self._sorted(pairs, self._sort_by)
         return pairs if path.request.limit is None else islice(pairs, path.request.limit)
 
-    def _intervals(self) -> Iterable[Interval]:
-        return reversed(self._path.intervals) if self._reverse else self._path.intervals
+    def _intervals(self) -> Sequence[Interval]:
+        return self._path.intervals[::-1] if self._reverse else self._path.intervals
 
-    def _scan(self) -> Iterator[Pair]:
-        intervals = list(self._intervals())
+    def _scan(self, hidden: int) -> Iterator[Pair]:
+        """Scan the snapshot, of whose pairs the transaction's own writes hide so many at most."""
+        path, intervals = self._path, self._intervals()
         if not intervals:
             return iter(())
-        # The first interval at once: a snapshot in another process begins with its first request.
-        first = self._snapshot.scan(*intervals[0], reverse=self._reverse)
-        if len(intervals) == 1:
-            return first
-        others = (self._snapshot.scan(*interval, reverse=self._reverse) for interval in intervals[1:])
-        return chain(first, chain.from_iterable(others))
+        limit = path.request.limit
+        if path.residual is not None or path.within is not None or self._sort_by is not None:
+            limit = None
+        elif limit is not None:
+            limit += hidden
+        return self._table.snapshot.scan_intervals(intervals, reverse=self._reverse, limit=limit)
 
     def _row_pairs(self) -> Iterator[Pair]:
-        base = self._scan()
-        if not self._own:
-            return base
         inside = contains(self._path.intervals)
         own = {raw_key: raw for raw_key, raw in self._own.items() if inside(raw_key)}
+        base = self._scan(len(own))
+        if not self._keys_only:
+            base = self._table.keeping(base)
+        if not own:
+            return base
         others = (pair for pair in base if pair[0] not in own)
         mine = sorted(((raw_key, raw) for raw_key, raw in own.items() if raw is not None), reverse=self._reverse)
         return heapq.merge(others, mine, reverse=self._reverse)
@@ -237,7 +241,7 @@ class _PathReader:
 
     def _index_keys(self, index: IndexBinding) -> Iterator[bytes]:
         row_key, own = index.row_key, self._own
-        entries = map(itemgetter(0), self._scan())
+        entries = map(itemgetter(0), self._scan(len(own)))
         if not own:
             return map(row_key, entries)
         inside = contains(self._path.intervals)
@@ -253,16 +257,18 @@ class _PathReader:
         return map(row_key, heapq.merge(others, mine, reverse=self._reverse))
 
     def _fetched(self, index: IndexBinding, raw_keys: Iterator[bytes]) -> Iterator[Pair]:
-        own, size = self._own, _FIRST_FETCH
+        # Entries of rows that were only incremented are those of the snapshot.
+        table, own, increments, size = self._table, self._own, self._increments, _FIRST_FETCH
         while chunk := list(islice(raw_keys, size)):
             size = min(2 * size, _LARGEST_FETCH)
-            if self._reads is not None:
-                # The intervals may hold their entries, which do not change when only other fields of the rows do.
-                self._reads.keys.update(chunk)
-            for raw_key, found in zip(chunk, self._snapshot.get_many(chunk), strict=True):
+            # Under SERIALIZABLE the rows are recorded one by one: an interval may hold their entries, which do not
+            # change when only other fields of the rows do.
+            for raw_key, found in zip(chunk, table.snapshot_values(chunk, table.snapshot.get_many), strict=True):
                 raw = own.get(raw_key, found) if own else found
                 if raw is None:
                     raise entry_without_row(self._binding, index, raw_key)
+                if raw_key in increments:
+                    raw = self._binding.incremented(raw, increments[raw_key])
                 yield raw_key, raw
 
     def _sorted(self, pairs: Iterator[Pair], name: str) -> Iterator[Pair]:

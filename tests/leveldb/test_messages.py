@@ -1,0 +1,325 @@
+"""The messages between a client and the owner: each costs a round trip, or the time to send it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from structable.backends.leveldb.protocol.channel import Channel
+from structable.spi import (
+    Field,
+    Isolation,
+    Range,
+    Storage,
+    TableSpecification,
+    Transaction,
+    TransactionConflictError,
+    col,
+    connect,
+)
+from structable.spi.conformance.clients import Client
+
+DISTRICTS = range(1, 11)
+QUEUE = TableSpecification("queue", [Field.int("district"), Field.int("number")], ["district", "number"])
+ORDERS = TableSpecification(
+    "orders",
+    [Field.int("district"), Field.int("number"), Field.int("customer"), Field.int("carrier")],
+    ["district", "number"],
+    indexes=["customer"],
+)
+LINES = TableSpecification(
+    "lines",
+    [Field.int("district"), Field.int("number"), Field.int("line"), Field.long("amount"), Field.long("delivered")],
+    ["district", "number", "line"],
+)
+CUSTOMERS = TableSpecification(
+    "customers",
+    [Field.int("district"), Field.int("customer"), Field.string("last"), Field.long("balance")],
+    ["district", "customer"],
+    indexes=["last"],
+)
+ITEMS = TableSpecification(
+    "items",
+    [Field.int("item"), Field.string("name"), Field.string("kind"), Field.int("stock"), Field.string("note")],
+    ["item"],
+    indexes=["kind"],
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store that another process owns."""
+    url = f"leveldb://{tmp_path_factory.mktemp('messages')}/store?durability=process"
+    owner = Client(url, "obey")
+    try:
+        assert owner.next() == "ready"
+        yield url
+    finally:
+        owner.close()
+
+
+@pytest.fixture
+def storage(url: str) -> Iterator[Storage]:
+    with connect(url) as storage:
+        tables: list[tuple[TableSpecification, list[dict[str, object]]]] = [
+            (QUEUE, [{"district": d, "number": n} for d in DISTRICTS for n in range(40)]),
+            (ORDERS, [{"district": d, "number": n, "customer": n} for d in DISTRICTS for n in range(40)]),
+            (
+                LINES,
+                [
+                    {"district": d, "number": n, "line": line, "amount": 7}
+                    for d in DISTRICTS
+                    for n in range(5)
+                    for line in range(10)
+                ],
+            ),
+            (
+                CUSTOMERS,
+                [{"district": d, "customer": c, "last": "BAR", "balance": 0} for d in DISTRICTS for c in (0, 1)],
+            ),
+            (ITEMS, [{"item": i, "name": "x" * 30, "kind": f"k{i % 4}", "stock": 9} for i in range(2_000)]),
+        ]
+        for spec, rows in tables:
+            storage.admin.drop(spec.name)
+            storage.admin.create(spec)
+            storage.table(spec.name).upsert_many(rows)  # type: ignore[arg-type]
+        yield storage
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The messages that this process sends."""
+    sent: list[int] = []
+    send = Channel.send
+
+    def noted(channel: Channel, message: int, body: bytes = b"") -> None:
+        if threading.current_thread() is threading.main_thread():  # others delete dropped tables
+            sent.append(message)
+        send(channel, message, body)
+
+    monkeypatch.setattr(Channel, "send", noted)
+    return sent
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each frame that this process receives."""
+    received: list[int] = []
+    receive = Channel.receive
+
+    def noted(channel: Channel) -> bytes:
+        frame = receive(channel)
+        if threading.current_thread() is threading.main_thread():
+            received.append(len(frame))
+        return frame
+
+    monkeypatch.setattr(Channel, "receive", noted)
+    return received
+
+
+def deliver(tx: Transaction) -> None:
+    """Deliver the oldest order of each district."""
+    queue, orders, lines, customers = (tx.table(name) for name in ("queue", "orders", "lines", "customers"))
+    for district in DISTRICTS:
+        head = next(iter(queue.scan(Range.prefix((district,)), limit=1)))
+        queue.delete(head.key)
+        order = orders.read(head.key)
+        assert order is not None
+        orders.upsert({"district": district, "number": head.number, "carrier": 3})
+        total = 0
+        for line in lines.scan(Range.prefix(head.key)):
+            total += line.amount
+            lines.update({**dict(zip(("district", "number", "line"), line.key, strict=True)), "delivered": 5})
+        customers.increment((district, order.customer), "balance", total)
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_a_delivery_reads_each_row_once(storage: Storage, sent: list[int], isolation: Isolation) -> None:
+    """The head of the queue, the order and the lines; the customers, which have an index, together; the commit."""
+    with storage.transaction(isolation) as tx:
+        for name in ("queue", "orders", "lines", "customers"):
+            tx.table(name)
+        del sent[:]
+        deliver(tx)
+    assert len(sent) == 3 * len(DISTRICTS) + 3
+    assert storage.table("queue").count() == 39 * 10
+    assert storage.table("orders").read((1, 0))["carrier"] == 3  # type: ignore[index]
+    assert [line.delivered for line in storage.table("lines").scan(Range.prefix((10, 0)))] == [5] * 10
+    assert storage.table("customers").read((4, 0))["balance"] == 70  # type: ignore[index]
+
+
+def read(tx: Transaction) -> list[int]:
+    row = tx.table("items").read((7,))
+    assert row is not None
+    return [row["item"]]  # type: ignore[list-item]
+
+
+def multi_read(tx: Transaction) -> list[int]:
+    return [row.item for row in tx.table("items").multi_read([(i,) for i in range(0, 200, 10)])]
+
+
+def scan(tx: Transaction) -> list[int]:
+    return [row.item for row in tx.table("items").scan(Range.at_least((100,)), limit=20)]
+
+
+def scan_columns(tx: Transaction) -> list[int]:
+    return [row.item for row in tx.table("items").scan(Range.at_least((100,)), columns=["item"], limit=20)]
+
+
+def scan_in_reverse(tx: Transaction) -> list[int]:
+    return [row.item for row in tx.table("items").scan(reverse=True, limit=20)]
+
+
+def multi_scan(tx: Transaction) -> list[int]:
+    ranges = [Range((n,), (n + 5,)) for n in range(0, 100, 10)]
+    return [row.item for row in tx.table("items").multi_scan(ranges)]
+
+
+def scan_index(tx: Transaction) -> list[int]:
+    return [row.item for row in tx.table("items").scan_index("kind", "k1", limit=10)]
+
+
+READS = [read, multi_read, scan, scan_columns, scan_in_reverse, multi_scan, scan_index]
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+@pytest.mark.parametrize("look", READS)
+def test_rows_that_were_read_are_not_asked_for_again(
+    storage: Storage, sent: list[int], look: Callable[[Transaction], list[int]], isolation: Isolation
+) -> None:
+    with storage.transaction(isolation) as tx:
+        found = sorted(look(tx))
+        items = tx.table("items")
+        del sent[:]
+        for number, item in enumerate(found):
+            if number % 4 == 0:
+                items.upsert({"item": item, "stock": 100})
+            elif number % 4 == 1:
+                items.update({"item": item, "kind": "changed"})
+            elif number % 4 == 2:
+                items.increment((item,), "stock", 91)
+            else:
+                items.delete((item,))
+        items.upsert_many([{"item": item, "note": "seen"} for item in found])
+        assert sent == []
+    assert len(sent) == 1
+    rows = storage.table("items").multi_read([(item,) for item in found])
+    assert [row.note for row in rows] == ["seen"] * len(found)
+    for number, row in enumerate(rows):
+        assert row.stock == (100, 9, 100, None)[number % 4]
+    assert {row.item for row in storage.table("items").scan_index("kind", "changed")} == set(found[1::4])
+
+
+@pytest.mark.parametrize("look", READS[:3])
+def test_rows_that_were_read_are_recorded(storage: Storage, look: Callable[[Transaction], list[int]]) -> None:
+    """Write skew: a row that came from an earlier read was read all the same."""
+    one, other = storage.transaction(Isolation.SERIALIZABLE), storage.transaction(Isolation.SERIALIZABLE)
+    first = look(one)[0]
+    look(other)
+    one.table("items").update({"item": first, "stock": 1})
+    assert one.table("items").read((first,)) is not None
+    assert other.table("items").read((first,))["stock"] == 9  # type: ignore[index]
+    other.table("queue").upsert({"district": 99, "number": first})
+    one.commit()
+    with pytest.raises(TransactionConflictError):
+        other.commit()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda table: table.scan(limit=100),
+        lambda table: table.scan(limit=100, reverse=True),
+        lambda table: table.scan(order_by="kind", limit=10),
+        lambda table: table.multi_scan([Range((n,), (n + 5,)) for n in range(0, 1_000, 50)]),
+        lambda table: table.multi_scan([Range((n,), (n + 9,)) for n in range(0, 1_000, 50)], limit=40),
+    ],
+    ids=["limit", "reverse", "index", "ranges", "ranges with a limit"],
+)
+def test_a_scan_with_few_rows_takes_one_exchange(
+    storage: Storage, sent: list[int], look: Callable[..., Iterator[object]]
+) -> None:
+    with storage.transaction() as tx:
+        table = tx.table("items")
+        del sent[:]
+        assert len(list(look(table))) >= 10
+        assert len(sent) <= 2  # a path by an index also fetches the rows
+
+
+def test_a_limit_reaches_the_owner(storage: Storage, received: list[int]) -> None:
+    with storage.transaction() as tx:
+        table = tx.table("items")
+        del received[:]
+        assert len(list(table.scan(limit=1))) == 1
+        one = received.pop()
+        assert one < 200
+        assert len(list(table.scan(limit=2))) == 2
+        assert received.pop() < 2 * one
+        table.delete((0,))
+        table.delete((1,))
+        assert [row.item for row in table.scan(limit=2)] == [2, 3]
+        assert received.pop() < 6 * one
+        assert [row.item for row in table.scan(where=col("stock") == 9, limit=2)] == [2, 3]
+        assert received.pop() > 20 * one, "the owner cannot know which rows count"
+
+
+def test_a_limit_counts_rows_that_the_transaction_sees(storage: Storage) -> None:
+    with storage.transaction() as tx:
+        table = tx.table("items")
+        for item in range(0, 40, 2):
+            table.delete((item,))
+        table.upsert({"item": -5, "kind": "k0"})
+        table.upsert({"item": 5_000, "kind": "k0"})
+        assert [row.item for row in table.scan(limit=5)] == [-5, 1, 3, 5, 7]
+        assert [row.item for row in table.scan(limit=2, reverse=True)] == [5_000, 1_999]
+        assert [row.item for row in table.scan_index("kind", "k0", limit=3)] == [-5, 40, 44]
+        table.increment((3,), "stock", 1)
+        table.increment((9_999,), "stock", 1)
+        assert [row.stock for row in table.scan(limit=3)] == [None, 9, 10]
+        assert [row.item for row in table.scan(limit=2, reverse=True)] == [9_999, 5_000]
+
+
+def test_rows_of_a_scan_after_increments_are_asked_for_together(storage: Storage, sent: list[int]) -> None:
+    with storage.transaction() as tx:
+        customers = tx.table("customers")
+        lines = tx.table("lines")
+        for district in DISTRICTS:
+            lines.increment((district, 0, 0), "amount", 1)
+        assert customers.count() == 20
+        del sent[:]
+        assert [row.amount for row in lines.scan(Range.prefix((2, 0)), limit=2)] == [8, 7]
+        assert len(sent) <= 2
+        del sent[:]
+        assert sum(row.amount for row in lines.scan(limit=400)) == 400 * 7 + 8
+        assert len(sent) <= 2
+
+
+def test_an_increment_that_creates_a_row_is_found_by_indexes(storage: Storage, sent: list[int]) -> None:
+    with storage.transaction() as tx:
+        items = tx.table("items")
+        assert items.read((0,)) is not None
+        del sent[:]
+        for item in (-1, -2, 1, 2):
+            items.increment((item,), "stock", 5)
+        assert sent == []
+        assert [row.item for row in items.scan_index("kind", None)] == [-2, -1]
+        items.increment((-3,), "stock", 5)
+    with storage.transaction() as tx:
+        assert [(row.item, row.stock) for row in tx.table("items").scan_index("kind", None)] == [
+            (-3, 5),
+            (-2, 5),
+            (-1, 5),
+        ]
+        assert [row.stock for row in tx.table("items").multi_read([(1,), (2,)])] == [14, 14]
+
+
+def test_many_random_keys_are_one_request(storage: Storage, sent: list[int], received: list[int]) -> None:
+    with storage.transaction() as tx:
+        table = tx.table("items")
+        del sent[:], received[:]
+        rows = table.multi_read([(7 * n % 2_000,) for n in range(200)])
+        assert len(rows) == 200
+        assert len(sent) == len(received) == 1
+        assert received[0] < 200 * 120
