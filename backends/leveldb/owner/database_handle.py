@@ -76,6 +76,11 @@ class DatabaseHandle:
         """Whether a bulk commit is being applied, which blocks writers."""
         return self._frozen and self.ailing is None
 
+    @property
+    def frozen(self) -> bool:
+        """Whether reads go to an earlier state than the newest."""
+        return self._frozen
+
     def _wait_for_database(self) -> Database:
         return uninterrupted(self._database_alone)
 

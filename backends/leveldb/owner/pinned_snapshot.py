@@ -23,7 +23,8 @@ class PinnedSnapshot(LocalSnapshot):
     __slots__ = ("_since",)
 
     def __init__(self, taken: LocalSnapshot, base: CommitNode, last: CommitNode) -> None:
-        super().__init__(*taken.hand_over(), base, taken.epoch)
+        raw, gate, gaps = taken.hand_over()
+        super().__init__(raw, gate, base, taken.epoch, gaps)
         self._since = Summary(base, last)
 
     def _require_unchanged(self, reads: ReadSet) -> None:

@@ -13,6 +13,7 @@ from structable.backends.leveldb.native.database import (
     scan_pairs,
     translated,
 )
+from structable.backends.leveldb.native.gaps import Gaps
 from structable.backends.leveldb.native.native_guard import native_call
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.spi.errors import StorageUnavailableError, TransactionClosedError
@@ -25,11 +26,14 @@ __all__ = ["LocalSnapshot"]
 class LocalSnapshot(EngineSnapshot):
     """A LevelDB snapshot, its schema epoch, and the newest commit certainly in it; None if no commit will follow."""
 
-    __slots__ = ("_gate", "_raw", "epoch", "node")
+    __slots__ = ("_gaps", "_gate", "_raw", "epoch", "node")
 
-    def __init__(self, raw: RawSnapshot, gate: Gate, node: CommitNode | None, epoch: int) -> None:
+    def __init__(
+        self, raw: RawSnapshot, gate: Gate, node: CommitNode | None, epoch: int, gaps: Gaps | None = None
+    ) -> None:
         self._raw = raw
         self._gate = gate
+        self._gaps = gaps
         self.node = node
         self.epoch = epoch
 
@@ -38,10 +42,10 @@ class LocalSnapshot(EngineSnapshot):
         """Return a snapshot that can be committed but not read."""
         return cls(_ENDED, _NO_GATE, node, epoch)
 
-    def hand_over(self) -> tuple[RawSnapshot, Gate]:
-        """Hand plyvel's snapshot over to another owner, and return it with the database's gate."""
+    def hand_over(self) -> tuple[RawSnapshot, Gate, Gaps | None]:
+        """Hand plyvel's snapshot over to another owner, and return it with the database's gate and its gaps."""
         raw, self._raw = self._raw, _ENDED
-        return raw, self._gate
+        return raw, self._gate, self._gaps
 
     @native_call
     def get(self, key: bytes) -> bytes | None:
@@ -63,6 +67,8 @@ class LocalSnapshot(EngineSnapshot):
             raise translated(error) from error
 
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        if self._gaps and not reverse:
+            begin = self._gaps.skip(begin)
         return scan_pairs(self._gate, self._raw, begin, end, reverse, True)
 
     @native_call

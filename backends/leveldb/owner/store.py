@@ -112,15 +112,18 @@ class LocalStore:
         # A snapshot is taken after the tail was read, and a commit becomes the tail after its write: a commit between
         # the two is seen twice rather than never.
         node = history.tail
+        database = self._handle.database
+        gaps = None if database is None else database.gaps
         try:
             raw = self._reads.take()
         except PLYVEL_ERRORS as error:
             raise translated(error) from error
-        database = self._handle.database
-        if epoch is None or history.epoch is not epoch or database is None:
+        if epoch is None or history.epoch is not epoch or database is None or self._handle.database is not database:
             del raw
             return uninterrupted(partial(self._begin_alone, read_only))
-        return LocalSnapshot(raw, database.gate, None if read_only else node, epoch)
+        # A row in the snapshot that fills a gap has taken it away before it was written.
+        known = gaps if database.gaps is gaps else None
+        return LocalSnapshot(raw, database.gate, None if read_only else node, epoch, known)
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
         with self.committer.exclusive():
@@ -228,6 +231,8 @@ class LocalStore:
         if history.numbers is not None:
             history.numbers.append(step)
         history.unsettled = None
+        if database.gate.slow_heads:
+            database.find_gap()
 
     def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
         error = self._handle.failed(failure, parts)
@@ -301,6 +306,8 @@ class LocalStore:
             return
         history.append(first, last, epoch)
         history.unsettled = None
+        if database.gate.slow_heads and not handle.frozen:
+            database.find_gap()
 
     def _merged(
         self, database: Database, values: dict[bytes, bytes | None], changes: WriteSet

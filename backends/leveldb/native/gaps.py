@@ -1,0 +1,65 @@
+"""`Gaps`: intervals of keys that hold no rows, so that a scan need not step over what was deleted there.
+
+LevelDB keeps a mark for each deleted row until a compaction drops it, and a scan steps over all marks on its way: the
+head of a queue costs more with each row that was taken from the queue. (Compacting the interval does not help. LevelDB
+first moves the marks down a level, where stepping over them takes ten times as long, and drops them much later.)
+
+A scan that took long to find its first row is noted, and the next commit looks for that row again. What lies before it
+is a gap from then on, until a row is put into it. A gap is valid in the state in which it was found and all later ones,
+so a snapshot uses the gaps that were known when it was taken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+__all__ = ["Gaps"]
+
+_MOST = 1_000
+
+
+class Gaps:
+    """Disjoint intervals of keys, sorted; immutable."""
+
+    __slots__ = ("_begins", "_ends")
+
+    def __init__(self, begins: tuple[bytes, ...] = (), ends: tuple[bytes, ...] = ()) -> None:
+        self._begins = begins
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def skip(self, key: bytes) -> bytes:
+        """Return the end of the gap that a key lies in, or the key itself."""
+        position = bisect_right(self._begins, key) - 1
+        return max(key, self._ends[position]) if position >= 0 else key
+
+    def adding(self, begin: bytes, end: bytes) -> Gaps:
+        """Return the gaps with another, which may touch or overlap them; of too many only the new one is kept."""
+        if len(self._begins) >= _MOST:
+            return Gaps((begin,), (end,))
+        kept = []
+        for gap in zip(self._begins, self._ends, strict=True):
+            if gap[1] < begin or gap[0] > end:
+                kept.append(gap)
+            else:
+                begin, end = min(begin, gap[0]), max(end, gap[1])
+        kept.append((begin, end))
+        kept.sort()
+        return Gaps(tuple([gap[0] for gap in kept]), tuple([gap[1] for gap in kept]))
+
+    def without(self, parts: Iterable[Mapping[bytes, bytes | None]]) -> Gaps:
+        """Return the gaps that remain when changes are written, cut short before each row that is put into one."""
+        begins, ends = self._begins, self._ends
+        cut: dict[int, bytes] = {}
+        for part in parts:
+            for key, value in part.items():
+                position = bisect_right(begins, key) - 1
+                if position >= 0 and value is not None and key < cut.get(position, ends[position]):
+                    cut[position] = key
+        if not cut:
+            return self
+        kept = [(begin, cut.get(n, ends[n])) for n, begin in enumerate(begins) if cut.get(n) != begin]
+        return Gaps(tuple([gap[0] for gap in kept]), tuple([gap[1] for gap in kept]))
