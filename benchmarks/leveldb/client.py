@@ -26,6 +26,7 @@ __all__ = ["measure"]
 
 AREA = "client"
 _FRAMING = 16
+_SOME = 200
 
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
@@ -130,6 +131,14 @@ def _many(storage: Storage, exchange: Callable[[int, int], None], scale: Scale) 
         assert found == 5 * BATCH
         return seconds / found
 
+    def multi_read_some() -> float:
+        keys = [[row_key(row) for row in random.sample(rows, _SOME)] for _ in range(20)]
+        begin = perf_counter()
+        found = sum(len(table.multi_read(some)) for some in keys)
+        seconds = perf_counter() - begin
+        assert found == 20 * _SOME
+        return seconds / found
+
     def upsert_many() -> float:
         begin = perf_counter()
         for batch in given:
@@ -150,6 +159,7 @@ def _many(storage: Storage, exchange: Callable[[int, int], None], scale: Scale) 
         _round_trips(exchange, count, len(raw_key(rows[0])) + _FRAMING, len(raw_value(rows[0])) + _FRAMING),
         [
             Contender("multi_read of 1,000 keys, a row", multi_read),
+            Contender("multi_read of 200 keys, a row", multi_read_some, 0.5),
             Contender("upsert_many of 1,000 rows a commit, a row", upsert_many, 0.5),
             Contender("scan, a row", scan, 0.5),
         ],
