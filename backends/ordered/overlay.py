@@ -106,14 +106,16 @@ class TableOverlay:
                 self.transaction.fail(error)
             if self.reads is not None:
                 self.reads.keys.update(wanted)
-        values = dict(zip(wanted, found, strict=True))
         size = _ROW_BYTES * len(wanted) + sum(map(len, wanted)) + sum(map(len, filter(None, found)))
-        if len(wanted) < len(raw_keys):
-            found = [kept[raw_key] if raw_key in kept else values[raw_key] for raw_key in raw_keys]
+        values: dict[bytes, bytes | None] = {}
         if size <= self._room:
-            kept.update(values)
+            kept.update(zip(wanted, found, strict=True))
             self._room -= size
-        return found
+        elif len(wanted) < len(raw_keys):
+            values = dict(zip(wanted, found, strict=True))
+        if len(wanted) == len(raw_keys):
+            return found
+        return [kept[raw_key] if raw_key in kept else values[raw_key] for raw_key in raw_keys]
 
     def keeping(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
         """Yield the pairs of a scan of the snapshot, and keep the first of them."""

@@ -11,27 +11,23 @@ from structable.backends.ordered.engine import EngineSnapshot
 __all__ = ["values_of"]
 
 _FIRST_STEPS = 16
+"""Fewer than the least `EngineSnapshot.scan_from`."""
 
 
 def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | None]:
     """Return the raw values of sorted raw keys."""
     if snapshot.scan_from is None or len(raw_keys) < snapshot.scan_from:
         return snapshot.get_many(raw_keys)
-    # A step of a scan costs a fraction of a lookup, unless unrequested rows lie between the requested ones: the scan
-    # goes on while at least half of its rows were requested.
-    found: dict[bytes, bytes] = {}
+    # A step of a scan costs a fraction of a lookup. As many steps as there are keys reveal whether unrequested rows lie
+    # between them, unless the first few do.
     pairs = snapshot.scan(raw_keys[0], raw_keys[-1] + b"\0")
-    steps, beyond = _FIRST_STEPS, 0
-    while beyond < len(raw_keys):
-        some = dict(islice(pairs, steps))
-        found.update(some)
-        if len(some) < steps:
-            beyond = len(raw_keys)
-            break
-        before, beyond = beyond, bisect_right(raw_keys, next(reversed(some)))
-        if sum(map(some.__contains__, raw_keys[before:beyond])) < steps // 2:
-            break
-        steps = min(2 * steps, len(raw_keys))
+    found = dict(islice(pairs, _FIRST_STEPS))
+    if sum(map(found.__contains__, raw_keys[:_FIRST_STEPS])) >= len(found) // 2:
+        found.update(islice(pairs, len(raw_keys) - _FIRST_STEPS))
+        ended = len(found) < len(raw_keys)
+    else:
+        ended = len(found) < _FIRST_STEPS
+    beyond = len(raw_keys) if ended else bisect_right(raw_keys, next(reversed(found)))
     if isinstance(pairs, Generator):
         pairs.close()
     values = [found.get(raw_key) for raw_key in raw_keys[:beyond]]
