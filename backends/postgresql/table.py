@@ -22,7 +22,7 @@ from structable.spi import (
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import check_changes, check_default, check_increment, check_increments, check_swap
 from structable.spi.rules.rows import check_key, check_row, check_row_size
-from structable.spi.rules.scans import ScanRequest, row_columns
+from structable.spi.rules.scans import ScanRequest, check_limit, row_columns
 from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call
@@ -125,9 +125,11 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         """See `StructuredTable.scan`."""
         if where is None and order_by is None and reverse.__class__ is bool and range.__class__ is Range:
             pieces = self.binding.prefix_pieces(range)
-            if pieces is not None and (limit is None or (limit.__class__ is int and limit >= 0)):
+            if pieces is not None:
                 self._tx.require_usable()
-                request = ScanRequest((range,), None, row_columns(self.binding.spec, columns), None, reverse, limit)
+                spec = self.binding.spec
+                most = check_limit(spec, limit)
+                request = ScanRequest((range,), None, row_columns(spec, columns), None, reverse, most)
                 return ScanRows(self._tx, self, request, (prefix_template(len(pieces)), list(pieces)))
         return ScanRows(self._tx, self, self._request((range,), where, columns, order_by, reverse, limit))
 

@@ -140,7 +140,10 @@ class ScanRules(ConformanceCase):
         """`limit` is the maximum number of rows; 0 is empty, and a larger limit than the result returns all."""
         assert plain(grid.scan(limit=0)) == []
         assert plain(grid.scan(limit=7)) == ROWS[:7]
-        assert plain(grid.scan(limit=1000)) == ROWS
+        for large in (1000, 1 << 63, 10**30):
+            assert plain(grid.scan(limit=large)) == ROWS
+            assert plain(grid.scan(Range.prefix((2,)), limit=large)) == [row for row in ROWS if row["k1"] == 2]
+            assert plain(grid.multi_scan([Range.all()], limit_per_range=large)) == ROWS
         assert (
             plain(grid.scan(where=col("color") == "green", limit=3))
             == [row for row in ROWS if row["color"] == "green"][:3]
