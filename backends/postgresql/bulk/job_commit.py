@@ -136,7 +136,7 @@ class JobCommit:
     def _attempt(self, connection: ServerConnection) -> bool:
         ask = connection.ask
         job_id, table = self._job.job_id, self._job.table
-        connection.pipeline((command("begin isolation level read committed read write"),))
+        connection.pipeline((command("begin isolation level read committed read write"), connection.plan_freely))
         record = self._records.locked(ask(self._records.lock(job_id)))
         try:
             binding = self._catalog.lookup(ask, table)
@@ -256,6 +256,7 @@ class JobCommit:
         table = self._job.table
         with self._pool.connection() as connection:
             try:
+                connection.pipeline((command("begin read only"), connection.plan_freely))
                 ask = connection.ask
                 binding = self._catalog.lookup(ask, table)
                 merges = [StagedMerge(binding, WriteMode.INSERT, one) for one in self._staged]
@@ -270,6 +271,8 @@ class JobCommit:
                 if isinstance(error, StatementRefusedError) and error.state in STALE:
                     return  # another caller may have committed the job meanwhile
                 raise translated(error, self._what) from error
+            finally:
+                connection.roll_back()
 
     def _resolve(self, number: str, process: int, error: BrokenConnectionError) -> bool:
         """Look up the outcome of a commit whose answer was lost; return whether this call committed the job.

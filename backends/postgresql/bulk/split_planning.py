@@ -113,6 +113,7 @@ def _plan(
             command(f"lock table {binding.qualified} in access share mode"),
             Call(_FACTS, (binding.qualified.encode(),)),
             command(f"select {binding.token}"),
+            connection.plan_freely,
         )
     )
     seen, snapshot, *sizes = (str(value) for value in connection.rows(results[2 + len(limits)])[0])

@@ -87,7 +87,7 @@ class SplitReader:
         """Lend a connection in a transaction of the plan's snapshot, with settings of its own."""
         with self._pool.connection() as connection:
             begin = [command(text) for text in state.beginning]
-            begin += [*without_limits(connection), *(command(text) for text in settings)]
+            begin += [connection.plan_freely, *without_limits(connection), *(command(text) for text in settings)]
             try:
                 try:
                     connection.pipeline(begin)

@@ -15,7 +15,7 @@ from psycopg.adapt import Loader
 from structable.spi import StorageUnavailableError
 
 from .connection import ServerConnection
-from .planning import CURRENT, plan_freely
+from .planning import BY_INDEX, CURRENT, plan_freely
 
 __all__ = ["ConnectionFactory"]
 
@@ -80,7 +80,7 @@ class ConnectionFactory:
         )
         asked = "select array(select pid from pg_stat_activity where datid is null and usesysid is null)"
         durable = "" if "synchronous_commit" in self.settings else _DURABLE
-        return f"{_SAFE}; {', '.join([asked, CURRENT, *settings])}{durable}"
+        return f"{_SAFE}; {', '.join([asked, CURRENT, *settings])}{durable}; {BY_INDEX}"
 
 
 class _UtcLoader(Loader):

@@ -1,12 +1,13 @@
-"""How the server plans statements: in a transaction by one index, unless a statement asks to be planned freely.
+"""How the server plans statements: by one index, unless a statement or a transaction asks to be planned freely.
 
 The plan of a prepared statement is kept, and one made while a table was small would read all of it ever after. Where
-only an index is allowed, and joins only row by row, the plan is right for a table of any size.
+only an index is allowed, and joins only row by row, the plan is right for a table of any size. So a connection begins
+with these settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .statement import Call, Statement
 
@@ -21,19 +22,21 @@ _BY_INDEX = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+
+
+def _settings(values: Iterable[str], *, local: bool) -> str:
+    changes = zip(_BY_INDEX, values, strict=True)
+    return ", ".join(f"set_config('{name}', '{value}', {str(local).lower()})" for name, value in changes)
+
+
 CURRENT = f"array[{', '.join(f'current_setting({name!r})' for name in _BY_INDEX)}]"
 """The settings of a session, as an SQL expression."""
-
-
-def _settings(values: Sequence[str]) -> str:
-    return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in zip(_BY_INDEX, values, strict=True))
-
-
-BY_INDEX = _settings([*_BY_INDEX.values()])
-"""Lets only indexes be used until the end of the transaction, as SQL expressions."""
-PLAN_BY_INDEX = Call(Statement(f"select {BY_INDEX}"))
+BY_INDEX = f"select {_settings(_BY_INDEX.values(), local=False)}"
+"""The SQL that lets a session use only indexes."""
+PLAN_BY_INDEX = Call(Statement(f"select {_settings(_BY_INDEX.values(), local=True)}"))
+"""The same in a transaction, after `plan_freely`."""
 
 
 def plan_freely(values: Sequence[str]) -> Call:
-    """Return the call that sets the session's own settings in a transaction; the next is `PLAN_BY_INDEX`."""
-    return Call(Statement(f"select {_settings(values)}"))
+    """Return the call that gives a transaction the settings of its session as they were at first."""
+    return Call(Statement(f"select {_settings(values, local=True)}"))

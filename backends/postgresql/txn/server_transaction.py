@@ -24,7 +24,7 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
-from structable.backends.postgresql.driver.planning import BY_INDEX, PLAN_BY_INDEX
+from structable.backends.postgresql.driver.planning import PLAN_BY_INDEX
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible
 from structable.backends.postgresql.driver.statement import Call, Statement, Values
@@ -58,9 +58,9 @@ _BEGIN = {
     for isolation, level in ((Isolation.SNAPSHOT, "repeatable read"), (Isolation.SERIALIZABLE, "serializable"))
     for read_only in (False, True)
 }
-_SNAPSHOT = Call(Statement(f"select null, pg_current_snapshot()::text, {BY_INDEX}"))
+_SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
 # The outcome is looked up by the transaction's number if the connection breaks during the commit.
-_NUMBER_AND_SNAPSHOT = Call(Statement(f"select pg_current_xact_id()::text, pg_current_snapshot()::text, {BY_INDEX}"))
+_NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
 COMMIT = Call(Statement("commit"))
 
 
