@@ -19,12 +19,10 @@ class Route(ABC):
 
     get: Callable[[bytes], bytes | None]
     """Returns the newest value of a key."""
-
-    @abstractmethod
-    def begin(self, read_only: bool) -> EngineSnapshot: ...
-
-    @abstractmethod
-    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None: ...
+    begin: Callable[[bool], EngineSnapshot]
+    """Returns the newest committed state."""
+    commit: Callable[[EngineSnapshot | None, WriteSet, bool], None]
+    """Applies a write set; the last argument is whether it must survive a crash of the machine."""
 
     @abstractmethod
     def commit_bulk(self, bulk: BulkCommit) -> None: ...
@@ -46,6 +44,8 @@ class NoRoute(Route):
     def __init__(self, reason: str) -> None:
         self._reason = reason
         self.get = self._get
+        self.begin = self._begin
+        self.commit = self._commit
 
     def _fail(self) -> StorageUnavailableError:
         return StorageUnavailableError(self._reason)
@@ -53,10 +53,10 @@ class NoRoute(Route):
     def _get(self, key: bytes) -> bytes | None:
         raise self._fail()
 
-    def begin(self, read_only: bool) -> EngineSnapshot:
+    def _begin(self, read_only: bool) -> EngineSnapshot:
         raise self._fail()
 
-    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
+    def _commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
         raise self._fail()
 
     def commit_bulk(self, bulk: BulkCommit) -> None:

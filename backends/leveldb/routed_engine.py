@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
@@ -19,18 +19,25 @@ from .settings import Settings
 __all__ = ["RoutedEngine"]
 
 
+_UNSTARTED = NoRoute("the storage was not started")
+
+
 class RoutedEngine(Engine):
     """The common base of all engines of a database folder."""
 
     plans_hold_everything = True
+    closed = False
+    # The route's own functions, called most often: they are spared a call that only passes them on.
+    get: Callable[[bytes], bytes | None] = _UNSTARTED.get  # type: ignore[assignment]  # its parameter has no name
+    begin: Callable[[bool], EngineSnapshot] = _UNSTARTED.begin  # type: ignore[assignment]
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._shared = no_shared()
         self._settings = settings
         self.folder = Folder(folder)
         self._runs = Runs(self.folder.staging)
-        self._closed = False
-        self.bind(NoRoute("the storage was not started"), self._shared)
+        self.closed = False
+        self.bind(_UNSTARTED, self._shared)
 
     def start(self, upcalls: Upcalls) -> None:
         """Open the database.
@@ -50,16 +57,11 @@ class RoutedEngine(Engine):
     def bind(self, route: Route, shared: memoryview[int]) -> None:
         self._shared = shared
         self.route = route
+        self.get, self.begin = route.get, route.begin
 
     @property
     def epoch(self) -> int:
         return self._shared[0]
-
-    def get(self, key: bytes) -> bytes | None:
-        return self.route.get(key)
-
-    def begin(self, read_only: bool) -> EngineSnapshot:
-        return self.route.begin(read_only)
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
         self.route.commit(snapshot, changes, self._settings.sync)
@@ -85,17 +87,13 @@ class RoutedEngine(Engine):
     def jobs_with_runs(self) -> dict[str, float]:
         return self._runs.jobs()
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def close(self) -> None:
         uninterrupted(self._close)
 
     def _close(self) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             self._leave()  # until then clients may run procedures through this engine
         finally:
@@ -103,5 +101,5 @@ class RoutedEngine(Engine):
 
     def abandon(self, reason: str) -> None:
         """End without leaving, in a forked process or when the interpreter ends."""
-        self._closed = True
+        self.closed = True
         self.bind(NoRoute(reason), self._shared)

@@ -72,6 +72,8 @@ class Client(Route):
         self.requests = OwnerRequests(self.id, folder, path, process, seconds, lambda: failover(self))
         self.pool = self.requests.pool
         self.get = self._get
+        self.begin = self._begin
+        self.commit = self._commit
         self.drop = self.pool.drop
         self.abandon = self.pool.abandon
 
@@ -95,7 +97,7 @@ class Client(Route):
             raise SchemaChangedError
         return self.requests.refuse(frame)
 
-    def begin(self, read_only: bool) -> EngineSnapshot:
+    def _begin(self, read_only: bool) -> EngineSnapshot:
         shared, requests = self.shared, self.requests
         base = shared[1]  # before the epoch, so that a schema change between the two conflicts
         flags = messages.READ_ONLY if read_only else 0
@@ -107,7 +109,7 @@ class Client(Route):
                 requests.eager_until = 0.0
         return snapshot
 
-    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
+    def _commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
         flags = messages.SYNC if sync else 0
         number = epoch = base = 0
         if snapshot is None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.folder import Folder
-from structable.backends.leveldb.route import OWNER_ENDED, Procedures, Route
-from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
-from structable.spi.errors import TransactionConflictError
+from structable.backends.leveldb.route import Procedures, Route
+from structable.backends.ordered.engine import BulkCommit
 
 from .commit_markers import has_committed
-from .snapshot import LocalSnapshot
 from .store import LocalStore
 
 __all__ = ["LocalRoute"]
@@ -21,15 +19,9 @@ class LocalRoute(Route):
     def __init__(self, store: LocalStore, folder: Folder) -> None:
         self.store = store
         self.get = store.get
+        self.begin = store.begin
+        self.commit = store.commit
         self._folder = folder
-
-    def begin(self, read_only: bool) -> EngineSnapshot:
-        return self.store.begin(read_only)
-
-    def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
-        if snapshot is not None and not isinstance(snapshot, LocalSnapshot):
-            raise TransactionConflictError(OWNER_ENDED)
-        self.store.commit(snapshot, changes, sync)
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         self.store.commit_bulk(bulk)

@@ -17,12 +17,14 @@ from structable.backends.leveldb.native.database import (
 )
 from structable.backends.leveldb.native.format import EPOCH_KEY
 from structable.backends.leveldb.native.native_guard import native_call
-from structable.backends.ordered.engine import BulkCommit, Increment, WriteSet
+from structable.backends.leveldb.route import OWNER_ENDED
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, WriteSet
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
     StructableError,
     TransactionClosedError,
+    TransactionConflictError,
 )
 
 from .bulk import apply_bulk
@@ -153,7 +155,7 @@ class LocalStore:
 
     def commit(
         self,
-        snapshot: LocalSnapshot | None,
+        snapshot: EngineSnapshot | None,
         changes: WriteSet,
         sync: bool,
         marker: dict[bytes, bytes | None] | None = None,
@@ -163,6 +165,8 @@ class LocalStore:
             uninterrupted(self._note_unsynced)
         node: CommitNode | None = None
         if snapshot is not None:
+            if not isinstance(snapshot, LocalSnapshot):
+                raise TransactionConflictError(OWNER_ENDED)
             node = snapshot.node
             if node is None:
                 raise TransactionClosedError("the snapshot was closed, or was taken for reading only")
