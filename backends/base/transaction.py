@@ -18,7 +18,7 @@ class TransactionLifecycle(ABC):
     leaves the transaction by `rollback`, or by `commit` or the end of the `with` block, which raise it once more.
     """
 
-    # Class attributes until they differ: every point operation makes a transaction, and each assignment costs.
+    # Of the class until they differ: a transaction that is interrupted before it assigns its own can end as well.
     usable = True
     """Whether operations may continue; each operation checks this first."""
     writable = True

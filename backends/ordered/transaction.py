@@ -35,8 +35,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
     reads: ReadSet | None = None
 
     def __init__(self, engine: OrderedMap, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
-        # Assigned here as well: each is read several times, which takes three times as long where only the class has
-        # the attribute.
+        # Of the instance too: each is read several times, for which CPython 3.11 has no fast path to the class.
         self.usable = True
         self._snapshot = None
         self.reads = None
