@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import TypeAlias
 
 from .fields import FieldType
@@ -34,7 +36,12 @@ def compile_filter(spec: TableSpecification, where: Filter, columns: Sequence[st
     """
     source = _Source(spec, {name: f"v[{position}]" for position, name in enumerate(columns)})
     expression = source.condition(where)
-    return eval(f"lambda v: {expression}", source.constants)  # type: ignore[no-any-return]  # noqa: S307
+    return eval(_compiled(f"lambda v: {expression}"), source.constants)  # type: ignore[no-any-return]  # noqa: S307
+
+
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> CodeType:
+    return compile(expression, "<filter>", "eval")
 
 
 class _Source:

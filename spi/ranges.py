@@ -13,7 +13,7 @@ __all__ = ["Bound", "Range"]
 Bound: TypeAlias = tuple[Value, ...] | Mapping[str, Value] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Range:
     """Rows whose key lies between two bounds, compared as tuples. Nothing is checked before it is used with a table.
 
@@ -33,6 +33,15 @@ class Range:
     end: Bound = None
     begin_inclusive: bool = True
     end_inclusive: bool = False
+
+    def __init__(
+        self, begin: Bound = None, end: Bound = None, begin_inclusive: bool = True, end_inclusive: bool = False
+    ) -> None:
+        # The generated one takes half as long again, and one call may take hundreds of ranges.
+        _set_begin(self, begin)
+        _set_end(self, end)
+        _set_begin_inclusive(self, begin_inclusive)
+        _set_end_inclusive(self, end_inclusive)
 
     @classmethod
     def all(cls) -> Range:
@@ -63,3 +72,8 @@ class Range:
     def below(cls, end: Bound) -> Range:
         """Every row before all those that start with `end`."""
         return cls(None, end, True, False)
+
+
+_set_begin, _set_end, _set_begin_inclusive, _set_end_inclusive = [
+    getattr(Range, name).__set__ for name in ("begin", "end", "begin_inclusive", "end_inclusive")
+]

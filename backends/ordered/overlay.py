@@ -79,7 +79,15 @@ class TableOverlay:
 
     def raw_values(self, raw_keys: list[bytes]) -> list[bytes | None]:
         """Return the raw values of sorted raw keys."""
-        writes, increments = self.writes, self.increments
+        return self.values_under(raw_keys, self.writes, self.increments)
+
+    def values_under(
+        self,
+        raw_keys: list[bytes],
+        writes: Mapping[bytes, bytes | None],
+        increments: Mapping[bytes, tuple[Increment, ...]],
+    ) -> list[bytes | None]:
+        """Return the raw values of sorted raw keys under the given writes and increments, perhaps older ones."""
         wanted = [raw_key for raw_key in raw_keys if raw_key not in writes] if writes else raw_keys
         found = self.snapshot_values(wanted, partial(values_of, self.snapshot))
         if not writes and not increments:

@@ -21,12 +21,12 @@ from structable.spi.evaluation import equal
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import check_changes, check_default, check_increments, check_swap
 from structable.spi.rules.rows import check_row
-from structable.spi.rules.scans import ScanRequest
 
 from .engine import Increment
 from .overlay import TableOverlay
 from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.planning import explain, plan
+from .scan.request import KeyedRequest
 
 __all__ = ["OrderedTable"]
 
@@ -83,11 +83,10 @@ class OrderedTable(TableOverlay, StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
         limit_per_range: int | None = None,
-    ) -> ScanRequest:
+    ) -> KeyedRequest:
         if not self.transaction.usable:
             self.transaction.refuse()
-        spec = self.binding.spec
-        return ScanRequest.checked(spec, ranges, where, columns, order_by, reverse, limit, limit_per_range)
+        return KeyedRequest.of(self.binding, ranges, where, columns, order_by, reverse, limit, limit_per_range)
 
     def scan(
         self,

@@ -34,6 +34,7 @@ from .store_rules import StoreRules
 from .transaction_rules import TransactionRules
 from .transaction_size_rules import TransactionSizeRules
 from .value_rules import ValueRules
+from .whole_key_rules import WholeKeyRules
 from .write_rules import WriteRules
 
 __all__ = ["BackendConformance"]
@@ -52,6 +53,7 @@ class BackendConformance(
     AtomicRules,
     ManyRules,
     RangeRules,
+    WholeKeyRules,
     ScanRules,
     IndexRules,
     FilterRules,

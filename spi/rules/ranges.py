@@ -34,7 +34,7 @@ def check_range(spec: TableSpecification, range_: object) -> Range:
     if not isinstance(range_, Range):
         raise InvalidFieldError(spec.name, "range", f"{shown(range_)} is not a Range")
     begin = _checked_bound(spec, range_.begin)
-    end = _checked_bound(spec, range_.end)
+    end = begin if range_.end is range_.begin else _checked_bound(spec, range_.end)
     begin_inclusive = check_flag(spec, "begin_inclusive", range_.begin_inclusive)
     end_inclusive = check_flag(spec, "end_inclusive", range_.end_inclusive)
     # Every row starts with the empty prefix: inclusive it bounds nothing, exclusive it stays and drops every row.
@@ -49,23 +49,25 @@ def _checked_bound(spec: TableSpecification, bound: object) -> tuple[Value, ...]
     if bound is None:
         return None
     key = spec.primary_key
-    shape = f"a prefix of the primary key ({', '.join(key)})"
-    if isinstance(bound, Mapping):
+    if isinstance(bound, tuple):
+        if len(bound) > len(key):
+            raise _no_prefix(spec, f"the bound {shown(bound)} has {len(bound)} values and is not")
+        values = bound
+    elif isinstance(bound, Mapping):
         leading = key[: len(bound)]
         if set(bound) != set(leading):
-            raise InvalidFieldError(spec.name, "range", f"a bound of {', '.join(map(str, bound))} is not {shape}")
+            raise _no_prefix(spec, f"a bound of {', '.join(map(str, bound))} is not")
         values = tuple(bound[name] for name in leading)
-    elif isinstance(bound, tuple):
-        if len(bound) > len(key):
-            raise InvalidFieldError(
-                spec.name, "range", f"the bound {shown(bound)} has {len(bound)} values and is not {shape}"
-            )
-        values = bound
     else:
-        raise InvalidFieldError(
-            spec.name, "range", f"the bound {shown(bound)} is neither a tuple nor a mapping: it is {shape}"
-        )
-    for field, value in zip(spec.key_fields, values, strict=False):
+        raise _no_prefix(spec, f"the bound {shown(bound)} is neither a tuple nor a mapping: it is")
+    fields = [spec.field(name) for name in key[: len(values)]]
+    for field, value in zip(fields, values, strict=True):
         if value is None:
             raise InvalidFieldError(spec.name, field.name, "is part of the primary key; a bound must not be null there")
-    return tuple(check_value(spec.name, field, value) for field, value in zip(spec.key_fields, values, strict=False))
+    return tuple([check_value(spec.name, field, value) for field, value in zip(fields, values, strict=True)])
+
+
+def _no_prefix(spec: TableSpecification, problem: str) -> InvalidFieldError:
+    return InvalidFieldError(
+        spec.name, "range", f"{problem} a prefix of the primary key ({', '.join(spec.primary_key)})"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from structable.spi.errors import InvalidFieldError
 from structable.spi.filters import And, Comparison, Filter, IsNull, Operator
@@ -82,7 +83,7 @@ class ScanRequest:
         )
 
     @property
-    def per_range(self) -> tuple[ScanRequest, ...]:
+    def per_range(self) -> tuple[Self, ...]:
         """The scans of the single ranges, each up to `limit_per_range`, whose union up to `limit` is the result."""
         limits = [one for one in (self.limit, self.limit_per_range) if one is not None]
         limit = min(limits, default=None)
@@ -108,7 +109,7 @@ class ScanRequest:
             return self.where.parts
         return () if self.where is None else (self.where,)
 
-    def with_index_value(self, spec: TableSpecification, name: object, value: Value) -> ScanRequest:
+    def with_index_value(self, spec: TableSpecification, name: object, value: Value) -> Self:
         """Return the request for only the rows whose indexed field equals a value; None finds nulls.
 
         Raises

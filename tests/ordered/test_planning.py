@@ -80,6 +80,11 @@ BOUNDS = st.one_of(
     st.none(), st.just(()), st.tuples(STRINGS), st.tuples(STRINGS, INTS), st.tuples(STRINGS, INTS, BYTES)
 )
 RANGES = st.builds(Range, BOUNDS, BOUNDS, st.booleans(), st.booleans())
+PREFIXES = st.builds(Range.prefix, st.one_of(st.tuples(STRINGS), st.tuples(STRINGS, INTS)))
+WHOLE_KEYS = st.builds(Range.prefix, st.tuples(STRINGS, INTS, BYTES))
+RANGE_LISTS = st.one_of(
+    st.lists(RANGES, min_size=1, max_size=3), st.lists(PREFIXES, max_size=4), st.lists(WHOLE_KEYS, max_size=8)
+)
 
 
 def in_range(key: tuple[Any, ...], wanted: Range) -> bool:
@@ -111,11 +116,12 @@ def fill(table: StructuredTable, rows: list[dict[str, Any]]) -> None:
 @given(
     committed=st.lists(ROWS, max_size=15),
     own=st.lists(st.tuples(ROWS, st.booleans()), max_size=6),
-    ranges=st.lists(RANGES, min_size=1, max_size=3),
+    ranges=RANGE_LISTS,
     where=st.none() | FILTERS,
     order_by=st.none() | st.sampled_from(["a", "b", "c", "v", "s"]),
     reverse=st.booleans(),
     limit=st.none() | st.integers(0, 5),
+    limit_per_range=st.none() | st.integers(0, 3),
 )
 def test_every_path_returns_the_same_rows(
     storage: Storage,
@@ -126,6 +132,7 @@ def test_every_path_returns_the_same_rows(
     order_by: str | None,
     reverse: bool,
     limit: int | None,
+    limit_per_range: int | None,
 ) -> None:
     fill(storage.table("t"), committed)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {(row["a"], row["b"], row["c"]): row for row in committed}
@@ -159,6 +166,13 @@ def test_every_path_returns_the_same_rows(
         for read in found:
             assert_same(read, rows[read.key])
         assert table.count(ranges, where) == len(expected)
+        firsts = {key for one in ranges for key in [key for key in expected if in_range(key, one)][:limit_per_range]}
+        found = list(
+            table.multi_scan(
+                ranges, where=where, order_by=order_by, reverse=reverse, limit=limit, limit_per_range=limit_per_range
+            )
+        )
+        assert [row.key for row in found] == [key for key in expected if key in firsts][:limit]
     finally:
         transaction.rollback()
 
@@ -172,6 +186,8 @@ def assert_same(row: Row, expected: dict[str, Any]) -> None:
     ("where", "path"),
     [
         ((col("a") == "x") & (col("b") == 1) & (col("c") == b""), "key lookup"),
+        ((col("a") == "x") & col("b").isin([1, 2]) & (col("c") == b"") & (col("v") == 1), "key lookup"),
+        ((col("a") == "x") & col("b").isin([1, 2]) & (col("c") >= b""), "key range scan"),
         (col("a") == "x", "key range scan"),
         (col("a").startswith("x"), "key range scan"),
         (col("v") == 1, "index scan on v"),

@@ -20,10 +20,12 @@ from structable.spi.values import MAX_KEY_SIZE, Value
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
 from .source import Source, corrupt
 
-__all__ = ["ROW_KEY_START", "ROW_MARK", "KeyCodec"]
+__all__ = ["LONGEST_KEY", "ROW_KEY_START", "ROW_MARK", "KeyCodec"]
 
 ROW_KEY_START = SPACE_BYTES + 1
 """Offset of the key fields in a raw row key."""
+LONGEST_KEY = 3 * MAX_KEY_SIZE
+"""Raw row keys of existing rows are shorter: a form takes at most two bytes for each that the limit counts, and two."""
 _VALUE_START = SPACE_BYTES + 3
 """Offset of the indexed value in a raw index entry."""
 ROW_MARK = b"\x01"

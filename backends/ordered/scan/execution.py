@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import groupby, islice
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain, groupby, islice, starmap
 from operator import itemgetter
 
 from structable.backends.base.transaction import TransactionLifecycle
-from structable.backends.ordered.codec.rows import RowDecoder
+from structable.backends.ordered.codec.rows import Projection, RowDecoder
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.overlay import ENGINE_FAILURES, TableOverlay
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
@@ -19,11 +21,12 @@ from structable.spi import (
     RowIterator,
     TransactionClosedError,
 )
-from structable.spi.evaluation import compile_filter
-from structable.spi.rules.scans import ScanRequest
+from structable.spi.evaluation import Predicate, compile_filter
 
-from .intervals import Interval, contains
-from .planning import ScanPath, plan
+from .intervals import contains
+from .lookup import lookup_parts
+from .planning import ScanPath, plan, plan_each
+from .request import KeyedRequest
 from .sorting import sort_records
 
 __all__ = ["ScanRows", "count_pairs", "entry_without_row", "matching_rows", "pair_filter"]
@@ -38,7 +41,7 @@ class ScanRows(RowIterator):
 
     __slots__ = ("_closed", "_progress", "_rows", "_transaction")
 
-    def __init__(self, table: TableOverlay, request: ScanRequest) -> None:
+    def __init__(self, table: TableOverlay, request: KeyedRequest) -> None:
         self._progress = _Progress()
         self._rows = _rows(table, request, self._progress)
         self._transaction = table.transaction
@@ -87,15 +90,12 @@ class _Progress:
         self.owned: TransactionLifecycle | None = None
 
 
-def _rows(table: TableOverlay, request: ScanRequest, progress: _Progress) -> Generator[Row, None, None]:
+def _rows(table: TableOverlay, request: KeyedRequest, progress: _Progress) -> Generator[Row, None, None]:
     # Not itself a generator: the call, not the first row, fixes the state that the scan sees.
     binding = table.binding
     decode = binding.row_decoder(request.columns or binding.shape.columns)
     try:
-        if request.limit_per_range is None:
-            pairs = _PathReader(table, plan(binding, request)).matching()
-        else:
-            pairs = _union(table, request)
+        pairs = _scanned(table, request)
     except ENGINE_FAILURES as error:
         table.transaction.fail(error)
     return _decoded(table.transaction, decode, pairs, progress)
@@ -120,7 +120,17 @@ def _decoded(
             progress.owned.rollback()
 
 
-def _union(table: TableOverlay, request: ScanRequest) -> Iterator[Pair]:
+def _scanned(table: TableOverlay, request: KeyedRequest) -> Iterator[Pair]:
+    binding = table.binding
+    if request.limit_per_range == 0:
+        return iter(())
+    if request.limit_per_range is None or request.raw_keys is not None:  # a whole key has one row at most
+        return _PathReader(table, plan(binding, request)).matching()
+    path = plan_each(binding, request)
+    return _merged(table, request) if path is None else _PathReader(table, path).matching()
+
+
+def _merged(table: TableOverlay, request: KeyedRequest) -> Iterator[Pair]:
     """Merge the scans of the single ranges, each up to its limit."""
     binding = table.binding
     found = [_PathReader(table, plan(binding, one)).matching() for one in request.per_range]
@@ -133,7 +143,7 @@ def _union(table: TableOverlay, request: ScanRequest) -> Iterator[Pair]:
 def _sort_key(binding: TableBinding, name: str) -> Callable[[Pair], bytes]:
     """Return the key by which pairs are in the order of a field, ties by primary key."""
     field = binding.spec.field(name)
-    value_of = binding.rows.projection((name,))
+    value_of = binding.projection((name,))
     encode = binding.keys.encode_index_value
     return lambda pair: encode(field, value_of(*pair)[0]) + pair[0]
 
@@ -149,16 +159,20 @@ def matching_rows(table: TableOverlay, path: ScanPath) -> Iterator[Pair]:
 def count_pairs(table: TableOverlay, path: ScanPath) -> int:
     """Return the number of rows that a path finds."""
     try:
-        return sum(1 for _ in _PathReader(table, path, keys_only=True).matching())
+        return _PathReader(table, path, keys_only=True).count()
     except ENGINE_FAILURES as error:
         table.transaction.fail(error)
 
 
 def pair_filter(binding: TableBinding, condition: Filter) -> Callable[[Pair], bool]:
     """Return a function that evaluates a bound filter on a raw row."""
-    names = tuple(dict.fromkeys(condition.fields()))
-    decode, predicate = binding.rows.projection(names), compile_filter(binding.spec, condition, names)
+    decode, predicate = _filter_parts(binding, condition)
     return lambda pair: predicate(decode(*pair))
+
+
+def _filter_parts(binding: TableBinding, condition: Filter) -> tuple[Projection, Predicate]:
+    names = tuple(dict.fromkeys(condition.fields()))
+    return binding.projection(names), compile_filter(binding.spec, condition, names)
 
 
 def entry_without_row(binding: TableBinding, index: IndexBinding, raw_key: bytes) -> DataCorruptionError:
@@ -178,6 +192,7 @@ class _PathReader:
         self._binding = table.binding
         self._path = path
         self._reverse = path.request.reverse
+        self._limit_each = path.request.limit_per_range
         self._keys_only = keys_only and path.residual is None
         self._sort_by = None if keys_only else path.sort_by
         if table.reads is not None:
@@ -186,49 +201,84 @@ class _PathReader:
             table.settle_increments()
         self._own: dict[bytes, bytes | None] = dict(table.writes) if table.writes else {}
         self._increments = dict(table.increments) if table.increments else {}
-        if self._increments and path.index is None:
+        if self._increments and path.index is None and path.raw_keys is None:
             changed = sorted(filter(contains(path.intervals), self._increments))
             self._own.update(zip(changed, table.raw_values(changed), strict=True))
 
     def matching(self) -> Iterator[Pair]:
         """Return the pairs of the path that meet the residual filter, in the requested order, up to the limit."""
-        path, binding = self._path, self._binding
-        pairs = self._row_pairs() if path.index is None else self._index_pairs(path.index)
+        path, pairs = self._path, self._pairs()
         if path.residual is not None:
-            names = tuple(dict.fromkeys(path.residual.fields()))
-            decode = binding.rows.projection(names)
-            predicate = compile_filter(binding.spec, path.residual, names)
+            decode, predicate = _filter_parts(self._binding, path.residual)
             pairs = (pair for pair in pairs if predicate(decode(*pair)))
         if self._sort_by:
             pairs = self._sorted(pairs, self._sort_by)
         return pairs if path.request.limit is None else islice(pairs, path.request.limit)
 
-    def _intervals(self) -> Sequence[Interval]:
-        return self._path.intervals[::-1] if self._reverse else self._path.intervals
+    def count(self) -> int:
+        """Return the number of pairs of `matching`, for a request without a limit."""
+        pairs, condition = self._pairs(), self._path.residual
+        if condition is None:
+            return sum(1 for _ in pairs)
+        decode, predicate = _filter_parts(self._binding, condition)
+        return sum(map(predicate, starmap(decode, pairs)))
 
-    def _scan(self, hidden: int) -> Iterator[Pair]:
-        """Scan the snapshot, of whose pairs the transaction's own writes hide so many at most."""
-        path, intervals = self._path, self._intervals()
+    def _pairs(self) -> Iterator[Pair]:
+        path = self._path
+        if path.raw_keys is not None:
+            return self._looked_up(path.raw_keys)
+        return self._row_pairs() if path.index is None else self._index_pairs(path.index)
+
+    @property
+    def _limit(self) -> int | None:
+        """The number of rows to read at most, if the path yields those of the result."""
+        path = self._path
+        in_order = path.residual is None and path.within is None and self._sort_by is None
+        return path.request.limit if in_order else None
+
+    def _looked_up(self, raw_keys: list[bytes]) -> Iterator[Pair]:
+        parts = lookup_parts(raw_keys, self._limit, reverse=self._reverse)
+        # The first part at once: a snapshot in another process begins with its first request.
+        first = [pair for part in islice(parts, 1) for pair in self._found(part)]
+        return chain(first, chain.from_iterable(map(self._found, parts)))
+
+    def _found(self, raw_keys: list[bytes]) -> list[Pair]:
+        values = self._table.values_under(raw_keys, self._own, self._increments)
+        pairs = [(raw_key, raw) for raw_key, raw in zip(raw_keys, values, strict=True) if raw is not None]
+        return pairs[::-1] if self._reverse else pairs
+
+    def _scan(self, hidden: int, hidden_each: int) -> Iterator[Pair]:
+        """Scan the snapshot, of whose pairs the transaction's own writes hide so many at most, and in each interval."""
+        intervals, limit, limit_each = self._path.intervals, self._limit, self._limit_each
         if not intervals:
             return iter(())
-        limit = path.request.limit
-        if path.residual is not None or path.within is not None or self._sort_by is not None:
-            limit = None
-        elif limit is not None:
-            limit += hidden
-        return self._table.snapshot.scan_intervals(intervals, reverse=self._reverse, limit=limit)
+        return self._table.snapshot.scan_intervals(
+            intervals[::-1] if self._reverse else intervals,
+            reverse=self._reverse,
+            limit=None if limit is None or hidden_each else limit + hidden,
+            limit_each=None if limit_each is None else limit_each + hidden_each,
+        )
 
     def _row_pairs(self) -> Iterator[Pair]:
-        inside = contains(self._path.intervals)
-        own = {raw_key: raw for raw_key, raw in self._own.items() if inside(raw_key)}
-        base = self._scan(len(own))
+        intervals, limit_each = self._path.intervals, self._limit_each
+        inside = contains(intervals)
+        own = {raw_key: raw for raw_key, raw in self._own.items() if inside(raw_key)} if self._own else {}
+        begins = [begin for begin, _ in intervals]
+        hidden_each = 0
+        if own and limit_each is not None:
+            hidden_each = max(Counter([bisect_right(begins, raw_key) for raw_key in own]).values())
+        base = self._scan(len(own), hidden_each)
         if not self._keys_only:
             base = self._table.keeping(base)
         if not own:
             return base
         others = (pair for pair in base if pair[0] not in own)
         mine = sorted(((raw_key, raw) for raw_key, raw in own.items() if raw is not None), reverse=self._reverse)
-        return heapq.merge(others, mine, reverse=self._reverse)
+        merged = heapq.merge(others, mine, reverse=self._reverse)
+        if limit_each is None:
+            return merged
+        groups = groupby(merged, lambda pair: bisect_right(begins, pair[0]))
+        return chain.from_iterable(islice(group, limit_each) for _, group in groups)
 
     def _index_pairs(self, index: IndexBinding) -> Iterator[Pair]:
         raw_keys: Iterator[bytes] = self._index_keys(index)
@@ -241,7 +291,7 @@ class _PathReader:
 
     def _index_keys(self, index: IndexBinding) -> Iterator[bytes]:
         row_key, own = index.row_key, self._own
-        entries = map(itemgetter(0), self._scan(len(own)))
+        entries = map(itemgetter(0), self._scan(len(own), 0))
         if not own:
             return map(row_key, entries)
         inside = contains(self._path.intervals)

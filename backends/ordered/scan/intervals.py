@@ -24,11 +24,13 @@ MOST_POINTS = 1_000
 def range_interval(keys: KeyCodec, range_: Range) -> Interval:
     """Return the raw keys of a checked range; begin >= end where it is empty."""
     begin, end = keys.rows_begin, keys.rows_end
+    prefix = begin
     if range_.begin is not None:
         prefix = keys.encode_prefix(tuple(range_.begin))
         begin = prefix if range_.begin_inclusive else successor(prefix)
     if range_.end is not None:
-        prefix = keys.encode_prefix(tuple(range_.end))
+        if range_.end is not range_.begin:
+            prefix = keys.encode_prefix(tuple(range_.end))
         end = successor(prefix) if range_.end_inclusive else prefix
     return begin, end
 

@@ -1,15 +1,16 @@
-"""Lookup of many keys in a snapshot, by a scan if that is cheaper."""
+"""Lookup of many keys in a snapshot, by a scan if that is cheaper, and in parts if the caller may need few rows."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from itertools import islice
 
 from structable.backends.ordered.engine import EngineSnapshot
 
-__all__ = ["values_of"]
+__all__ = ["lookup_parts", "values_of"]
 
+_FEWEST, _MOST = 16, 1_000
 _FIRST_STEPS = 16
 """Fewer than the least `EngineSnapshot.scan_from`."""
 
@@ -32,3 +33,19 @@ def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | N
         pairs.close()
     values = [found.get(raw_key) for raw_key in raw_keys[:beyond]]
     return values + snapshot.get_many(raw_keys[beyond:]) if beyond < len(raw_keys) else values
+
+
+def lookup_parts(raw_keys: list[bytes], limit: int | None, *, reverse: bool) -> Iterator[list[bytes]]:
+    """Yield the parts of sorted raw keys to look up one after the other, from the last if `reverse`.
+
+    `limit` is the number of rows that the caller takes at most: the first parts are small if it is.
+    """
+    size = _MOST if limit is None else min(max(limit, _FEWEST), _MOST)
+    while raw_keys:
+        if reverse:
+            yield raw_keys[-size:]
+            raw_keys = raw_keys[:-size]
+        else:
+            yield raw_keys[:size]
+            raw_keys = raw_keys[size:]
+        size = min(2 * size, _MOST)

@@ -1,33 +1,44 @@
-"""Planning of scans: the interval of rows or of an index to read, the residual filter, and whether to sort."""
+"""Planning of scans: the keys to look up, or the interval of rows or of an index to read; filter and order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from structable.backends.ordered.codec.keys import LONGEST_KEY
 from structable.backends.ordered.engine import successor
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import Field, Filter, Range, ScanExplanation, Value
 from structable.spi.filters import And
-from structable.spi.rules.scans import ScanRequest
 
-from .intervals import Condition, Interval, field_condition, intersection, range_interval, union
+from .intervals import Condition, Interval, contains, field_condition, intersection, range_interval, union
+from .request import KeyedRequest
 
-__all__ = ["ScanPath", "conjunction", "explain", "plan", "plan_rows"]
+__all__ = ["ScanPath", "conjunction", "explain", "plan", "plan_each", "plan_rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPath:
     """The execution plan of a scan."""
 
-    request: ScanRequest
+    request: KeyedRequest
     index: IndexBinding | None  # None reads the rows themselves
     intervals: list[Interval]  # of raw row keys or of raw index entries, in order
     within: list[Interval] | None  # the raw row keys that count, if the index does not answer the conditions on the key
     residual: Filter | None  # evaluated on each row
-    pushed: tuple[Filter, ...]  # the conjuncts that the intervals answer
+    pushed: tuple[Filter, ...]  # the conjuncts that the intervals or keys answer
     sort_by: str | None  # None if the path yields the requested order; the empty string sorts by key
-    lookup: bool = False  # of whole keys
+    raw_keys: list[bytes] | None = None  # of a lookup of whole keys, in order; it reads no intervals
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """The keys that the conjuncts on leading key fields admit."""
+
+    intervals: list[Interval]  # of raw keys, sorted; those of whole keys are not united
+    used: tuple[Filter, ...]  # the conjuncts that the intervals answer
+    fixed: int  # the number of leading key fields of which the conjuncts enumerate the values
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,50 +48,102 @@ class _KeyPart:
     cost: int
 
 
-# Costs are ranks, not estimates: stores keep no statistics.
-_POINT, _INDEX_POINT, _PREFIX, _INDEX_POINTS, _INDEX_RANGE, _RANGE, _INDEX_ALL, _FULL = 0, 5, 10, 12, 25, 30, 95, 100
+# Costs are ranks, not estimates: stores keep no statistics. A lookup of whole keys comes before all.
+_INDEX_POINT, _PREFIX, _INDEX_POINTS, _INDEX_RANGE, _RANGE, _INDEX_ALL, _FULL = 5, 10, 12, 25, 30, 95, 100
 _SORT = 15
 
 
-def plan_rows(binding: TableBinding, request: ScanRequest) -> ScanPath:
-    """Return the path that reads the rows themselves."""
-    return _rows_path(request, _narrow_by_key(binding, request))
+def plan_rows(binding: TableBinding, request: KeyedRequest) -> ScanPath:
+    """Return the path that reads the rows themselves, by intervals."""
+    return _rows_path(request, _narrow_by_key(binding, request, _admitted_keys(binding, request)))
 
 
-def _rows_path(request: ScanRequest, key: _KeyPart) -> ScanPath:
-    rest = conjunction([part for part in request.conjuncts if part not in key.used])
-    return ScanPath(request, None, key.intervals, None, rest, key.used, request.order_by, key.cost == _POINT)
+def _rows_path(request: KeyedRequest, key: _KeyPart) -> ScanPath:
+    return ScanPath(request, None, key.intervals, None, _rest(request, key.used), key.used, request.order_by)
 
 
-def plan(binding: TableBinding, request: ScanRequest) -> ScanPath:
-    """Choose the path of a scan: the cheapest by rank among the rows themselves and each index."""
-    key = _narrow_by_key(binding, request)
-    rest = [part for part in request.conjuncts if part not in key.used]
+def _rest(request: KeyedRequest, used: Sequence[Filter]) -> Filter | None:
+    return conjunction([part for part in request.conjuncts if part not in used])
+
+
+def plan(binding: TableBinding, request: KeyedRequest) -> ScanPath:
+    """Choose the path of a scan: whole keys are looked up, else the cheapest by rank of the rows and each index."""
+    admitted = _admitted_keys(binding, request)
+    raw_keys = _whole_keys(binding, request, admitted)
+    if raw_keys is not None:
+        rest = _rest(request, admitted.used)
+        wanted = raw_keys if request.limit != 0 else []
+        return ScanPath(request, None, [], None, rest, admitted.used, request.order_by, wanted)
+    key = _narrow_by_key(binding, request, admitted)
+    rest_of_key = [part for part in request.conjuncts if part not in key.used]
     best = _rows_path(request, key)
     best_cost = key.cost + (_SORT if best.sort_by is not None else 0)
     for index in binding.indexes.values():
-        cost, path = _index_path(binding, request, key, index, rest)
+        cost, path = _index_path(binding, request, key, index, rest_of_key)
         if cost < best_cost:
             best_cost, best = cost, path
     return best if request.limit != 0 else replace(best, intervals=[])
 
 
-def _narrow_by_key(binding: TableBinding, request: ScanRequest) -> _KeyPart:
-    """Push conditions on leading key fields into the key's interval."""
+def plan_each(binding: TableBinding, request: KeyedRequest) -> ScanPath | None:
+    """Return the path with one interval for each range that is not empty, each read up to `limit_per_range`.
+
+    None if the order of rows or the filter needs more than that, or if ranges overlap.
+    """
+    admitted = _admitted_keys(binding, request)
+    if request.order_by is not None or _rest(request, admitted.used) is not None:
+        return None
+    narrowed = union(admitted.intervals)
+    intervals: list[Interval] = []
+    for range_ in set(request.ranges):
+        parts = intersection(union([range_interval(binding.keys, range_)]), narrowed)
+        if len(parts) > 1:
+            return None
+        intervals += parts
+    intervals.sort()
+    if any(one[1] > other[0] for one, other in pairwise(intervals)):
+        return None
+    return ScanPath(request, None, intervals, None, None, admitted.used, None)
+
+
+def _whole_keys(binding: TableBinding, request: KeyedRequest, admitted: _Admitted) -> list[bytes] | None:
+    """Return the sorted raw keys of a scan whose ranges or filter fix whole keys; None for any other scan."""
+    if request.raw_keys is not None:
+        raw_keys = sorted(set(request.raw_keys))
+        if admitted.used:
+            raw_keys = list(filter(contains(union(admitted.intervals)), raw_keys))
+    elif admitted.fixed == len(binding.spec.primary_key):
+        raw_keys = [begin for begin, _ in admitted.intervals]
+        if request.ranges != _EVERYTHING:
+            given = union(range_interval(binding.keys, range_) for range_ in request.ranges)
+            raw_keys = list(filter(contains(given), raw_keys))
+    else:
+        return None
+    # A range may be one whole key that is too long for any row.
+    if raw_keys and max(map(len, raw_keys)) > LONGEST_KEY:
+        return [raw_key for raw_key in raw_keys if len(raw_key) <= LONGEST_KEY]
+    return raw_keys
+
+
+_EVERYTHING = (Range(),)
+
+
+def _admitted_keys(binding: TableBinding, request: KeyedRequest) -> _Admitted:
     keys, spec = binding.keys, binding.spec
     prefixes: list[tuple[Value, ...]] = [()]
     intervals = [(keys.rows_begin, keys.rows_end)]
     used: list[Filter] = []
+    if request.where is None:
+        return _Admitted(intervals, (), 0)
     for field in spec.key_fields:
         first = _key_condition(binding, request, field, prefixes[0])
-        if first is not None and len(prefixes) * len(first.intervals) > _MOST_PREFIXES:
+        if first is None or len(prefixes) * len(first.intervals) > _MOST_PREFIXES:
             break
-        conditions = [_key_condition(binding, request, field, prefix) for prefix in prefixes]
+        # The same fields are constrained whatever the prefix.
+        conditions = [first, *(_key_condition(binding, request, field, prefix) for prefix in prefixes[1:])]
         found = [condition for condition in conditions if condition is not None]
-        if not found:
-            break
-        intervals = union(interval for condition in found for interval in condition.intervals)
-        used.extend(found[0].used)
+        intervals = [interval for condition in found for interval in condition.intervals]
+        used.extend(first.used)
         following = [
             (*prefix, value)
             for prefix, condition in zip(prefixes, found, strict=True)
@@ -89,13 +152,17 @@ def _narrow_by_key(binding: TableBinding, request: ScanRequest) -> _KeyPart:
         if not following:
             break
         prefixes = following
-    given = union(range_interval(keys, range_) for range_ in request.ranges)
-    common = intersection(given, intervals)
-    return _KeyPart(common, tuple(used), _key_cost(binding, request, len(prefixes[0]), bool(used)))
+    return _Admitted(intervals, tuple(used), len(prefixes[0]))
+
+
+def _narrow_by_key(binding: TableBinding, request: KeyedRequest, admitted: _Admitted) -> _KeyPart:
+    given = union(range_interval(binding.keys, range_) for range_ in request.ranges)
+    common = intersection(given, union(admitted.intervals))
+    return _KeyPart(common, admitted.used, _key_cost(request, admitted))
 
 
 def _key_condition(
-    binding: TableBinding, request: ScanRequest, field: Field, prefix: tuple[Value, ...]
+    binding: TableBinding, request: KeyedRequest, field: Field, prefix: tuple[Value, ...]
 ) -> Condition | None:
     keys = binding.keys
     head = keys.encode_prefix(prefix)
@@ -111,23 +178,19 @@ def _key_condition(
 _MOST_PREFIXES = 1_000
 
 
-def _key_cost(binding: TableBinding, request: ScanRequest, fixed: int, narrowed: bool) -> int:
-    width = len(binding.spec.primary_key)
+def _key_cost(request: KeyedRequest, admitted: _Admitted) -> int:
     prefixes = [
         len(range_.begin) if range_.begin is not None and range_.begin == range_.end and range_.end_inclusive else 0
         for range_ in request.ranges
     ]
-    fixed = max(fixed, min(prefixes, default=0))
-    if fixed == width or not request.ranges:
-        return _POINT
-    if fixed:
+    if max(admitted.fixed, min(prefixes, default=0)):
         return _PREFIX
     everything = any(range_ == Range() for range_ in request.ranges)
-    return _FULL if everything and not narrowed else _RANGE
+    return _FULL if everything and not admitted.used else _RANGE
 
 
 def _index_path(
-    binding: TableBinding, request: ScanRequest, key: _KeyPart, index: IndexBinding, rest: Sequence[Filter]
+    binding: TableBinding, request: KeyedRequest, key: _KeyPart, index: IndexBinding, rest: Sequence[Filter]
 ) -> tuple[int, ScanPath]:
     keys, field = binding.keys, index.field
     head = keys.index_begin(index.number)
@@ -175,14 +238,14 @@ def explain(binding: TableBinding, path: ScanPath) -> ScanExplanation:
     """Describe a path in words."""
     request = path.request
     keys = binding.keys
-    if not path.intervals:
+    if not path.intervals and not path.raw_keys:
         kind = "empty"
+    elif path.raw_keys is not None:
+        kind = "key lookup"
     elif path.index is not None:
         kind = "index scan"
     elif path.intervals == [(keys.rows_begin, keys.rows_end)]:
         kind = "full scan"
-    elif path.lookup:
-        kind = "key lookup"
     else:
         kind = "key range scan"
     ranges = " or ".join(_range_text(range_) for range_ in request.ranges if range_ != Range())

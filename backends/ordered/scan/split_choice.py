@@ -7,11 +7,11 @@ from itertools import islice
 
 from structable.backends.ordered.engine import EngineSnapshot, SplitPlan, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi.rules.scans import ScanRequest
 
 from .execution import pair_filter
 from .intervals import Interval
 from .planning import ScanPath, conjunction, plan, plan_rows
+from .request import KeyedRequest
 
 __all__ = ["divide_scan"]
 
@@ -26,7 +26,7 @@ _ROWS_PER_FETCH = 8
 
 
 def divide_scan(
-    engine: SplitSource, snapshot: EngineSnapshot, binding: TableBinding, request: ScanRequest, splits: int
+    engine: SplitSource, snapshot: EngineSnapshot, binding: TableBinding, request: KeyedRequest, splits: int
 ) -> tuple[ScanPath, SplitPlan]:
     """Return the path of a divided scan, and a newer snapshot that is divided for it.
 

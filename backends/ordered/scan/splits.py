@@ -15,10 +15,11 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
 from structable.spi.rules.fields import check_columns
-from structable.spi.rules.scans import ScanRequest, check_splits
+from structable.spi.rules.scans import check_splits
 
 from .execution import entry_without_row, pair_filter
 from .intervals import Interval, contains
+from .request import KeyedRequest
 from .split_choice import divide_scan
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def plan_table_scan(
     """
     check_splits(splits)
     names = check_columns(binding.spec, columns) or binding.spec.field_names
-    path, divided = divide_scan(engine, snapshot, binding, ScanRequest.checked(binding.spec, (range_,), where), splits)
+    path, divided = divide_scan(engine, snapshot, binding, KeyedRequest.of(binding, (range_,), where), splits)
     index = None if path.index is None else path.index.field.name
     common = _Divided(binding.raw_schema, names, path.residual, path.intervals, index, path.within)
     states = [pickle.dumps((common, state)) for state in divided.states]

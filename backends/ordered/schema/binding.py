@@ -8,7 +8,7 @@ from structable.backends.ordered.codec.index_entries import generate_entry_encod
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatches
-from structable.backends.ordered.codec.rows import RowCodec, RowDecoder
+from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDecoder
 from structable.backends.ordered.engine import Increment
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, Value
@@ -72,6 +72,7 @@ class TableBinding:
         )
         self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}
         self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
+        self._projections: dict[tuple[str, ...], Projection] = {}
 
     def raw_key(self, key: object) -> bytes:
         """Check a whole key of a user and return its encoding."""
@@ -89,6 +90,16 @@ class TableBinding:
             if len(self._decoders) >= _MOST_DECODERS:
                 self._decoders.clear()
             self._decoders[columns] = found
+        return found
+
+    def projection(self, columns: tuple[str, ...]) -> Projection:
+        """Return the decoder of raw row key and raw value to the values of these columns."""
+        found = self._projections.get(columns)
+        if found is None:
+            found = self.rows.projection(columns)
+            if len(self._projections) >= _MOST_DECODERS:
+                self._projections.clear()
+            self._projections[columns] = found
         return found
 
     def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:

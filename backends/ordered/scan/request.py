@@ -1,0 +1,83 @@
+"""`KeyedRequest`: the checked arguments of a scan, with the raw keys of its ranges where each is one whole key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.spi import Filter, Range
+from structable.spi.rules.arguments import check_many
+from structable.spi.rules.scans import ScanRequest
+
+__all__ = ["KeyedRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRequest(ScanRequest):
+    """The checked arguments of a scan of an ordered table.
+
+    Parameters
+    ----------
+    raw_keys : tuple of bytes or None
+        The raw keys of the ranges, if each range is one whole key; None otherwise.
+    """
+
+    raw_keys: tuple[bytes, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        binding: TableBinding,
+        ranges: Iterable[Range],
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        limit_per_range: int | None = None,
+    ) -> KeyedRequest:
+        """Return the request for a user's arguments.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `ScanRequest.checked` does.
+        """
+        spec = binding.spec
+        given = check_many(spec, "ranges", ranges)
+        raw_keys = _plain_keys(binding, given)
+        request = ScanRequest.checked(
+            spec, () if raw_keys else given, where, columns, order_by, reverse, limit, limit_per_range
+        )
+        checked = request.ranges
+        if raw_keys:
+            checked = tuple(given)
+        elif (keys := request.whole_keys(spec)) is not None:
+            raw_keys = [binding.keys.encode_checked(key) for key in keys]
+        return cls(
+            checked,
+            request.where,
+            request.columns,
+            request.order_by,
+            request.reverse,
+            request.limit,
+            request.limit_per_range,
+            None if raw_keys is None else tuple(raw_keys),
+        )
+
+
+def _plain_keys(binding: TableBinding, ranges: list[Any]) -> list[bytes] | None:
+    """Return the raw keys of ranges, each the prefix of a whole key that `check_range` would neither change nor refuse.
+
+    None if one may be something else; `check_range` then decides.
+    """
+    encode = binding.keys.encode_tuple
+    raw_keys = [
+        encode(one.begin)
+        for one in ranges
+        if one.__class__ is Range and one.begin is one.end and one.begin_inclusive is one.end_inclusive is True
+    ]
+    present = [raw_key for raw_key in raw_keys if raw_key is not None]
+    return present if len(present) == len(ranges) else None
