@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from structable.spi import Field, Isolation, Storage, TableSpecification, connect
+from structable.spi import Field, Isolation, Range, Row, Storage, StructuredTable, TableSpecification, col, connect
 
 from .support.internals import drained, engine_of, hold_finaliser
 
@@ -17,8 +17,13 @@ def storage(hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
     # Background work would count: nothing is finalised or cleaned up, and no heartbeat is due.
     with connect(f"{hbase_url}?housekeeping=3600&session_timeout=36000") as storage:
         fields = [Field.string("id"), Field.string("city"), Field.long("hits")]
-        for name, indexes in (("plain", []), ("indexed", ["city"])):
+        for name, indexes in (("plain", []), ("indexed", ["city"]), ("filled", [])):
             storage.admin.create(TableSpecification(name, fields, ["id"], indexes=indexes))
+        storage.table("filled").upsert_many(rows(50))
+        numbers = [Field.int("queue"), Field.int("number"), Field.string("note"), Field.long("hits")]
+        storage.admin.create(TableSpecification("queues", numbers, ["queue", "number"]))
+        everything = [{"queue": queue, "number": number} for queue in range(40) for number in range(queue % 7)]
+        storage.table("queues").upsert_many(everything)
         with storage.transaction() as transaction:
             for name in ("plain", "indexed"):
                 transaction.table(name).read(("nobody",))  # caches their schemas
@@ -73,3 +78,75 @@ def test_increments_take_no_read(storage: Storage) -> None:
     assert round_trips(storage, lambda: transaction.table("plain")) == 1
     assert round_trips(storage, lambda: transaction.table("plain").increment(("000001",), "hits")) == 0
     assert round_trips(storage, transaction.commit) == 2
+
+
+CALLS: dict[str, tuple[int, Callable[[StructuredTable], object]]] = {
+    "read": (1, lambda table: table.read((6, 1))),
+    "multi_read": (1, lambda table: table.multi_read([(6, number) for number in range(500)])),
+    "scan of a key": (1, lambda table: list(table.scan(Range.prefix((6, 1))))),
+    "scan with a limit": (2, lambda table: list(table.scan(Range.prefix((6,)), limit=3))),
+    "scan of few rows": (2, lambda table: list(table.scan(Range.prefix((6,))))),
+    "upsert of a whole row": (0, lambda table: table.upsert({"queue": 6, "number": 1, "note": "x", "hits": 1})),
+    "replace": (0, lambda table: table.replace({"queue": 6, "number": 1})),
+    "increment": (0, lambda table: table.increment((6, 1), "hits")),
+    "increment_many": (0, lambda table: table.increment_many([((6, n), "hits", 1) for n in range(5)])),
+    "upsert of some fields": (1, lambda table: table.upsert({"queue": 6, "number": 1, "note": "x"})),
+    "upsert_many of some fields": (1, lambda table: table.upsert_many([{"queue": 6, "number": n} for n in range(5)])),
+    "delete": (1, lambda table: table.delete((6, 1))),
+    "delete_many": (1, lambda table: table.delete_many([(6, n) for n in range(5)])),
+    "insert": (1, lambda table: table.insert({"queue": 6, "number": 99})),
+    "update": (1, lambda table: table.update({"queue": 6, "number": 1, "note": "x"})),
+    "compare_and_swap": (1, lambda table: table.compare_and_swap((6, 1), "note", None, "x")),
+    "update_all": (2, lambda table: table.update_all(Range.prefix((6,)), {"note": "x"})),
+    "delete_all": (2, lambda table: table.delete_all(Range.prefix((6,)))),
+    "count": (2, lambda table: table.count([Range.prefix((6,))])),
+}
+SEEN = ("upsert of some fields", "upsert_many of some fields", "delete", "delete_many", "update", "compare_and_swap")
+
+
+def test_round_trips_of_each_call(storage: Storage) -> None:
+    """The table of docs/spi.md: each call, of rows not seen and of rows seen."""
+    found: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    for name, (_, call) in CALLS.items():
+        transaction = storage.transaction()
+        assert round_trips(storage, lambda: transaction.table("queues")) == 1  # noqa: B023
+        found[name] = round_trips(storage, lambda: call(transaction.table("queues")))  # noqa: B023
+        transaction.rollback()
+        if name in SEEN:
+            transaction = storage.transaction()
+            assert transaction.table("queues").count([Range.prefix((6,))], col("number") >= 0) == 6
+            seen[name] = round_trips(storage, lambda: call(transaction.table("queues")))  # noqa: B023
+            transaction.rollback()
+    assert found == {name: expected for name, (expected, _) in CALLS.items()}
+    assert seen == dict.fromkeys(SEEN, 0)
+
+
+def test_whole_keys_take_one(storage: Storage) -> None:
+    wanted = [Range.prefix((row["id"],)) for row in rows(200)]
+    with storage.transaction(read_only=True) as transaction:
+        table = transaction.table("filled")
+        assert round_trips(storage, lambda: table.count(wanted)) == 1
+    transaction = storage.transaction()
+    filled = transaction.table("filled")
+    assert round_trips(storage, lambda: filled.count(wanted, col("hits") == 0)) == 1
+    assert round_trips(storage, lambda: list(filled.multi_scan(wanted, reverse=True, limit=3))) == 0  # read before
+    assert round_trips(storage, lambda: filled.update_all(wanted[0], {"hits": 1})) == 0
+    assert round_trips(storage, lambda: filled.delete_all(Range.prefix(("elsewhere",)))) == 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_first_rows_of_many_ranges_take_two(storage: Storage, reverse: bool) -> None:
+    order = -1 if reverse else 1
+    expected = [(queue, number) for queue in range(40) for number in list(range(queue % 7))[::order][:2]]
+    expected.sort(reverse=reverse)
+    ranges = [Range.prefix((queue,)) for queue in range(39, -1, -1)]
+    found: list[Row] = []
+    with storage.transaction(read_only=True) as transaction:
+        queues = transaction.table("queues")
+        assert round_trips(storage, lambda: list(queues.scan(ranges[3], limit=1, reverse=reverse))) == 2
+        heads = queues.multi_scan(ranges, limit_per_range=2, reverse=reverse)
+        assert round_trips(storage, lambda: found.extend(heads)) == 2
+        assert [row.key for row in found] == expected
+        some = queues.multi_scan(ranges, limit_per_range=2, reverse=reverse, limit=5)
+        assert [row.key for row in some] == expected[:5]

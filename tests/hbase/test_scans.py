@@ -15,6 +15,7 @@ from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
     list_tables,
 )
+from structable.backends.hbase.thrift.scanner import Scan
 from tests.hbase.support.fake_gateway import FakeGateway, FakeTables
 from tests.hbase.support.gateway_calls import COLUMN, connect, fill, keys_of, once
 
@@ -96,3 +97,28 @@ def test_an_early_end_closes_the_scanner(fake: FakeGateway, gateway: Gateway) ->
         pages.close()  # type: ignore[attr-defined]
         assert fake.open_scanners == 0
     assert fake.accepted == 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("fault", ["before", "after", "mixed", "org.apache.hadoop.hbase.UnknownScannerException: 1"])
+@pytest.mark.parametrize("call", [None, "scannerOpenWithScan", "scannerGetList"])
+def test_first_pages_survive_a_loss(
+    fake: FakeGateway, gateway: Gateway, reverse: bool, fault: str, call: str | None
+) -> None:
+    """The scans of many intervals are opened together and read together; after a loss, all of them anew."""
+    keys = fill(fake, 300)
+    gateway.call(list_tables())
+    if call is not None:
+        fake.fault = once(fault, call, 3)
+    bounds = [(keys[10], keys[20]), (keys[50], keys[53]), (keys[60], keys[60] + b"\0"), (keys[299] + b"z", b"")]
+    scans = [Scan("t", begin, end, (COLUMN,), 11, reverse, 5, None) for begin, end in bounds]
+    before = gateway.round_trips
+    found = gateway.first_pages(scans, 4)
+    if call is None:
+        assert gateway.round_trips - before == 2
+    expected = [keys[10:20], keys[50:53], keys[60:61], []]
+    for page, rows in zip(found, expected, strict=True):
+        some = [key for key, _ in page.rows]
+        assert some[:4] == (rows[::-1] if reverse else rows)[:4]
+        assert page.ended == (len(rows) < 4)
+    assert fake.open_scanners <= 4  # of a lost connection

@@ -10,7 +10,7 @@ from .errors import ConnectionLostError, ServerError
 from .pool import GatewayPool
 from .requests import Call, FoundRow
 from .retry import RetryPolicy
-from .scanner import Scan, pages
+from .scanner import FirstPage, Scan, first_pages, pages
 
 __all__ = ["Gateway"]
 
@@ -115,6 +115,16 @@ class Gateway:
         Close the iterator to end it early. The errors are those of `call`.
         """
         return pages(self.pool, Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter))
+
+    def first_pages(self, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
+        """Return the first rows of many scans, so many of each, in two round trips for each hundred.
+
+        Raises
+        ------
+        ServerError, ConnectionLostError, StorageUnavailableError
+            As `call` does.
+        """
+        return first_pages(self.pool, scans, rows)
 
     def _attempts(self, calls: Sequence[Call[object]], *, retry: bool) -> list[object]:
         policy = RetryPolicy(self.pool)

@@ -1,9 +1,12 @@
-"""Scans: pages of rows from a scanner, reopened after the last row if its connection or gateway is lost."""
+"""Scans: pages of rows from a scanner, reopened after the last row if its connection or gateway is lost.
+
+The first pages of many scans come together.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -14,7 +17,7 @@ from .pool import GatewayPool
 from .requests import Call, FoundRow, close_scanner, next_rows, open_scanner
 from .retry import RetryPolicy
 
-__all__ = ["Scan", "pages"]
+__all__ = ["FirstPage", "Scan", "first_pages", "pages"]
 
 _FIRST_PAGE = 100  # rows
 _GROWTH = 4
@@ -65,6 +68,49 @@ class Scan:
             while rows and rows[-1][0] < self.begin:
                 rows.pop()
         return rows
+
+    def is_last(self, page: list[FoundRow], asked: int, trimmed: list[FoundRow], last: bytes | None) -> bool:
+        """Return whether a page for which so many rows were asked is the last, given its rows that `trimmed` left."""
+        if len(page) < asked:
+            return True
+        return len(trimmed) < len(page) and page[-1][0] != (trimmed[-1][0] if trimmed else last)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPage:
+    """The first rows of a scan, and whether there are no more."""
+
+    rows: list[FoundRow]
+    ended: bool
+
+
+def first_pages(pool: GatewayPool, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
+    """Return the first rows of scans; see `Gateway.first_pages`."""
+    policy = RetryPolicy(pool)
+    while True:
+        try:
+            with pool.connection() as connection:
+                return _first_pages(connection, scans, rows)
+        except (ConnectionLostError, ServerError) as error:
+            policy.wait_or_raise(error, retry=True)
+
+
+def _first_pages(connection: Connection, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
+    opened = connection.exchange([scan.opening(None) for scan in scans])
+    scanners = [number for number in opened if isinstance(number, int)]
+    asked = [rows + scan.reverse for scan in scans]  # a reverse scan begins with one row too many
+    complete = len(scanners) == len(scans)
+    calls: list[Call[object]] = list(map(next_rows, scanners, asked)) if complete else []
+    found = connection.exchange([*calls, *map(close_scanner, scanners)])[: len(calls)]
+    for result in (*opened, *found):
+        if isinstance(result, ServerError):
+            result.transient |= result.kind == "IllegalArgument"  # a gateway forgets an idle scanner
+            raise result
+    first: list[FirstPage] = []
+    for scan, number, page in zip(scans, asked, cast("list[list[FoundRow]]", found), strict=True):
+        trimmed = scan.trimmed(page, None)
+        first.append(FirstPage(trimmed, scan.is_last(page, number, trimmed, None)))
+    return first
 
 
 def _below(key: bytes) -> bytes:
@@ -148,9 +194,8 @@ class _Scanner:
                 taken = len(page)
                 self._size.learn(taken, connection.received - received)
                 received = connection.received
-                self.ended = taken < asked.popleft()
                 rows = self._scan.trimmed(page, self._last)
-                self.ended |= len(rows) < len(page) and page[-1][0] != (rows[-1][0] if rows else self._last)
+                self.ended = self._scan.is_last(page, asked.popleft(), rows, self._last)
                 if self.ended:
                     connection.post([close_scanner(scanner)])
                     is_open = False

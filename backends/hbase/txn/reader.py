@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from structable.backends.hbase.layout import FAMILY, VALUE
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import FoundRow
+from structable.backends.hbase.thrift.scanner import Scan
 from structable.backends.ordered.engine import SPACE_BYTES, Pair
 from structable.spi.errors import TransactionConflictError
 
@@ -14,9 +16,12 @@ from .context import Context
 from .intents import PUT, base_of
 from .visibility import Visibility
 
-__all__ = ["Reader", "table_dropped"]
+__all__ = ["FirstPairs", "Reader", "table_dropped"]
 
 _PAGE_ROWS = 2_000
+
+FirstPairs: TypeAlias = tuple[list[Pair], tuple[bytes, bytes] | None]
+"""The first pairs of an interval, and the rest of the interval if more rows may follow."""
 
 
 class Reader:
@@ -42,21 +47,55 @@ class Reader:
         if begin >= end:
             return
         table, first, last = self._layout.interval(begin, end)
-        space, skip = self._layout.head(begin[:SPACE_BYTES])
         pages = self._gateway.pages(table, first, last, [FAMILY], before=at + 1, reverse=reverse, page_rows=_PAGE_ROWS)
         try:
             for page in pages:
-                pairs = _pairs_of(page, space, skip)
-                if pairs is None:
-                    states = self._visibility.states(table, page, at)
-                    pairs = [
-                        (space + row[skip:], value)
-                        for row, _ in page
-                        if (state := states.get(row)) is not None and (value := state.value) is not None
-                    ]
-                yield pairs
+                yield self._pairs_of(table, begin[:SPACE_BYTES], page, at)
         except TableMissingError as error:
             raise table_dropped() from error
+
+    def firsts(
+        self, intervals: Sequence[tuple[bytes, bytes]], at: int, rows: int, *, reverse: bool = False
+    ) -> list[FirstPairs]:
+        """Return the first pairs of intervals of one space at a timestamp, together.
+
+        Each interval is read up to so many rows, some of which may be without a value then.
+
+        Raises
+        ------
+        TransactionConflictError
+            If the table was dropped.
+        """
+        space = intervals[0][0][:SPACE_BYTES]
+        table = self._layout.table(space)
+        bounds = [self._layout.interval(*interval)[1:] for interval in intervals]
+        scans = [Scan(table, *bound, (FAMILY,), at + 1, reverse, rows, None) for bound in bounds]
+        try:
+            pages = self._gateway.first_pages(scans, rows)
+            # The rows of all intervals are evaluated together: their intents may need round trips.
+            values = dict(self._pairs_of(table, space, [row for page in pages for row in page.rows], at))
+        except TableMissingError as error:
+            raise table_dropped() from error
+        head, skip = self._layout.head(space)
+        found: list[FirstPairs] = []
+        for (begin, end), page in zip(intervals, pages, strict=True):
+            keys = [head + row[skip:] for row, _ in page.rows]
+            left = (begin, keys[-1]) if reverse and keys else (keys[-1] + b"\0", end) if keys else (begin, end)
+            pairs = [(key, values[key]) for key in keys if key in values]
+            found.append((pairs, None if page.ended else left))
+        return found
+
+    def _pairs_of(self, table: str, space: bytes, rows: Sequence[FoundRow], at: int) -> list[Pair]:
+        head, skip = self._layout.head(space)
+        pairs = _plain_pairs(rows, head, skip)
+        if pairs is not None:
+            return pairs
+        states = self._visibility.states(table, rows, at)
+        return [
+            (head + row[skip:], value)
+            for row, _ in rows
+            if (state := states.get(row)) is not None and (value := state.value) is not None
+        ]
 
 
 def table_dropped() -> TransactionConflictError:
@@ -64,8 +103,8 @@ def table_dropped() -> TransactionConflictError:
     return TransactionConflictError("a table was dropped since the snapshot was taken")
 
 
-def _pairs_of(page: Sequence[FoundRow], space: bytes, skip: int) -> list[Pair] | None:
-    """Return the pairs of a page without intents; None if it has some. `space` and `skip` are of `Layout.head`."""
+def _plain_pairs(page: Sequence[FoundRow], space: bytes, skip: int) -> list[Pair] | None:
+    """Return the pairs of rows without intents; None if there are some. `space` and `skip` are of `Layout.head`."""
     pairs: list[Pair] = []
     for row, cells in page:
         if len(cells) != 1 or VALUE not in cells:

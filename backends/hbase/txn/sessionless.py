@@ -15,7 +15,7 @@ from structable.backends.hbase.thrift.requests import compare_and_put, get_row
 from structable.backends.ordered.engine import Pair
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .reader import Reader
+from .reader import FirstPairs, Reader
 from .session import Session
 from .snapshot import HBaseSnapshot
 
@@ -100,6 +100,15 @@ class SessionlessSnapshot(HBaseSnapshot):
             raise
         self.session.require_alive()
         self._require_there()
+
+    def _firsts(self, intervals: list[tuple[bytes, bytes]], rows: int, reverse: bool) -> list[FirstPairs]:
+        try:
+            found = super()._firsts(intervals, rows, reverse)
+        except TableDisabledError:
+            self._require_there()
+            raise
+        self._require_there()
+        return found
 
     def _require_there(self) -> None:
         if removed_point(self._gateway, self._layout) > self.timestamp:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Pair
 
-from .reader import Reader
+from .reader import FirstPairs, Reader
 from .session import Session
 
 __all__ = ["HBaseSnapshot"]
+
+_FIRST_ROWS = 100
+_ROWS_TOGETHER = 1_000
+_INTERVALS_TOGETHER = 100
 
 
 class HBaseSnapshot(EngineSnapshot):
@@ -42,6 +46,38 @@ class HBaseSnapshot(EngineSnapshot):
             yield from pairs
         # Pages omit rows whose versions were removed.
         self.session.require_alive()
+
+    def scan_intervals(
+        self,
+        intervals: Sequence[tuple[bytes, bytes]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        limit_each: int | None = None,
+    ) -> Iterator[Pair]:
+        wanted = [interval for interval in intervals if interval[0] < interval[1]]
+        most = min([one for one in (limit, limit_each) if one is not None], default=None)
+        if len(wanted) == 1 and (most is None or most > _FIRST_ROWS):
+            return islice(self.scan(*wanted[0], reverse=reverse), limit_each)
+        rows = _FIRST_ROWS if most is None else min(most, _FIRST_ROWS)
+        return self._scan_together(wanted, rows, limit_each, reverse)
+
+    def _scan_together(
+        self, intervals: list[tuple[bytes, bytes]], rows: int, limit_each: int | None, reverse: bool
+    ) -> Iterator[Pair]:
+        together = max(1, min(_ROWS_TOGETHER // max(rows, 1), _INTERVALS_TOGETHER))
+        for start in range(0, len(intervals), together):
+            part = intervals[start : start + together]
+            for pairs, left in self._firsts(part, rows, reverse):
+                yield from pairs[:limit_each]
+                if left is not None and (limit_each is None or len(pairs) < limit_each):
+                    more = None if limit_each is None else limit_each - len(pairs)
+                    yield from islice(self.scan(*left, reverse=reverse), more)
+
+    def _firsts(self, intervals: list[tuple[bytes, bytes]], rows: int, reverse: bool) -> list[FirstPairs]:
+        found = self._reader.firsts(intervals, self.timestamp, rows, reverse=reverse)
+        self.session.require_alive()
+        return found
 
     def close(self) -> None:
         self.session.release(self.holder)
