@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel
 from structable.spi import (
     Field,
     Isolation,
     Range,
     Storage,
+    StructuredTable,
     TableSpecification,
     Transaction,
     TransactionConflictError,
+    Value,
     col,
     connect,
 )
@@ -323,3 +326,134 @@ def test_many_random_keys_are_one_request(storage: Storage, sent: list[int], rec
         assert len(rows) == 200
         assert len(sent) == len(received) == 1
         assert received[0] < 200 * 120
+
+
+WHOLE_KEYS = [Range.prefix((15 * n,)) for n in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("look", "found"),
+    [
+        (lambda table: table.count(WHOLE_KEYS, col("stock") == 9), 134),
+        (lambda table: len(list(table.multi_scan(WHOLE_KEYS, reverse=True, columns=["name"]))), 134),
+        (lambda table: len(list(table.multi_scan(WHOLE_KEYS, limit_per_range=1, limit=5))), 5),
+        (lambda table: table.count(where=col("item").isin([3, 5_000, 9]) & (col("kind") == "k3")), 1),
+        (lambda table: table.update_all(Range.prefix((3,)), {"stock": 8}, col("stock") == 9), 1),
+        (lambda table: table.delete_all(Range.prefix((5_000,))), 0),
+    ],
+    ids=["count", "multi_scan", "limit per range", "filter", "update_all", "delete_all"],
+)
+def test_whole_keys_are_looked_up_in_one_exchange(
+    storage: Storage, sent: list[int], look: Callable[..., int], found: int
+) -> None:
+    with storage.transaction() as tx:
+        table = tx.table("items")
+        del sent[:]
+        assert look(table) == found
+        assert sent == [messages.READ_MANY]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_first_rows_of_many_ranges_are_one_exchange(storage: Storage, sent: list[int], reverse: bool) -> None:
+    ranges = [Range.prefix((district,)) for district in reversed(DISTRICTS)]
+    with storage.transaction() as tx:
+        queue = tx.table("queue")
+        del sent[:]
+        heads = sorted([(district, 39 if reverse else 0) for district in DISTRICTS], reverse=reverse)
+        assert [row.key for row in queue.multi_scan(ranges, limit_per_range=1, reverse=reverse)] == heads
+        assert sent == [messages.SCAN]
+        for district in (3, 4):
+            queue.delete((district, 0))
+            queue.delete((district, 39))
+        queue.upsert({"district": 4, "number": 40})
+        queue.upsert({"district": 5, "number": -1})
+        del sent[:]
+        changed = {3: 38 if reverse else 1, 4: 40 if reverse else 1, 5: 39 if reverse else -1}
+        expected = [(district, changed.get(district, number)) for district, number in heads]
+        for limit in (None, 4):
+            found = queue.multi_scan(ranges, limit_per_range=1, reverse=reverse, limit=limit)
+            assert [row.key for row in found] == expected[:limit]
+        assert sent == [messages.SCAN] * 2
+
+
+LINE: dict[str, Value] = {"district": 3, "number": 2, "line": 1}
+"""The key of a row that was not read."""
+ROW_KEY = tuple(LINE.values())
+
+CALLS: dict[str, tuple[int, Callable[[StructuredTable], object]]] = {
+    "read": (1, lambda table: table.read(ROW_KEY)),
+    "multi_read": (1, lambda table: table.multi_read([(3, n, 1) for n in range(5)])),
+    "scan of a key": (1, lambda table: list(table.scan(Range.prefix(ROW_KEY)))),
+    "scan with a limit": (1, lambda table: list(table.scan(Range.prefix((3,)), limit=40))),
+    "scan of few rows": (1, lambda table: list(table.scan(Range.prefix((3, 2))))),
+    "limit per range": (
+        1,
+        lambda table: list(table.multi_scan([Range.prefix((d,)) for d in DISTRICTS], limit_per_range=5)),
+    ),
+    "upsert of a whole row": (0, lambda table: table.upsert({**LINE, "amount": 1, "delivered": 1})),
+    "replace": (0, lambda table: table.replace({**LINE, "amount": 1})),
+    "upsert_many of whole rows": (0, lambda table: table.upsert_many([{**LINE, "amount": 1, "delivered": 1}])),
+    "increment": (0, lambda table: table.increment(ROW_KEY, "amount")),
+    "increment_many": (0, lambda table: table.increment_many([((3, n, 1), "amount", 1) for n in range(5)])),
+    "upsert of some fields": (1, lambda table: table.upsert({**LINE, "amount": 1})),
+    "upsert_many of some fields": (1, lambda table: table.upsert_many([{**LINE, "line": n} for n in range(5)])),
+    "delete": (1, lambda table: table.delete(ROW_KEY)),
+    "delete_many": (1, lambda table: table.delete_many([(3, n, 1) for n in range(5)])),
+    "insert": (1, lambda table: table.insert({**LINE, "line": 77})),
+    "update": (1, lambda table: table.update({**LINE, "amount": 2})),
+    "compare_and_swap": (1, lambda table: table.compare_and_swap(ROW_KEY, "amount", 7, 8)),
+    "update_all": (1, lambda table: table.update_all(Range.prefix((3, 2)), {"amount": 1})),
+    "delete_all": (1, lambda table: table.delete_all(Range.prefix((3, 2)))),
+    "count": (1, lambda table: table.count([Range.prefix((3, 2))])),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_exchanges_of_each_call(storage: Storage, received: list[int], name: str) -> None:
+    """The table of docs/spi.md: each call, first of rows not seen and then of rows seen, and the commit."""
+    exchanges, call = CALLS[name]
+    assert storage.table("lines").count([]) == 0  # the schema is known from now on
+    if name in SEEN:
+        tx = storage.transaction()
+        assert tx.table("lines").count([Range.prefix((3,))], col("amount") >= 0) == 50
+        del received[:]
+        call(tx.table("lines"))
+        assert received == []
+        tx.rollback()
+    with storage.transaction() as tx:
+        del received[:]
+        table = tx.table("lines")
+        assert received == []
+        call(table)
+        assert len(received) == exchanges
+        del received[:]
+    assert len(received) == (exchanges == 0 or name in (*SEEN, "insert", "update_all", "delete_all"))
+
+
+SEEN = (
+    "upsert of some fields",
+    "upsert_many of some fields",
+    "delete",
+    "delete_many",
+    "update",
+    "compare_and_swap",
+)
+"""Writes that ask for their rows, unless the transaction has seen them."""
+
+
+def test_exchanges_of_a_commit_with_an_index(storage: Storage, received: list[int]) -> None:
+    assert storage.table("items").count([]) == 0
+    for seen, exchanges in ((False, 2), (True, 1)):
+        with storage.transaction() as tx:
+            items = tx.table("items")
+            if seen:
+                items.multi_read([(n,) for n in range(5)])
+            items.upsert_many(
+                {"item": n, "name": "y", "kind": f"new {seen}", "stock": 1, "note": "-"} for n in range(5)
+            )
+            del received[:]
+        assert len(received) == exchanges
+    with storage.transaction() as tx:
+        assert tx.table("items").read((1,)) is not None
+        del received[:]
+    assert received == []
