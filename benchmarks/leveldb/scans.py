@@ -1,14 +1,15 @@
-"""Whole scans: to rows, and to Arrow as Spark reads them, in one process."""
+"""Whole scans: to rows, and to Arrow as Spark reads them, in one process; and ranges that are whole keys."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
 from benchmarks.measuring import Contender, Measurement, Scale, compare
-from benchmarks.rows import TABLE, statuses
-from structable.spi import Filter, col
+from benchmarks.rows import TABLE, make_rows, row_key, statuses
+from structable.spi import Filter, Range, Value, col
 
 from .stores import Stores, opened
 
@@ -21,6 +22,7 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     """Measure scans."""
     with opened(folder / "rows", scale.rows) as stores:
         yield from _to_rows(stores, scale)
+        yield from _of_keys(stores, scale)
     with opened(folder / "arrow", scale.rows) as stores:
         yield from _to_arrow(stores, scale)
     with opened(folder / "indexed", scale.rows, index=True) as stores:
@@ -50,6 +52,32 @@ def _to_rows(stores: Stores, scale: Scale) -> list[Measurement]:
         return seconds / scale.rows
 
     return compare(AREA, "plyvel iterate", floor, [Contender("scan to rows", ours, 6.0)], scale.rounds)
+
+
+def _of_keys(stores: Stores, scale: Scale) -> list[Measurement]:
+    storage = stores.storage
+    keys = [row_key(row) for row in make_rows(scale.rows)]
+    turns = max(1, scale.samples // 200)
+    picked: list[list[tuple[Value, ...]]] = []
+
+    def floor() -> float:
+        picked[:] = [random.sample(keys, 200) for _ in range(turns)]
+        begin = perf_counter()
+        for some in picked:
+            with storage.transaction() as tx:
+                assert sum(row.attempts >= 0 for row in tx.table(TABLE).multi_read(some)) == 200
+        return (perf_counter() - begin) / turns
+
+    def ours() -> float:
+        where = col("attempts") >= 0
+        begin = perf_counter()
+        for some in picked:
+            with storage.transaction() as tx:
+                assert tx.table(TABLE).count(map(Range.prefix, some), where) == 200
+        return (perf_counter() - begin) / turns
+
+    contender = Contender("count of 200 random keys with a filter", ours, 1.3)
+    return compare(AREA, "multi_read of them", floor, [contender], scale.rounds)
 
 
 def _to_arrow(stores: Stores, scale: Scale) -> list[Measurement]:
