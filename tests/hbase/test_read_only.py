@@ -116,11 +116,16 @@ def test_versions_that_were_removed_are_missed(written: str) -> None:
         transaction = storage.transaction()
         table = transaction.table("t")
         scan = table.scan()
+        other = storage.transaction()
+        seen_by_other = other.table("t")
         with storage.plan_scan("t") as plan:
             assert table.count() == 10
             replace_and_collect(written)
             with pytest.raises(TransactionConflictError, match="too old"):
                 table.read((1,))
+            with pytest.raises(TransactionConflictError, match="too old"):
+                list(seen_by_other.scan(limit=1))
+            other.rollback()
             with pytest.raises(TransactionClosedError, match="have been removed"):
                 list(storage.read_split(plan.splits[0]))
         transaction.rollback()

@@ -202,3 +202,17 @@ def assert_same(row: Row, expected: dict[str, Any]) -> None:
 def test_the_explanation_names_the_path(storage: Storage, where: Filter, path: str) -> None:
     explanation = storage.table("t").explain(where=where)
     assert str(explanation).startswith(f"{path} of t" if " on " not in path else path)
+
+
+def test_a_range_that_is_a_whole_key_is_a_lookup(storage: Storage) -> None:
+    table = storage.table("t")
+    for whole in (
+        Range.prefix(("x", 1, b"")),
+        Range.prefix({"c": b"", "b": 1, "a": "x"}),
+        Range(("x", 1, b""), ("x", 1, b""), True, True),
+    ):
+        assert table.explain(whole).path == "key lookup"
+        assert table.explain(whole, where=col("v") == 1, order_by="s").path == "key lookup"
+        assert table.explain(whole, where=col("a") == "y").path == "empty"
+    assert table.explain(Range(("x", 1, b""), ("x", 1, b""))).path == "empty"
+    assert table.explain(Range.prefix(("x", 1))).path == "key range scan"
