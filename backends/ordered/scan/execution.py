@@ -122,7 +122,7 @@ def _decoded(
 
 def _scanned(table: TableOverlay, request: KeyedRequest) -> Iterator[Pair]:
     binding = table.binding
-    if request.limit_per_range == 0:
+    if 0 in (request.limit, request.limit_per_range):
         return iter(())
     if request.limit_per_range is None or request.raw_keys is not None:  # a whole key has one row at most
         return _PathReader(table, plan(binding, request)).matching()
