@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.measuring import QUICK, Measurement, Scale
 
 AREAS = {
-    **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client", "queues")},
+    **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client", "queues", "shares")},
     **{name: name for name in ("postgresql", "hbase", "spark", "memory", "workloads")},
 }
 

@@ -130,8 +130,10 @@ class ServedConnection:
     def _answer(self, frame: bytes) -> None:
         message = frame[0]
         send = self._channel.send
+        self._session.pace.count_request()
         try:
             if message == messages.GET:
+                self._session.pace.end_transaction()
                 if int.from_bytes(frame[1:9], "little") != self._store.epoch:
                     raise _EpochChangedError
                 value = self._store.get(frame[9:])
@@ -153,6 +155,7 @@ class ServedConnection:
                     self._working = False
                 send(messages.DONE)
             elif message == messages.RELEASE:
+                self._session.pace.end_transaction()
                 self._release(int.from_bytes(frame[1:5], "little"))
             elif message == messages.READ_MANY:
                 keys, _ = messages.unpack_present(frame, _BODY)
@@ -260,6 +263,7 @@ class ServedConnection:
         try:
             store.commit(snapshot, changes, bool(flags & messages.SYNC), {self._marker_key: marker_value(sequence)})
         finally:
+            self._session.pace.end_transaction()
             if snapshot is not None:
                 snapshot.close()
 

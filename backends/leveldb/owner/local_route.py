@@ -20,8 +20,15 @@ class LocalRoute(Route):
         self.store = store
         self.get = store.get
         self.begin = store.begin
-        self.commit = store.commit
+        self.commit = self._commit
         self._folder = folder
+        self._turns = store.turns
+
+    def _commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
+        self.store.commit(snapshot, changes, sync)
+        # Afterwards: a transaction that waits before its commit conflicts more often.
+        if self._turns.paces:
+            self._turns.wait()
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         self.store.commit_bulk(bulk)

@@ -10,6 +10,7 @@ from structable.backends.leveldb.folder import Folder
 
 from .snapshot import LocalSnapshot
 from .store import LocalStore
+from .turns import ClientPace
 
 __all__ = ["ClientSession", "Service"]
 
@@ -27,6 +28,7 @@ class ClientSession:
         self.numbers: set[int] = set()
         """The numbers of all its connections, closed ones too."""
         self.said_goodbye = False
+        self.pace = ClientPace(self.snapshots)
 
     def end(self) -> None:
         while self.snapshots:
@@ -50,6 +52,7 @@ class Service:
             session = self._sessions.get(client)
             if session is None:
                 session = self._sessions[client] = ClientSession(client)
+                self.store.turns.paces[session.pace] = None
                 _log.info("client %s connected", client.hex())
             session.connections[number] = connection
             return session
@@ -62,6 +65,7 @@ class Service:
             if session.connections:
                 return
             known = self._sessions.pop(session.client, None)
+            self.store.turns.paces.pop(session.pace, None)
         if known is not None:
             _log.info("client %s %s", session.client.hex(), "closed" if session.said_goodbye else "was lost")
         session.end()

@@ -34,6 +34,7 @@ from .database_handle import Changes, DatabaseHandle
 from .history import History
 from .pinned_snapshot import PinnedSnapshot
 from .snapshot import LocalSnapshot
+from .turns import Turns
 
 __all__ = ["LocalStore"]
 
@@ -56,6 +57,8 @@ class LocalStore:
         self.committer = Committer(self._write_group)
         self._handle = DatabaseHandle(path, options, self.committer, self._recover_from)
         self._reads = self._handle.reads
+        self.turns = Turns()
+        """For the transactions of this process that are not a client's."""
         self.get = self._reads.get
         """Returns the newest value of a key. The function stays the same for the life of the store."""
 

@@ -1,0 +1,92 @@
+"""`Turns`: the owner's own transactions wait for busy clients, so that every process gets its turn.
+
+A transaction of the owner needs no messages, and hardly lets go of the interpreter's lock, which the threads that serve
+the clients need as well. So before each of its own writing transactions the owner lets the clients catch up: it makes
+at most five for every three of a busy client, where a large transaction of a client counts as several.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sized
+from time import perf_counter
+
+__all__ = ["ClientPace", "Turns"]
+
+_SHARE = 0.6
+_LARGEST = 16
+"""Requests."""
+_IDLE = 0.5e-3
+_IDLE_INSIDE = 5e-3
+_PAUSE = 50e-6
+"""In seconds, for each request."""
+_MOST_PERIODS = 8.0
+_LONGEST = 10e-3
+
+
+class ClientPace:
+    """How far a client is behind the owner, in requests. Lost updates of several threads do no harm.
+
+    Parameters
+    ----------
+    snapshots : sized
+        The client's open snapshots.
+    """
+
+    __slots__ = ("_asked", "_requests", "_snapshots", "behind", "size")
+
+    def __init__(self, snapshots: Sized) -> None:
+        self._snapshots = snapshots
+        self._asked = 0.0
+        self._requests = 0
+        self.size = 1.0
+        """The requests of a transaction, on average."""
+        self.behind = 0.0
+
+    def count_request(self) -> None:
+        """Count a request."""
+        self._asked = perf_counter()
+        self._requests += 1
+        self.behind -= 1.0
+
+    def end_transaction(self) -> None:
+        """Count a transaction."""
+        self.size = min((self.size + self._requests) / 2, _LARGEST)
+        self._requests = 0
+
+    def fall_behind(self) -> None:
+        """Count a transaction of the owner."""
+        self.behind = min(max(self.behind, 0.0), self.size) + self.size * _SHARE
+
+    def must_catch_up(self, now: float) -> bool:
+        """Return whether the client is far behind, and busy.
+
+        One that has sent nothing for half a millisecond is not, or for five inside a transaction.
+        """
+        return self.behind > self.size and now - self._asked < (_IDLE_INSIDE if self._snapshots else _IDLE)
+
+
+class Turns:
+    """Delays the transactions of the owner."""
+
+    __slots__ = ("_since", "paces")
+
+    def __init__(self) -> None:
+        self.paces: dict[ClientPace, None] = {}
+        """Of the connected clients."""
+        self._since = 0.0
+
+    def wait(self) -> None:
+        """Wait until no busy client is far behind, but at most eight times as long as passed since the last wait.
+
+        Takes no lock: the main thread may be interrupted here.
+        """
+        now = perf_counter()
+        deadline = now + min(_MOST_PERIODS * (now - self._since), _LONGEST)
+        for pace in list(self.paces):
+            pace.fall_behind()
+            while pace.must_catch_up(now) and now < deadline:
+                # About as long as its requests take: each look costs the interpreter's lock.
+                time.sleep(min(_PAUSE * (pace.behind - pace.size + 1.0), deadline - now))
+                now = perf_counter()
+        self._since = now
