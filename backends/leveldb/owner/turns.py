@@ -2,7 +2,7 @@
 
 A transaction of the owner needs no messages, and hardly lets go of the interpreter's lock, which the threads that serve
 the clients need as well. So before each of its own writing transactions the owner lets the clients catch up: it makes
-at most five for every three of a busy client, where a large transaction of a client counts as several.
+at most three for every two of a busy client, where a large transaction of a client counts as several.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from time import perf_counter
 
 __all__ = ["ClientPace", "Turns"]
 
-_SHARE = 0.6
+_SHARE = 2 / 3
 _LARGEST = 16
 """Requests."""
 _IDLE = 0.5e-3
