@@ -5,7 +5,7 @@ from __future__ import annotations
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.folder import Folder
 from structable.backends.leveldb.route import Procedures, Route
-from structable.backends.ordered.engine import BulkCommit
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
 
 from .commit_markers import has_committed
 from .store import LocalStore

@@ -1,7 +1,7 @@
 """`Turns`: the owner's own transactions wait for busy clients, so that every process gets its turn.
 
 A transaction of the owner needs no messages, and hardly lets go of the interpreter's lock, which the threads that serve
-the clients need as well. So before each of its own writing transactions the owner lets the clients catch up: it makes
+the clients need as well. So after each of its own commits the owner lets the clients catch up: it makes
 at most three for every two of a busy client, where a large transaction of a client counts as several.
 """
 
