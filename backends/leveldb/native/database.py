@@ -123,8 +123,8 @@ class Database:
             )
         except plyvel.Error as error:
             raise _open_error(path, error) from error
-        self.gaps = Gaps()
-        """Intervals without rows in the newest state; each write takes away those that it fills."""
+        self.gaps: Gaps | None = None
+        """Intervals without rows in the newest state, if there are any; each write takes away those that it fills."""
         self._gap_sought = 0.0
         self.read: Callable[[bytes], bytes | None] = self._database.get
         self.take: Callable[[], RawSnapshot] = self._database.snapshot
@@ -140,8 +140,8 @@ class Database:
 
     def put(self, key: bytes, value: bytes, sync: bool) -> None:
         """Write one key; `WriteFailedError` if LevelDB could not."""
-        if self.gaps:
-            self.gaps = self.gaps.without(({key: value},))
+        if self.gaps is not None and self.gaps.holds(key):
+            self.gaps = self.gaps.without(({key: value},)) or None
         try:
             self._database.put(key, value, sync=sync)
         except plyvel.Error as error:
@@ -150,9 +150,9 @@ class Database:
 
     def write(self, parts: Iterable[Changes], sync: bool) -> None:
         """Apply all changes atomically, later parts over earlier ones; `WriteFailedError` if LevelDB could not."""
-        if self.gaps:
+        if self.gaps is not None:
             parts = list(parts)
-            self.gaps = self.gaps.without(parts)
+            self.gaps = self.gaps.without(parts) or None
         batch = self._database.write_batch(sync=sync)
         put, delete = batch.put, batch.delete
         for part in parts:
@@ -178,18 +178,22 @@ class Database:
             return
         self._gap_sought = started
         begin, end = self.gate.slow_heads.pop()
-        begin = self.gaps.skip(begin)
+        gaps = self.gaps or Gaps()
+        begin = gaps.skip(begin)
         if begin >= end:
             return
-        # A reader's time may have passed while it waited for others, but not a thread's own.
-        before = thread_time()
-        try:
-            with self._database.iterator(start=begin, stop=end, include_value=False) as keys:
-                first: bytes = next(keys, end)
-        except PLYVEL_ERRORS:
-            return  # reads report it
-        if thread_time() - before >= SLOW_SEEK:
-            self.gaps = self.gaps.adding(begin, first)
+        first = end
+        for _ in range(2):  # the first time may be that of reading a block from its file
+            # A reader's time may have passed while it waited for others, but not a thread's own.
+            before = thread_time()
+            try:
+                with self._database.iterator(start=begin, stop=end, include_value=False) as keys:
+                    first = next(keys, end)
+            except PLYVEL_ERRORS:
+                return  # reads report it
+            if first == begin or thread_time() - before < SLOW_SEEK:
+                return
+        self.gaps = gaps.adding(begin, first)
 
     @native_call
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False, fill_cache: bool = True) -> Iterator[Pair]:

@@ -31,6 +31,11 @@ class Gaps:
     def __len__(self) -> int:
         return len(self._begins)
 
+    def holds(self, key: bytes) -> bool:
+        """Return whether a key lies in a gap."""
+        position = bisect_right(self._begins, key) - 1
+        return position >= 0 and key < self._ends[position]
+
     def skip(self, key: bytes) -> bytes:
         """Return the end of the gap that a key lies in, or the key itself."""
         position = bisect_right(self._begins, key) - 1
