@@ -414,17 +414,17 @@ def test_writes_before_a_refused_one_are_sent_once(full: Storage) -> None:
     assert full.table("full").count([Range.at_least((2,))]) == 7 + 199
 
 
-def test_increments_of_a_full_transaction_have_no_effect_where_refused(full: Storage) -> None:
-    """Deferred writes that become many are sent; a call that finds an earlier one refused has no effect itself."""
+def test_refused_write_of_a_large_transaction_ends_it(full: Storage) -> None:
+    """Deferred writes that become many are sent; if one of them is refused, there is nothing left to commit."""
     transaction = full.transaction()
     table = transaction.table("full")
     table.increment((2,), "n", 7)
-    refused = 0
-    for k in range(100, 400):
-        try:
-            table.delete((k,))
-        except InvalidFieldError:
-            refused += 1
-    assert refused
+    for k in range(254):
+        table.delete((100 + k,))
+    with pytest.raises(InvalidFieldError):
+        table.delete((400,))
+    with pytest.raises(InvalidFieldError):
+        transaction.table("item").read((3,))
     with pytest.raises(InvalidFieldError):
         transaction.commit()
+    assert full.table("full").count() == 9

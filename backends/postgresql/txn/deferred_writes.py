@@ -48,12 +48,6 @@ class DeferredWrites:
         self._bytes += size
         return len(self.works) >= _MOST or self._bytes >= _MOST_BYTES
 
-    def take_back(self) -> None:
-        """Remove the last statement."""
-        size = _size_of(self.works.pop())
-        self.written -= size
-        self._bytes -= size
-
     def clear(self) -> None:
         """Remove all statements."""
         self.works.clear()

@@ -150,10 +150,9 @@ class ServerTransaction(TransactionLifecycle):
         if self.writes.add(TableCall(table, build, key, refusal)):
             try:
                 self.flush()
-            except StructableError:
-                if self.usable:  # an earlier write was refused: this call has no effect
-                    self.writes.take_back()
-                raise
+            except StructableError as error:
+                # The call may have sent others of its writes. As no commit is possible either, the transaction ends.
+                self.fail(error)
 
     def require_room(self, size: int) -> None:
         """Reject a call whose bytes would exceed the limit of the transaction."""

@@ -155,6 +155,8 @@ def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Va
     known = table.binding
     if not _are_whole(known, rows):
         return False
+    if tx.writes.may_not_fit:
+        tx.flush()  # before this call has an effect
     # No token stops a COPY into another version of the table. The lock does: a change of columns waits for it.
     tx.precede(table, _lock)
     tx.precede(table, lambda _: _SAVEPOINT)
