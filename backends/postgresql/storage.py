@@ -30,6 +30,7 @@ from structable.spi import (
 )
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.delegation import consumed
+from structable.spi.rules.scans import ScanRequest
 
 from .bulk.jobs import WriteJobs
 from .bulk.split_planning import plan_table_scan
@@ -38,12 +39,14 @@ from .driver.connection import ServerConnection
 from .driver.connection_factory import ConnectionFactory
 from .driver.errors import STALE, BrokenConnectionError, PostgreSQLError, StatementRefusedError, translated
 from .driver.pool import ServerPool
+from .driver.statement import Call, Values, require_sendable
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
 from .sql.binding import TableBinding
-from .sql.key_lookups import decode_row, lookup_call
+from .sql.key_lookups import build_rows, decode_row, lookup_call
+from .sql.queries import FEW_ROWS, scan_query
 from .transaction import PostgreSQLTransaction
-from .txn.cursor_scan import ScanRows
+from .txn.cursor_scan import ReadRows, ScanRows
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -155,7 +158,7 @@ class PostgreSQLStorage(Storage):
 
 
 class _AutoCommitPostgreSQLTable(AutoCommitTable):
-    """The auto-commit view, with a read that is one statement without a transaction around it."""
+    """The auto-commit view, with reads and small scans that are one statement without a transaction around it."""
 
     def __init__(self, storage: PostgreSQLStorage, pool: ServerPool, catalog: Catalog, name: str) -> None:
         super().__init__(storage, name)
@@ -191,21 +194,52 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
             checked, pieces = binding.encoded_key(key)
         except InvalidFieldError:
             return super().read(key, names)  # the table may have changed
+        found = self._at_once(lookup_call(binding, pieces, shape))
+        if found is None:
+            return super().read(key, names)
+        return decode_row(found[0], checked, shape) if found else None
+
+    def scan(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> RowIterator:
+        names = consumed(columns)
+        binding = self._catalog.known(self._name)
+        if binding is not None and limit.__class__ is int and 0 < limit <= FEW_ROWS:
+            try:
+                request = ScanRequest.checked(binding.spec, (range,), where, names, order_by, reverse, limit)
+            except InvalidFieldError:
+                pass  # the table may have changed
+            else:
+                query, values = scan_query(binding, request)
+                found = self._at_once(query.call(values)) if query.by_index else None
+                if found is not None:
+                    return ReadRows(build_rows(found, binding.shape_of(request.columns)))
+        return super().scan(range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit)
+
+    def _at_once(self, call: Call) -> list[Values] | None:
+        """Return the rows of one statement, outside a transaction.
+
+        None if that failed: a transaction looks the table up again, retries, and raises the error.
+        """
+        require_sendable(*call)
         pool = self._pool
         connection = pool.acquire()
         try:
-            result = connection.run(lookup_call(binding, pieces, shape))
-            if not result.ntuples:
-                return None
-            return decode_row(connection.rows(result)[0], checked, shape)
+            return connection.rows(connection.run(call))
         except StatementRefusedError as error:
             if error.state in STALE:
                 self._catalog.forget(self._name)
             elif translated(error, "a read").__class__ is not StorageUnavailableError:
                 raise translated(error, "a read") from error
+            return None
         except BrokenConnectionError:
-            pass
+            return None
         finally:
             pool.release(connection)
-        # A transaction looks the table up again, retries, and raises the error.
-        return super().read(key, names)

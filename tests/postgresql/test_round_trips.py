@@ -16,6 +16,7 @@ from structable.spi import (
     StructuredTable,
     TableSpecification,
     Transaction,
+    TransactionClosedError,
     col,
     connect,
 )
@@ -255,6 +256,20 @@ def test_scan_of_many_rows_opens_a_cursor(storage: Storage, proxy: Proxy) -> Non
             rows = list(table.scan(Range.prefix((warehouse,))))
             used = proxy.round_trips - before
             assert (len(rows), used) == (150 if warehouse == 1 else 0, expected)
+
+
+def test_scan_of_the_auto_commit_view_takes_one(storage: Storage, proxy: Proxy) -> None:
+    """With a small limit it needs no transaction."""
+    table = storage.table("line")
+    for _ in range(2):
+        before = proxy.round_trips
+        rows = list(table.scan(Range.at_least((1, 3)), limit=100))
+        assert (len(rows), rows[0].key, proxy.round_trips - before) == (100, (1, 3, 1, 1), 1)
+    rows_left = table.scan(Range.prefix((1,)), limit=2)
+    assert next(rows_left).key == (1, 1, 1, 1)
+    rows_left.close()
+    with pytest.raises(TransactionClosedError):
+        next(rows_left)
 
 
 BLIND: dict[str, Callable[[StructuredTable], object]] = {

@@ -20,16 +20,13 @@ from .templates import Prefixes, Template, Templated, templated
 
 __all__ = ["FEW_ROWS", "MANY_COUNTED", "Query", "count_query", "query_of", "scan_query"]
 
-FEW_ROWS = 64
+FEW_ROWS = 100
 """The maximum number of rows that a scan reads at once, before it opens a cursor."""
 MANY_COUNTED = 1_000
 """Number of rows from which the next count of a shape is planned freely."""
 _MOST_KEPT_VALUES = 64
 _LONG = struct.Struct(">q")
 _LONG_OID = 20
-
-_GIVEN = -1
-"""A limit that is a value."""
 
 Make = Callable[[Conditions, bool], sa.ClauseElement]
 """Makes a statement with these conditions, to be planned by index or not."""
@@ -149,14 +146,10 @@ def scan_query(
     if request.limit_per_range is not None and len(request.ranges) == 1:
         [request] = request.per_range
     template, pieces = templated(binding, request) if known is None else known
-    limit, per_range = request.limit, request.limit_per_range
-    # A small limit is part of the statement, a large one a value.
-    if limit is not None and limit > FEW_ROWS:
-        pieces.append(_LONG.pack(limit))
-        limit = _GIVEN
-    if per_range is not None and per_range > FEW_ROWS:
-        pieces.append(_LONG.pack(per_range))
-        per_range = _GIVEN
+    limits = [one for one in (request.limit, request.limit_per_range) if one is not None]
+    pieces += [_LONG.pack(one) for one in limits]
+    has_limit, per_range = request.limit is not None, request.limit_per_range is not None
+    few = request.limit is not None and request.limit <= FEW_ROWS
     # What is kept must not keep the values of the request.
     columns, order_by, reverse = request.columns or binding.shape.columns, request.order_by, request.reverse
 
@@ -165,9 +158,9 @@ def scan_query(
         prefixes = conditions.prefixes(ranges) if isinstance(ranges, Prefixes) else None
         inside = [] if prefixes is not None else conditions.ranges(template)
         where = [*conditions.where(template), binding.current]
-        most = _limit(conditions, limit)
-        most_per_range = _limit(conditions, per_range)
-        if by_index and (limit is None or limit == _GIVEN):
+        most = conditions.parameter_of(_LONG_OID) if has_limit else None
+        most_per_range = conditions.parameter_of(_LONG_OID) if per_range else None
+        if by_index and not few:
             most = _literal(FEW_ROWS + 1)
         order = _Order(binding, columns, order_by or conditions.index, reverse=reverse)
         if prefixes is not None:
@@ -177,14 +170,8 @@ def scan_query(
             where = where[-1:]
         return order.select([*union(inside), *where]).limit(most)
 
-    kind = ("scan", columns, order_by, reverse, limit, per_range)
-    return _kept(binding, kind, template, pieces, make, order_by, limited=per_range is None)
-
-
-def _limit(conditions: Conditions, limit: int | None) -> sa.ColumnElement[int] | None:
-    if limit is None:
-        return None
-    return conditions.parameter_of(_LONG_OID) if limit == _GIVEN else _literal(limit)
+    kind = ("scan", columns, order_by, reverse, has_limit, few, per_range)
+    return _kept(binding, kind, template, pieces, make, order_by, limited=not per_range)
 
 
 def _literal(number: int) -> sa.ColumnElement[int]:
