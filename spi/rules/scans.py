@@ -22,6 +22,9 @@ from .values import check_value
 
 __all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_columns"]
 
+_MOST_ROWS = sys.maxsize // 2
+"""No table has so many, and sums of limits with own writes still count."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
@@ -166,7 +169,7 @@ def check_limit(spec: TableSpecification, limit: object, argument: str = "limit"
         return None
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidFieldError(spec.name, argument, f"{shown(limit)} is not a number of rows, 0 or more")
-    return min(int(limit), sys.maxsize)
+    return min(int(limit), _MOST_ROWS)
 
 
 def check_splits(splits: object) -> None:
