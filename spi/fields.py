@@ -29,6 +29,9 @@ class FieldType(enum.Enum):
     TIMESTAMP = "timestamp"
     TIMESTAMP_NTZ = "timestamp_ntz"
 
+    # By identity, in C: each check of a value looks its type up.
+    __hash__ = object.__hash__
+
     @property
     def keyable(self) -> bool:
         """Whether the type may be part of a primary key or be indexed."""

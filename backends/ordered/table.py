@@ -193,11 +193,17 @@ class OrderedTable(TableOverlay, StructuredTable):
     def _merged_rows(self, rows: list[Mapping[str, Value]]) -> dict[bytes, bytes | None]:
         """Merge rows, each naming some or all fields, with existing rows and with one another."""
         binding = self.binding
-        raw_keys = [binding.row_key(row) for row in rows]
+        patches = [binding.patches.of(row) for row in rows]
+        raw_keys = [
+            (None if patch is None else patch.key(row)) or binding.row_key(row)
+            for patch, row in zip(patches, rows, strict=True)
+        ]
         distinct = sorted(set(raw_keys))
         newest = dict(zip(distinct, self.raw_values(distinct), strict=True))
-        for raw_key, row in zip(raw_keys, rows, strict=True):
-            newest[raw_key] = binding.changed(row, newest[raw_key])
+        for raw_key, patch, row in zip(raw_keys, patches, rows, strict=True):
+            old = newest[raw_key]
+            raw = None if patch is None or old is None else patch.change(row, raw_key, old)
+            newest[raw_key] = binding.changed(row, old) if raw is None else raw
         return newest
 
     def replace(self, row: Mapping[str, Value]) -> None:
