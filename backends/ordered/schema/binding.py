@@ -72,6 +72,7 @@ class TableBinding:
         )
         self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}
         self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
+        self._columns: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._projections: dict[tuple[str, ...], Projection] = {}
 
     def raw_key(self, key: object) -> bytes:
@@ -104,7 +105,19 @@ class TableBinding:
 
     def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
         """Check the columns of a read and return those of its rows: the key, then the other requested columns."""
-        return row_columns(self.spec, columns) or self.shape.columns
+        if columns is None:
+            return self.shape.columns
+        if columns.__class__ is not list and columns.__class__ is not tuple:
+            return row_columns(self.spec, columns) or ()
+        given = tuple(columns)
+        try:
+            return self._columns[given]
+        except (KeyError, TypeError):
+            found = row_columns(self.spec, given) or ()
+        if len(self._columns) >= _MOST_DECODERS:
+            self._columns.clear()
+        self._columns[given] = found
+        return found
 
     def row_key(self, row: Mapping[str, Value]) -> bytes:
         """Return the encoded key of a user's row; rejects a wrong key, but not every row with a wrong field."""
