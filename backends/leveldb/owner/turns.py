@@ -2,7 +2,7 @@
 
 A transaction of the owner needs no messages, and hardly lets go of the interpreter's lock, which the threads that serve
 the clients need as well. So after each of its own commits the owner lets the clients catch up: it makes
-at most three for every two of a busy client, where a large transaction of a client counts as several.
+fewer than two for each one of a busy client, where a large transaction of a client counts as several.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from time import perf_counter
 
 __all__ = ["ClientPace", "Turns"]
 
-_SHARE = 2 / 3
+_SHARE = 0.55
 _LARGEST = 16
 """Requests."""
 _IDLE = 0.5e-3
