@@ -121,8 +121,7 @@ def test_plan_by_an_index_is_one_snapshot(storage: Storage) -> None:
     assert found == before
 
 
-def test_index_entry_without_its_row(engine: CountingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = OrderedStorage(engine, "memory://")
+def test_index_entry_without_its_row(engine: CountingEngine, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "read_planned", lambda state, keys: [None] * len(keys))
     with storage.plan_scan("t", where=col("rare") == 8) as plan, pytest.raises(DataCorruptionError, match="'rare'"):
         list(storage.read_split(plan.splits[0]))
