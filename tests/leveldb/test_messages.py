@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -108,16 +109,24 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of each frame that this process receives."""
+    """The bytes of each frame that this process receives, without the greetings of new connections."""
     received: list[int] = []
-    receive = Channel.receive
+    begin, receive = Channel.__init__, Channel.receive
+    greeted: list[Channel] = []
+
+    def begun(channel: Channel, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - those of `Channel`
+        begin(channel, *args, **kwargs)
+        greeted.append(channel)
 
     def noted(channel: Channel) -> bytes:
         frame = receive(channel)
-        if threading.current_thread() is threading.main_thread():
+        if any(channel is one for one in greeted):
+            greeted.remove(channel)
+        elif threading.current_thread() is threading.main_thread():
             received.append(len(frame))
         return frame
 
+    monkeypatch.setattr(Channel, "__init__", begun)
     monkeypatch.setattr(Channel, "receive", noted)
     return received
 
