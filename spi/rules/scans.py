@@ -67,7 +67,7 @@ class ScanRequest:
         reverse: bool = False,
         limit: int | None = None,
         limit_per_range: int | None = None,
-    ) -> ScanRequest:
+    ) -> Self:
         """Return the request for a user's arguments.
 
         Raises

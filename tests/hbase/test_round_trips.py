@@ -26,7 +26,7 @@ def storage(hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
         storage.table("queues").upsert_many(everything)
         with storage.transaction() as transaction:
             for name in ("plain", "indexed"):
-                transaction.table(name).read(("nobody",))  # caches their schemas
+                transaction.table(name).read(("nobody",))  # the schema is cached from here on
         drained(storage)  # creating a table is a transaction, too
         hold_finaliser(monkeypatch)
         yield storage

@@ -1,4 +1,4 @@
-"""When the owner's own transactions wait for those of its clients; time passes only while somebody waits."""
+"""The owner's own transactions wait for those of busy clients; the clock advances only during a wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .support.processes import Process
 
 
 class Clock:
-    """A clock, and what happens while somebody sleeps."""
+    """A clock that a sleep advances, with an event during each sleep."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -67,7 +67,7 @@ FAULTS = {
     "a number drawn twice": (change("districts", next_order=6), "orders of district (1, 1)"),
     "a number without an order": (change("districts", next_order=8), "orders of district (1, 1)"),
     "a lost order": (lose("orders"), "orders of district (1, 1)"),
-    "an order of nobody": (change("orders", customer=99), "order (1, 1, 1) is of customer 99"),
+    "an order without a customer": (change("orders", customer=99), "order (1, 1, 1) is of customer 99"),
     "a wrong total": (change("orders", total=1), "order (1, 1, 1) has a total of 1"),
     "an order lost from the queue": (lose("queue"), "queued order (1, 1, 5)"),
     "a delivered order in the queue": (again("queue", number=1), "queued order (1, 1, 1)"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from structable.backends.ordered.schema.binding import TableBinding
@@ -48,24 +48,15 @@ class KeyedRequest(ScanRequest):
         spec = binding.spec
         given = check_many(spec, "ranges", ranges)
         raw_keys = _plain_keys(binding, given)
-        request = ScanRequest.checked(
+        request = cls.checked(
             spec, () if raw_keys else given, where, columns, order_by, reverse, limit, limit_per_range
         )
-        checked = request.ranges
         if raw_keys:
-            checked = tuple(given)
-        elif (keys := request.whole_keys(spec)) is not None:
-            raw_keys = [binding.keys.encode_checked(key) for key in keys]
-        return cls(
-            checked,
-            request.where,
-            request.columns,
-            request.order_by,
-            request.reverse,
-            request.limit,
-            request.limit_per_range,
-            None if raw_keys is None else tuple(raw_keys),
-        )
+            return replace(request, ranges=tuple(given), raw_keys=tuple(raw_keys))
+        keys = request.whole_keys(spec)
+        if keys is None:
+            return request
+        return replace(request, raw_keys=tuple([binding.keys.encode_checked(key) for key in keys]))
 
 
 def _plain_keys(binding: TableBinding, ranges: list[Any]) -> list[bytes] | None:

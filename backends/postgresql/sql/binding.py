@@ -68,7 +68,7 @@ def compiled(
     return Statement(str(done), [types[name] for name in names], prepare=prepare, is_small=is_small), names
 
 
-def _kept(cache: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401
+def _kept(cache: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
     found = cache.get(key)
     if found is None:
         if len(cache) >= _MOST_KEPT:

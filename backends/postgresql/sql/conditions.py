@@ -27,8 +27,8 @@ class Conditions:
     binding : TableBinding
         The table.
     index : str, optional
-        An indexed field. That it equals a value is said as a range of it: then rows in the order of the field and the
-        key come from its index alone, however few they are when the server plans the statement.
+        An indexed field, whose equality with a value becomes a range of one value: the server then reads the rows in
+        the order of the field and the key from its index, however few they are when it plans the statement.
 
     Attributes
     ----------
