@@ -20,9 +20,9 @@ from structable.spi import (
     Value,
     installed_backends,
     mask_url,
-    specification_from_document,
     specification_to_document,
 )
+from structable.spi.documents import specification_from_catalog
 
 from .arguments import Access, Url, open_store
 from .errors import ExitCode, explain_error, masked, one_line
@@ -100,7 +100,7 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
 
 def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
     spec = storage.admin.get_specification(name)
-    if spec.name != name or specification_from_document(specification_to_document(spec)) != spec:
+    if spec.name != name or specification_from_catalog(specification_to_document(spec)) != spec:
         yield Finding(FindingLevel.PROBLEM, f"table {name}", f"the store returned another specification: {spec!r}")
         return
     with storage.transaction(read_only=True) as transaction:

@@ -13,6 +13,7 @@ from .admin import TableAdmin
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
+from .changes import Change, RowKind
 from .diagnosis import Finding, FindingLevel
 from .documents import specification_from_document, specification_to_document
 from .errors import (
@@ -39,9 +40,10 @@ from .evaluation import compile_filter
 from .fields import Field, FieldType
 from .filters import Column, Filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
+from .merging import Merger
 from .ranges import Range
 from .rows import Row, RowShape
-from .rules.changes import check_changes
+from .rules.changes import check_changes, check_row_changes
 from .rules.fields import check_columns
 from .rules.filters import bind_filter
 from .rules.ranges import check_range
@@ -65,6 +67,7 @@ __all__ = [
     "COMMON_OPTIONS",
     "Backend",
     "BackendNotFoundError",
+    "Change",
     "Column",
     "CommitOutcomeUnknownError",
     "CommitResult",
@@ -87,6 +90,7 @@ __all__ = [
     "RecordNotFoundError",
     "Row",
     "RowIterator",
+    "RowKind",
     "ScanExplanation",
     "ScanPlan",
     "ScanSplit",
@@ -124,6 +128,7 @@ __all__ = [
     "MAX_KEY_SIZE",
     "MAX_ROW_SIZE",
     "AutoCommitTable",
+    "Merger",
     "RowShape",
     "SchemaChange",
     "arrow_schema",
@@ -136,6 +141,7 @@ __all__ = [
     "check_limit",
     "check_range",
     "check_row",
+    "check_row_changes",
     "check_row_size",
     "check_value",
     "compile_filter",

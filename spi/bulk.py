@@ -19,8 +19,10 @@ class WriteMode(enum.StrEnum):
     """The operation that a write job applies to each of its rows.
 
     INSERT refuses a job with a key that exists or appears twice, UPDATE one with a key that does not exist. DELETE
-    takes batches of key columns. OVERWRITE replaces the whole table. If a key appears twice, except in INSERT, one of
-    its rows wins.
+    takes batches of key columns. OVERWRITE replaces the whole table. UPSERT and CHANGES merge as the table's merge
+    engine says, rows of one key by the number of their partition and then in the order staged; in other modes, except
+    INSERT, one of the rows of a key wins. Batches of CHANGES have a column `_change_type` of row kinds in either
+    notation; their columns `_commit_version` and `_commit_timestamp`, if any, are left out.
     """
 
     UPSERT = "upsert"
@@ -29,6 +31,7 @@ class WriteMode(enum.StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     OVERWRITE = "overwrite"
+    CHANGES = "changes"
 
 
 class SnapshotHold:

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from .changes import Change, RowKind
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
@@ -58,6 +59,14 @@ class DelegatingTable(StructuredTable):
 
     def insert(self, row: Mapping[str, Value]) -> None:
         self._write("insert", lambda table: table.insert(row))
+
+    def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        given = consumed(rows)
+        self._write("insert_many", lambda table: table.insert_many(given))
+
+    def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
+        given = consumed(changes)
+        self._write("apply_changes", lambda table: table.apply_changes(given))
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         self._write("update", lambda table: table.update(row, default))

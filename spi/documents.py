@@ -8,27 +8,42 @@ from collections.abc import Mapping
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
 from .showing import shown
-from .specification import TableSpecification
+from .specification import MeaninglessOptions, TableSpecification
 
-__all__ = ["field_from_document", "field_to_document", "specification_from_document", "specification_to_document"]
+__all__ = [
+    "field_from_document",
+    "field_to_document",
+    "specification_from_catalog",
+    "specification_from_document",
+    "specification_to_document",
+]
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)\Z")
 _KEYS = ("name", "fields", "primary_key", "indexes", "options")
+_REQUIRES = "requires"
+_TABLE_TYPES = "table-types"
+"""What software must know to write to a table whose options mean something."""
 
 
 def specification_to_document(spec: TableSpecification) -> dict[str, object]:
-    """Return a specification as a JSON document: `fields` is a list of `{"name": ..., "type": "decimal(10,2)"}`."""
-    return {
+    """Return a specification as a JSON document: `fields` is a list of `{"name": ..., "type": "decimal(10,2)"}`.
+
+    A table whose options mean something has a key `requires` as well, which software that does not know them rejects.
+    """
+    document: dict[str, object] = {
         "name": spec.name,
         "fields": [field_to_document(field) for field in spec.fields],
         "primary_key": list(spec.primary_key),
         "indexes": list(spec.indexes),
         "options": dict(spec.options),
     }
+    if spec.has_type:
+        document[_REQUIRES] = [_TABLE_TYPES]
+    return document
 
 
 def specification_from_document(document: object) -> TableSpecification:
-    """Build a specification from a document.
+    """Build a specification from a document that a user wrote, or that `specification_to_document` returned.
 
     Parameters
     ----------
@@ -41,14 +56,30 @@ def specification_from_document(document: object) -> TableSpecification:
     InvalidSpecificationError
         If the document has another shape, or the specification breaks a rule.
     """
+    return _from_document(document, stored=False)
+
+
+def specification_from_catalog(document: object) -> TableSpecification:
+    """Build a specification from a document of a catalog: options of a table without `requires` mean nothing.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        As `specification_from_document` does.
+    """
+    return _from_document(document, stored=True)
+
+
+def _from_document(document: object, *, stored: bool) -> TableSpecification:
     if not isinstance(document, Mapping):
         raise InvalidSpecificationError(f"{shown(document)} is not a specification: it must map {', '.join(_KEYS)}")
+    requires = _required(document.get(_REQUIRES, []))
     for key in document:
-        if key not in _KEYS:
+        if key not in (*_KEYS, _REQUIRES):
             raise InvalidSpecificationError(
                 f"{shown(key)} is not a part of a specification; its parts are {', '.join(_KEYS)}"
             )
-    for key in _KEYS[:3]:
+    for key in _KEYS[:2]:
         if key not in document:
             raise InvalidSpecificationError(f"the specification lacks {key!r}; its parts are {', '.join(_KEYS)}")
     fields = document["fields"]
@@ -56,10 +87,18 @@ def specification_from_document(document: object) -> TableSpecification:
         fields = [{"name": name, "type": kind} for name, kind in fields.items()]
     if not isinstance(fields, list):
         raise InvalidSpecificationError(f"fields is {shown(fields)}; it must be a list of names and types")
-    return TableSpecification(
-        **{part: document[part] for part in document if part != "fields"},
-        fields=[field_from_document(entry) for entry in fields],
-    )
+    parts = {part: document[part] for part in document if part not in ("fields", _REQUIRES)}
+    if stored and not requires and isinstance(parts.get("options"), Mapping):
+        parts["options"] = MeaninglessOptions(parts["options"])
+    return TableSpecification(**parts, fields=[field_from_document(entry) for entry in fields])
+
+
+def _required(given: object) -> list[str]:
+    if not isinstance(given, list) or any(one != _TABLE_TYPES for one in given):
+        raise InvalidSpecificationError(
+            f"the table requires {shown(given)}, and this version of structable knows {_TABLE_TYPES}; use a newer one"
+        )
+    return given
 
 
 def field_to_document(field: Field) -> dict[str, str]:

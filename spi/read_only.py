@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from .admin import TableAdmin
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .changes import Change, RowKind
 from .delegation import DelegatingTable
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
@@ -58,6 +59,12 @@ class ReadOnlyTable(DelegatingTable):
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         self._refuse("upsert_many")  # without consuming the rows
+
+    def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        self._refuse("insert_many")
+
+    def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
+        self._refuse("apply_changes")
 
     def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
         return body(self._table)

@@ -10,13 +10,19 @@ from typing import Any, NoReturn
 
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
+from .option_parsing import parse_options
 from .showing import not_a_field, shown
+from .table_options import TableOptions
 
-__all__ = ["MAX_KEY_FIELDS", "TableSpecification"]
+__all__ = ["MAX_KEY_FIELDS", "MeaninglessOptions", "TableSpecification"]
 
 MAX_KEY_FIELDS = 16
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}\Z")
 _NAME_RULE = "a name is a letter followed by at most 47 letters, digits or underscores (ASCII)"
+
+
+class MeaninglessOptions(dict[str, str]):
+    """Options that a table got before options meant anything: they are kept, whatever their names."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -29,12 +35,18 @@ class TableSpecification:
         The table's name, `[A-Za-z][A-Za-z0-9_]{0,47}`. It keeps its case, and no two tables may differ by case alone.
     fields : iterable of Field
         At least one; no two names may differ by case alone. A tuple in the order given.
-    primary_key : iterable of str
-        1 to 16 distinct key-able fields, in key order.
+    primary_key : iterable of str, optional
+        1 to 16 distinct key-able fields, in key order. None for a table without a key, whose options then name its
+        `write-mode`.
     indexes : iterable of str, optional
         Distinct key-able fields outside the key, each indexed on its own. The order counts for equality.
     options : mapping of str to str, optional
-        Table options; read-only.
+        Table options; read-only. docs/table-types.md lists them; names that begin with `user.` mean nothing.
+
+    Attributes
+    ----------
+    table_options : TableOptions
+        The meaning of the options.
 
     Raises
     ------
@@ -47,14 +59,16 @@ class TableSpecification:
     primary_key: tuple[str, ...]
     indexes: tuple[str, ...]
     options: Mapping[str, str] = dataclasses.field(hash=False)
+    table_options: TableOptions = dataclasses.field(init=False, compare=False)
     _by_name: dict[str, Field] = dataclasses.field(init=False, compare=False)
+    _meaningless: bool = dataclasses.field(init=False, compare=False)
 
     # Not generated: it takes any iterables, and keeps tuples.
     def __init__(
         self,
         name: str,
         fields: Iterable[Field],
-        primary_key: Iterable[str],
+        primary_key: Iterable[str] = (),
         indexes: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> None:
@@ -62,13 +76,17 @@ class TableSpecification:
         checked = _checked_fields(name, fields)
         by_name = {field.name: field for field in checked}
         key = _checked_key_fields(name, by_name, primary_key, "primary_key")
-        if not 1 <= len(key) <= MAX_KEY_FIELDS:
-            _invalid(name, f"the primary key has {len(key)} fields; allowed are 1 to {MAX_KEY_FIELDS}")
+        checked_options = _checked_options(name, {} if options is None else options)
+        if len(key) > MAX_KEY_FIELDS or not (key or "write-mode" in checked_options):
+            problem = f"the primary key has {len(key)} fields; allowed are 1 to {MAX_KEY_FIELDS}"
+            _invalid(name, f"{problem}, and none with the option write-mode")
         indexed = _checked_key_fields(name, by_name, indexes, "indexes")
         for index in indexed:
             if index in key:
                 _invalid(name, f"index {index!r} is a field of the primary key; only other fields can be indexed")
-        attributes = (name, checked, key, indexed, _checked_options(name, {} if options is None else options), by_name)
+        meaningless = isinstance(options, MeaninglessOptions)
+        meaning = TableOptions() if meaningless else parse_options(name, by_name, key, checked_options)
+        attributes = (name, checked, key, indexed, checked_options, meaning, by_name, meaningless)
         for one, value in zip(dataclasses.fields(self), attributes, strict=True):
             object.__setattr__(self, one.name, value)
 
@@ -80,7 +98,17 @@ class TableSpecification:
         InvalidSpecificationError
             As the constructor does.
         """
-        return dataclasses.replace(self, **changes)
+        return TableSpecification(**{**self._arguments(), **changes})
+
+    @property
+    def keyless(self) -> bool:
+        """Whether the table has no primary key."""
+        return not self.primary_key
+
+    @property
+    def has_type(self) -> bool:
+        """Whether the options mean anything: a merge engine, a change feed, or no primary key."""
+        return self.keyless or self.table_options != TableOptions()
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -121,11 +149,12 @@ class TableSpecification:
     def __reduce__(self) -> tuple[object, ...]:
         return TableSpecification, tuple(self._arguments().values())
 
-    def _arguments(self) -> dict[str, object]:
+    def _arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments, as lists and dictionaries."""
+        kept = MeaninglessOptions if self._meaningless else dict
         values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.init}
         return {
-            name: dict(value) if isinstance(value, Mapping) else value if isinstance(value, str) else list(value)
+            name: kept(value) if isinstance(value, Mapping) else value if isinstance(value, str) else list(value)
             for name, value in values.items()
         }
 

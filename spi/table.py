@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
+from .changes import Change, RowKind
+from .errors import RecordExistsError, UnsupportedOperationError
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
 from .rules.arguments import check_many
 from .rules.changes import check_increments, incremented
-from .rules.rows import check_key
+from .rules.rows import check_key, check_row
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .values import Key, Value
@@ -41,7 +43,7 @@ class StructuredTable(ABC):
 
     @abstractmethod
     def upsert(self, row: Mapping[str, Value]) -> None:
-        """Insert the row, or change the fields it names and keep the others."""
+        """Insert the row, or change the fields it names and keep the others; a merge engine merges it instead."""
 
     @abstractmethod
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
@@ -60,6 +62,53 @@ class StructuredTable(ABC):
         RecordExistsError
             If a row of this key exists.
         """
+
+    def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """`insert` of all rows, in their order; none of them if one is rejected.
+
+        A store overrides this if it has a shorter way than one call after the other.
+
+        Raises
+        ------
+        RecordExistsError
+            If a row of one of the keys exists, or a key comes twice.
+        """
+        spec = self.specification
+        checked = [check_row(spec, row) for row in check_many(spec, "rows", rows)]
+        if not spec.keyless:
+            keys = [tuple(row[name] for name in spec.primary_key) for row in checked]
+            taken = {row.key for row in self.multi_read(keys)}
+            for key in keys:
+                if key in taken:
+                    raise RecordExistsError(spec.name, key)
+                taken.add(key)
+        for row in checked:
+            self.insert(row)
+
+    def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
+        """Merge changes into the table, in their order, as its merge engine says; none of them if one is rejected.
+
+        +I and +U add the row as `upsert` does, -U and -D retract it: without a merge engine they delete the row of the
+        key, if there is one. In a table without a key, +I and +U put one row, and -U and -D take one equal row away, if
+        there is one.
+
+        Parameters
+        ----------
+        changes : iterable of Change, or of (kind, row)
+            The kind is a `RowKind`, or its text in either notation. A retract names the key, and other fields as far as
+            the merge engine needs them; in a table without a key, all fields that are not null.
+
+        Raises
+        ------
+        InvalidFieldError
+            If an element is no change or its kind is none, if a row does not fit, or a result overflows; an overflow is
+            raised now, at a later call of the transaction, or at the commit.
+        UnsupportedOperationError
+            If the merge engine refuses a retract, the table only takes +I, or the store has no table types.
+        """
+        raise UnsupportedOperationError(
+            f"this store does not support apply_changes (table {self.specification.name!r})"
+        )
 
     @abstractmethod
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:

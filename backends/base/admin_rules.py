@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from structable.spi import InvalidFieldError, InvalidSpecificationError, TableSpecification
+from structable.spi import (
+    InvalidFieldError,
+    InvalidSpecificationError,
+    TableSpecification,
+    UnsupportedOperationError,
+)
+from structable.spi.table_options import ChangelogProducer
 
 __all__ = ["require_index", "require_same_case", "require_specification"]
 
 
 def require_specification(spec: object) -> None:
-    """Raise InvalidSpecificationError if no table can have this specification."""
+    """Raise InvalidSpecificationError or UnsupportedOperationError if no table can have this specification."""
     if not isinstance(spec, TableSpecification):
         raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")
+    producer = spec.table_options.changelog_producer
+    if producer is not ChangelogProducer.NONE:
+        raise UnsupportedOperationError(
+            f"table {spec.name!r}: change feeds (changelog-producer={producer}) are not supported"
+        )
 
 
 def require_same_case(name: str, existing: str) -> None:

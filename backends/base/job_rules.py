@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 from structable.spi import (
     InvalidFieldError,
+    RowKind,
     SchemaIncompatibleError,
     TableSpecification,
     TransactionClosedError,
     WriteJob,
+    WriteMode,
 )
+from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
+from structable.spi.merging import Merger
 from structable.spi.rules.jobs import check_staged_columns
+from structable.spi.rules.keyless import check_kind
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -40,13 +45,25 @@ def staged_for_dropped(table: str) -> SchemaIncompatibleError:
     return SchemaIncompatibleError(table, ["its rows were staged for a table of this name that is there no longer"])
 
 
-def conformed_batches(job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the non-empty batches, with the contract's types; rejects batches that differ in their columns."""
+def conformed_batches(
+    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch]
+) -> Iterator[tuple[RecordBatch, list[RowKind] | None]]:
+    """Yield the non-empty batches, with the contract's types, and in mode changes the kinds of their rows.
+
+    Raises
+    ------
+    InvalidFieldError
+        If batches differ in their columns, or one of them has a row without a kind.
+    UnsupportedOperationError
+        If the table refuses a row of its kind, whatever the row of its key is.
+    """
     from structable.spi.arrow import conform_batch
 
+    merger = Merger(spec) if job.mode is WriteMode.CHANGES and spec.has_type and not spec.keyless else None
     columns: tuple[str, ...] | None = None
     for batch in batches:
-        conformed = conform_batch(spec, batch)
+        kinds, plain = _kinds(spec, batch) if job.mode is WriteMode.CHANGES else (None, batch)
+        conformed = conform_batch(spec, plain)
         names = tuple(conformed.schema.names)
         if columns is None:
             columns = names
@@ -55,5 +72,30 @@ def conformed_batches(job: WriteJob, spec: TableSpecification, batches: Iterable
             raise InvalidFieldError(
                 spec.name, "batches", f"one has the columns {columns}, another {names}; all need the same"
             )
+        if kinds is not None and merger is not None:
+            retracts = [place for place, kind in enumerate(kinds) if kind.retracts]
+            for place, row in zip(retracts, conformed.take(retracts).to_pylist() if retracts else (), strict=True):
+                merger.refuse(kinds[place], row)
         if conformed.num_rows:
-            yield conformed
+            yield conformed, kinds
+
+
+def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind], RecordBatch]:
+    """Return the kinds of a batch's rows, and the batch without the columns that no table has."""
+    from pyarrow import RecordBatch
+
+    if not isinstance(batch, RecordBatch) or batch.schema.names.count(CHANGE_TYPE) != 1:
+        raise InvalidFieldError(spec.name, CHANGE_TYPE, "is the column of row kinds, and not once in the batches")
+    kinds: list[RowKind] = []
+    known: dict[object, RowKind] = {}
+    for text in batch.column(CHANGE_TYPE).to_pylist():
+        kind = known.get(text)
+        if kind is None:
+            try:
+                kind = known[text] = RowKind.of(text)
+            except ValueError as error:
+                raise InvalidFieldError(spec.name, CHANGE_TYPE, str(error)) from None
+            check_kind(spec, kind)
+        kinds.append(kind)
+    others = [name for name in batch.schema.names if name not in FEED_COLUMNS]
+    return kinds, batch.select(others)

@@ -9,7 +9,7 @@ from structable.spi import DataCorruptionError, Field, TableSpecification
 from structable.spi.documents import (
     field_from_document,
     field_to_document,
-    specification_from_document,
+    specification_from_catalog,
     specification_to_document,
 )
 
@@ -80,7 +80,7 @@ class TableSchema:
                 for version, fields in document["layouts"].items()
             }
             schema = cls(
-                specification_from_document(document["specification"]),
+                specification_from_catalog(document["specification"]),
                 bytes.fromhex(document["space"]),
                 document["version"],
                 layouts,

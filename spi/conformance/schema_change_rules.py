@@ -127,7 +127,7 @@ class SchemaChangeRules(ConformanceCase):
             TableSpecification("noted", [Field.string("id"), Field.bytes("note"), Field.long("n")], ["id"]),
             TableSpecification("noted", [*NOTED.fields, Field.int("k2")], ["id", "k2"]),
             TableSpecification("noted", NOTED.fields, ["n"]),
-            TableSpecification("noted", NOTED.fields, ["id"], options={"a": "b"}),
+            TableSpecification("noted", NOTED.fields, ["id"], options={"merge-engine": "first-row"}),
             TableSpecification("noted", [*NOTED.fields[:2], Field.long("N")], ["id"]),
         ],
         ids=[

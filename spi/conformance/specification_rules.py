@@ -101,17 +101,17 @@ class SpecificationRules(ConformanceCase):
 
     def test_specifications_and_fields_are_equal_by_content(self) -> None:
         """Specifications and fields are equal by content, and show their parts."""
-        spec = _build(indexes=["v"], options={"a": "b"})
-        assert spec == _build(indexes=["v"], options={"a": "b"})
-        assert hash(spec) == hash(_build(indexes=["v"], options={"a": "b"}))
+        spec = _build(indexes=["v"], options={"user.a": "b"})
+        assert spec == _build(indexes=["v"], options={"user.a": "b"})
+        assert hash(spec) == hash(_build(indexes=["v"], options={"user.a": "b"}))
         assert spec != _build(indexes=["v"])
-        assert spec != _build(options={"a": "b"})
+        assert spec != _build(options={"user.a": "b"})
         assert Field.decimal("d", 5, 2) == Field.decimal("d", 5, 2) != Field.decimal("d", 5, 3)
         assert (spec.name, spec.primary_key, tuple(spec.indexes), dict(spec.options)) == (
             "t",
             ("k",),
             ("v",),
-            {"a": "b"},
+            {"user.a": "b"},
         )
         field = TYPES.field("decimal")
         assert (field.name, field.type, field.precision, field.scale) == ("decimal", FieldType.DECIMAL, 38, 10)

@@ -40,6 +40,8 @@ def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
         "upsert_many": lambda: table.upsert_many([row]),
         "replace": lambda: table.replace(row),
         "insert": lambda: table.insert(item(100)),
+        "insert_many": lambda: table.insert_many([item(100)]),
+        "apply_changes": lambda: table.apply_changes([("+U", row)]),
         "update": lambda: table.update(row),
         "compare_and_swap": lambda: table.compare_and_swap((1,), "n", None, 1),
         "increment": lambda: table.increment((1,), "n"),

@@ -24,7 +24,9 @@ from .samples import ITEMS, Record, item
 
 __all__ = ["ALL_MODES", "BEFORE", "JobCase", "batch"]
 
-ALL_MODES = pytest.mark.parametrize("mode", list(WriteMode))
+PLAIN_MODES = [mode for mode in WriteMode if mode is not WriteMode.CHANGES]
+"""The modes that every store has, whose batches need no column of row kinds."""
+ALL_MODES = pytest.mark.parametrize("mode", PLAIN_MODES)
 BEFORE = [item(1, n=1, tag="a", note="x"), item(2, n=2, tag="a")]
 
 

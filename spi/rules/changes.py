@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from structable.spi.changes import Change, RowKind
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field
 from structable.spi.showing import shown
@@ -12,10 +13,19 @@ from structable.spi.values import Value
 
 from .arguments import check_many
 from .fields import check_changed_field
+from .keyless import check_kind
 from .rows import check_key, check_row, check_row_size
 from .values import check_value
 
-__all__ = ["check_changes", "check_default", "check_increment", "check_increments", "check_swap", "incremented"]
+__all__ = [
+    "check_changes",
+    "check_default",
+    "check_increment",
+    "check_increments",
+    "check_row_changes",
+    "check_swap",
+    "incremented",
+]
 
 
 def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]:
@@ -120,3 +130,30 @@ def incremented(table: str, field: Field, before: Value, amount: int) -> int:
     if not -(1 << (bits - 1)) <= total < 1 << (bits - 1):
         raise InvalidFieldError(table, field.name, f"{start} incremented by {amount} overflows {bits} bits")
     return total
+
+
+def check_row_changes(spec: TableSpecification, changes: object) -> list[tuple[RowKind, dict[str, Value]]]:
+    """Return the checked kinds and rows of `apply_changes`.
+
+    Raises
+    ------
+    InvalidFieldError, FieldSizeLimitError
+        If the argument is not a list of changes, or one of them has no kind or a row that does not fit the table.
+    UnsupportedOperationError
+        If the table takes no rows of this kind.
+    """
+    checked: list[tuple[RowKind, dict[str, Value]]] = []
+    for one in check_many(spec, "changes", changes):
+        if isinstance(one, Change):
+            given, row = one.kind, one.row
+        elif isinstance(one, Sequence) and not isinstance(one, str | bytes) and len(one) == 2:
+            given, row = one
+        else:
+            raise InvalidFieldError(spec.name, "changes", f"{shown(one)} is neither a Change nor a (kind, row)")
+        try:
+            kind = RowKind.of(given)
+        except ValueError as error:
+            raise InvalidFieldError(spec.name, "changes", str(error)) from None
+        check_kind(spec, kind)
+        checked.append((kind, check_row(spec, row)))
+    return checked

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from structable.spi.errors import SchemaIncompatibleError
 from structable.spi.fields import Field, FieldType
-from structable.spi.specification import TableSpecification
+from structable.spi.specification import MeaninglessOptions, TableSpecification
+from structable.spi.table_options import FEED_OPTIONS, TableOptions
 
 __all__ = ["SchemaChange", "plan_schema_change"]
 
@@ -28,6 +29,8 @@ class SchemaChange:
         Their future form.
     added_indexes : tuple of str
         Fields to index.
+    changed_options : bool
+        Whether the options become others.
     """
 
     before: TableSpecification
@@ -35,11 +38,12 @@ class SchemaChange:
     added_fields: tuple[Field, ...]
     widened_fields: tuple[Field, ...]
     added_indexes: tuple[str, ...]
+    changed_options: bool = False
 
     @property
     def empty(self) -> bool:
         """Whether the specifications differ in nothing but the order of fields."""
-        return not (self.added_fields or self.widened_fields or self.added_indexes)
+        return not (self.added_fields or self.widened_fields or self.added_indexes or self.changed_options)
 
 
 def plan_schema_change(before: TableSpecification, after: TableSpecification) -> SchemaChange:
@@ -79,12 +83,41 @@ def plan_schema_change(before: TableSpecification, after: TableSpecification) ->
         for name in before.indexes
         if name not in after.indexes
     )
-    if dict(before.options) != dict(after.options):
+    if _fixed(before.table_options, before) != _fixed(after.table_options, before):
         differences.append(f"the options are {dict(before.options)!r} and cannot become {dict(after.options)!r}")
     if differences:
         raise SchemaIncompatibleError(before.name, differences)
     indexes = tuple(name for name in after.indexes if name not in before.indexes)
-    return SchemaChange(before, after, added, tuple(widened), indexes)
+    options = _merged_options(before, after)
+    changed = dict(before.options) != options
+    after = after.evolve(options=MeaninglessOptions(options) if not after.has_type else options)
+    return SchemaChange(before, after, added, tuple(widened), indexes, changed)
+
+
+def _fixed(options: TableOptions, before: TableSpecification) -> TableOptions:
+    """Return what must not change in the options of a table: not what concerns feeds, or fields that are new."""
+    default = TableOptions()
+    functions = {name: one for name, one in options.functions.items() if name in before}
+    return replace(
+        options,
+        functions=functions,
+        changelog_producer=default.changelog_producer,
+        compaction_interval=default.compaction_interval,
+        time_retained=default.time_retained,
+    )
+
+
+def _merged_options(before: TableSpecification, after: TableSpecification) -> dict[str, str]:
+    """Return the options of the changed table: the new ones, and of the old ones those that outlast not being named."""
+    given = dict(after.options)
+    producer = given.get("changelog-producer", before.options.get("changelog-producer", "none"))
+    ends_feed = producer == "none" or producer != before.options.get("changelog-producer")
+    kept = {
+        name: value
+        for name, value in before.options.items()
+        if name not in given and not (ends_feed and name in FEED_OPTIONS)
+    }
+    return {**kept, **given}
 
 
 def _widens(narrow: FieldType, wide: FieldType) -> bool:

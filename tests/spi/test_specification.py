@@ -18,7 +18,7 @@ RUNS = TableSpecification(
     [Field.string("app"), Field.timestamp("started"), Field.string("status"), Field.decimal("cost", 10, 2)],
     ["app", "started"],
     ["status"],
-    {"owner": "team"},
+    {"user.owner": "team"},
 )
 PARAMETERS = {
     "name": "other",
@@ -64,7 +64,7 @@ def test_attributes_cannot_be_set() -> None:
         with pytest.raises((AttributeError, TypeError)):
             setattr(RUNS, name, ())
     with pytest.raises(TypeError):
-        RUNS.options["owner"] = "other"  # type: ignore[index]
+        RUNS.options["user.owner"] = "other"  # type: ignore[index]
 
 
 @pytest.mark.parametrize("parameter", [None, *PARAMETERS])

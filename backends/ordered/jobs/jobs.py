@@ -101,7 +101,7 @@ class WriteJobs:
         runs: list[bytes] = []
         buffered: list[Pair] = []
         size = rows = 0
-        for conformed in conformed_batches(job, binding.spec, batches):
+        for conformed, _ in conformed_batches(job, binding.spec, batches):
             if encoder is None:
                 columns = tuple(conformed.schema.names)
                 encoder = ArrowEncoder(binding.schema, columns)

@@ -87,12 +87,12 @@ class WriteJobs:
         first = next(conformed, None)
         if first is None:
             return StagedWrite(job.job_id, partition, attempt, 0)
-        columns = tuple(first.schema.names)
+        columns = tuple(first[0].schema.names)
         encoder = CopyEncoder(binding.write_spec, columns)
 
         def portions() -> Iterator[bytes]:
-            yield from encoder.encode(first)
-            for batch in conformed:
+            yield from encoder.encode(first[0])
+            for batch, _ in conformed:
                 yield from encoder.encode(batch)
 
         with self._pool.connection() as connection:

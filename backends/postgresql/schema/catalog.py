@@ -11,7 +11,7 @@ from structable.backends.postgresql.driver.statement import Ask, Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, literal, qualified, quoted
 from structable.spi import DataCorruptionError, StoreNotFoundError, StructableError, TableNotFoundError
-from structable.spi.documents import specification_from_document, specification_to_document
+from structable.spi.documents import specification_from_catalog, specification_to_document
 
 __all__ = ["FORMAT_VERSION", "Catalog", "decode_version", "encode_specification", "is_name", "prepare"]
 
@@ -33,7 +33,7 @@ def encode_specification(table: TableVersion) -> tuple[str, str]:
 
 def decode_version(number: str, version: str, specification: str, building: str, changed_by: str) -> TableVersion:
     """Return the version of a table with this record; any error of decoding is raised."""
-    spec = specification_from_document(json.loads(specification))
+    spec = specification_from_catalog(json.loads(specification))
     return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by))
 
 

@@ -1,0 +1,246 @@
+"""`Merger`: what a merge engine makes of a row. The one definition: SQL and operands are tested against it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from .aggregation import Aggregation
+from .changes import RowKind
+from .errors import InvalidFieldError, UnsupportedOperationError
+from .specification import TableSpecification
+from .table_options import MergeEngine, SequenceGroup
+from .values import Value
+
+__all__ = ["IGNORED", "Ignored", "Merged", "Merger", "Values", "is_older"]
+
+
+class Ignored(enum.Enum):
+    """The type of `IGNORED`."""
+
+    IGNORED = "ignored"
+
+
+IGNORED: Final = Ignored.IGNORED
+"""The result of a merge that the engine ignores: nothing is written."""
+Values: TypeAlias = tuple[Value, ...]
+"""The values of all fields outside the key, in the order of the merger's columns."""
+Merged: TypeAlias = Values | Ignored | None
+
+
+class Merger:
+    """The merge engine of one table; immutable, safe to share between threads.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table, which has a primary key.
+    columns : sequence of str, optional
+        All fields outside the key, in the order in which rows are given and returned; the specification's order, if not
+        given.
+    """
+
+    def __init__(self, spec: TableSpecification, columns: Sequence[str] | None = None) -> None:
+        options = spec.table_options
+        self.columns = tuple(columns or (field.name for field in spec.value_fields))
+        self._spec = spec
+        self._options = options
+        self._fields = [spec.field(name) for name in self.columns]
+        self._nothing: Values = (None,) * len(self.columns)
+        self._aggregation = Aggregation(spec)
+        grouped = {name for group in options.groups for name in (*group.fields, *group.members)}
+        self._ungrouped = tuple(name for name in self.columns if name not in grouped)
+        self._places = {name: place for place, name in enumerate(self.columns)}
+        self.blind = options.blind(self._fields)
+        """Whether operands of one row may be applied in any order; a table with an index is never blind."""
+
+    def refuse(self, kind: RowKind, given: Mapping[str, Value]) -> None:
+        """Raise for a change that the table refuses whatever its row is.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            For a retract that the engine does not know.
+        InvalidFieldError
+            For a retract under `soft-delete.field` that names none of the fields of `sequence.field`.
+        """
+        if not kind.retracts or self._drops(kind):
+            return
+        options = self._options
+        match options.merge_engine:
+            case MergeEngine.DEDUPLICATE:
+                if options.soft_delete and options.sequence and _all_null(given, options.sequence):
+                    names = ", ".join(options.sequence)
+                    reason = f"a retract of a table with soft-delete.field must name its sequence: {names}"
+                    raise InvalidFieldError(self._spec.name, options.sequence[0], reason)
+            case MergeEngine.FIRST_ROW:
+                raise self._refusal(kind, "set ignore-delete to drop retracts")
+            case MergeEngine.PARTIAL_UPDATE:
+                if options.remove_on_delete:
+                    return
+                if not options.groups:
+                    raise self._refusal(kind, "set ignore-delete or remove-record-on-delete")
+                for group in options.groups:
+                    if not _all_null(given, group.fields):
+                        for name in group.members:
+                            self._aggregation.refuse_retract(kind, name, given.get(name))
+            case MergeEngine.AGGREGATION:
+                if not (options.remove_on_delete and kind is RowKind.DELETE):
+                    for name in self.columns:
+                        self._aggregation.refuse_retract(kind, name, given.get(name))
+
+    def apply(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Merged:
+        """Return what the row of a key becomes.
+
+        Parameters
+        ----------
+        old : tuple or None
+            The values of the row; None if there is no row.
+        kind : RowKind
+            +I and +U add, -U and -D retract.
+        given : mapping of str to Value
+            Checked values of the fields that the change names, with or without those of the key.
+
+        Returns
+        -------
+        tuple, None or IGNORED
+            The new values; None if there is no row any more, or still none; IGNORED if the engine ignores the change.
+
+        Raises
+        ------
+        InvalidFieldError
+            If a result does not fit its field, or as `refuse` does.
+        UnsupportedOperationError
+            As `refuse` does.
+        """
+        if kind.retracts:
+            if self._drops(kind):
+                return IGNORED
+            self.refuse(kind, given)
+        match self._options.merge_engine:
+            case MergeEngine.DEDUPLICATE:
+                return self._deduplicated(old, kind, given)
+            case MergeEngine.FIRST_ROW:
+                return IGNORED if old is not None else self._with(None, given)
+            case MergeEngine.PARTIAL_UPDATE:
+                if kind.retracts and self._options.remove_on_delete:
+                    return None
+                return self._partly_updated(old, kind, given)
+            case MergeEngine.AGGREGATION:
+                if kind is RowKind.DELETE and self._options.remove_on_delete:
+                    return None
+                return self._aggregated(old, kind, given)
+
+    def operand(self, kind: RowKind, given: Mapping[str, Value]) -> Values | None:
+        """Return a change of a blind table as an operand of `absorb`, null where nothing is given.
+
+        None if it cannot be one, and the row must be read: it deletes the row, or a negated value does not fit.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            As `refuse` does.
+        """
+        self.refuse(kind, given)
+        if kind is RowKind.DELETE and self._options.remove_on_delete:
+            return None
+        operand = tuple([self._aggregation.operand(name, kind, given.get(name)) for name in self.columns])
+        return operand if all(map(self._aggregation.fits, self._fields, operand)) else None
+
+    def absorb(self, old: Values | None, operand: Values) -> Values:
+        """Return the row of a blind table after an operand; the same as `apply` of its change.
+
+        Raises
+        ------
+        InvalidFieldError
+            If a result does not fit its field.
+        """
+        before = self._nothing if old is None else old
+        combined = self._aggregation.combined
+        return tuple([combined(name, *pair) for name, *pair in zip(self.columns, before, operand, strict=True)])
+
+    def drops(self, kind: RowKind) -> bool:
+        """Tell whether the table ignores changes of a kind, whatever they hold."""
+        return kind.retracts and self._drops(kind)
+
+    def _drops(self, kind: RowKind) -> bool:
+        options = self._options
+        if options.remove_on_delete and options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+            return kind is RowKind.UPDATE_BEFORE
+        return options.ignore_delete
+
+    def _refusal(self, kind: RowKind, remedy: str) -> UnsupportedOperationError:
+        engine = self._options.merge_engine
+        return UnsupportedOperationError(
+            f"table {self._spec.name!r} with merge-engine {engine} takes no retract ({kind}); {remedy}"
+        )
+
+    def _with(self, old: Values | None, changes: Mapping[str, Value]) -> Values:
+        values = list(self._nothing if old is None else old)
+        for name, value in changes.items():
+            if (place := self._places.get(name)) is not None:
+                values[place] = value
+        return tuple(values)
+
+    def _deduplicated(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Merged:
+        options = self._options
+        softly = options.soft_delete
+        if options.sequence and not (kind.retracts and softly is None and _all_null(given, options.sequence)):
+            if old is not None and is_older(given, old, options.sequence, self._places):
+                return IGNORED
+            old = None  # a merge takes the whole row
+        if kind.retracts and softly is None:
+            return None
+        if softly is not None and (kind.retracts or softly not in given):
+            given = {**given, softly: kind.retracts}
+        return self._with(old, given)
+
+    def _partly_updated(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Merged:
+        changes: dict[str, Value] = {}
+        if not kind.retracts:
+            changes = {name: given[name] for name in self._ungrouped if given.get(name) is not None}
+        touched = [group for group in self._options.groups if not _all_null(given, group.fields)]
+        if kind.retracts and not touched:
+            return IGNORED
+        for group in touched:
+            changes |= self._group_changes(old, kind, given, group)
+        return self._with(old, changes)
+
+    def _group_changes(
+        self, old: Values | None, kind: RowKind, given: Mapping[str, Value], group: SequenceGroup
+    ) -> dict[str, Value]:
+        late = old is not None and is_older(given, old, group.fields, self._places)
+        changes = {} if late else {name: given.get(name) for name in group.fields}
+        for name in group.members:
+            if name in self._options.functions:
+                before = None if old is None else old[self._places[name]]
+                operand = self._aggregation.operand(name, kind, given.get(name))
+                changes[name] = self._aggregation.combined(name, before, operand)
+            elif not late:
+                changes[name] = None if kind.retracts else given.get(name)
+        return changes
+
+    def _aggregated(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Values:
+        values = list(self._nothing if old is None else old)
+        for place, name in enumerate(self.columns):
+            if name in given:
+                value = given[name]
+                if not self._aggregation.sets(name, new=old is None, retracted=kind.retracts):
+                    value = self._aggregation.operand(name, kind, value)
+                    value = self._aggregation.combined(name, values[place], value)
+                values[place] = value
+        return tuple(values)
+
+
+def is_older(given: Mapping[str, Value], old: Values, names: Sequence[str], places: Mapping[str, int]) -> bool:
+    """Tell whether the given values of sequence fields are lower than a row's, field by field, null lowest."""
+    for name in names:
+        new, stored = given.get(name), old[places[name]]
+        if new != stored:
+            return new is None or (stored is not None and new < stored)  # type: ignore[operator]  # of one type
+    return False
+
+
+def _all_null(given: Mapping[str, Value], names: Sequence[str]) -> bool:
+    return all(given.get(name) is None for name in names)

@@ -1,0 +1,89 @@
+"""Tables without a key: what they accept, and the hidden key under which a store keeps their rows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import struct
+import time
+from collections.abc import Mapping
+
+from structable.spi.bulk import WriteMode
+from structable.spi.changes import RowKind
+from structable.spi.errors import UnsupportedOperationError
+from structable.spi.specification import TableSpecification
+from structable.spi.values import Value
+
+__all__ = ["DIGEST_BYTES", "check_kind", "check_mode", "keyless_refusal", "new_id", "row_digest"]
+
+DIGEST_BYTES = 16
+_CLOCK = struct.Struct(">Q")
+_DOUBLE = struct.Struct(">d")
+
+
+def keyless_refusal(spec: TableSpecification, operation: str) -> UnsupportedOperationError:
+    """Return the error of an operation that a table without a key does not have."""
+    kind = spec.table_options.write_mode
+    return UnsupportedOperationError(
+        f"table {spec.name!r} is a {kind} table without a primary key: it has no {operation}"
+    )
+
+
+def check_kind(spec: TableSpecification, kind: RowKind) -> None:
+    """Check that a table takes rows of a kind.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If the table is append-only, and the kind is not +I.
+    """
+    if spec.table_options.append_only and kind is not RowKind.INSERT:
+        raise UnsupportedOperationError(f"table {spec.name!r} is an append-only table: it takes no {kind}, only +I")
+
+
+def check_mode(spec: TableSpecification, mode: WriteMode) -> None:
+    """Check that a table takes write jobs of a mode.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If the table has no key, and the mode is neither insert nor, in a change-log table, changes.
+    """
+    if (
+        spec.keyless
+        and mode is not WriteMode.INSERT
+        and (mode is not WriteMode.CHANGES or spec.table_options.append_only)
+    ):
+        raise keyless_refusal(spec, f"write jobs of mode {mode}")
+
+
+def new_id(spec: TableSpecification, row: Mapping[str, Value]) -> bytes:
+    """Return a new hidden key of a checked row: unique, and about in the order of time where rows are only added."""
+    unique = _CLOCK.pack(time.time_ns()) + os.urandom(8)
+    return unique if spec.table_options.append_only else row_digest(spec, row) + unique
+
+
+def row_digest(spec: TableSpecification, row: Mapping[str, Value]) -> bytes:
+    """Return the digest of a checked row, with which the hidden keys of all rows equal to it begin.
+
+    Equal are rows whose fields are, with null equal to null and NaN to NaN, 0.0 to -0.0, and numbers by their value:
+    fields that were added or widened later make no difference.
+    """
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for name in sorted(row):
+        value = row[name]
+        if value is not None:
+            for part in (name.encode(), _canonical(value)):
+                digest.update(len(part).to_bytes(4))
+                digest.update(part)
+    return digest.digest()
+
+
+def _canonical(value: Value) -> bytes:
+    """Return bytes that are equal for equal values of one field, whatever its width is."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, float):
+        return _DOUBLE.pack(math.nan if math.isnan(value) else value + 0.0)
+    return str(value).encode()
