@@ -1,4 +1,4 @@
-"""`Aggregation`: the aggregate functions of a table's fields."""
+"""The aggregate functions: what a field's value becomes with a given one."""
 
 from __future__ import annotations
 
@@ -6,140 +6,68 @@ import decimal
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-from .changes import RowKind
-from .errors import InvalidFieldError, UnsupportedOperationError
+from .errors import InvalidFieldError
 from .fields import Field, FieldType
 from .rules.values import check_value
-from .specification import TableSpecification
+from .showing import shown
 from .table_options import Aggregate, AggregateFunction
 from .values import Value, is_nan
 
-__all__ = ["Aggregation"]
+__all__ = ["Combine", "combine_function", "negated", "undoes"]
 
-_Step: TypeAlias = Callable[[Any, Any], Any]
+Combine: TypeAlias = Callable[[Any, Any], Any]
+"""The value of a field and a given one, either of them None, to the new value.
+
+It raises `InvalidFieldError` if that does not fit. Count is given 1 or -1 for each value.
+"""
 _EXACT = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.InvalidOperation])
-_ARITHMETIC = (AggregateFunction.SUM, AggregateFunction.COUNT, AggregateFunction.PRODUCT)
-_UNDONE = (AggregateFunction.SUM, AggregateFunction.COUNT)
 
 
-class Aggregation:
-    """The functions of one table, by field name; immutable."""
+def undoes(function: AggregateFunction) -> bool:
+    """Tell whether a function can retract a value."""
+    return function is AggregateFunction.SUM or function is AggregateFunction.COUNT
 
-    def __init__(self, spec: TableSpecification) -> None:
-        self._table = spec.name
-        self._fields = {name: spec.field(name) for name in spec.table_options.functions}
-        self._aggregates = spec.table_options.functions
-        self._steps = {name: self._step(one) for name, one in self._aggregates.items()}
 
-    def refuse_retract(self, kind: RowKind, name: str, value: Value) -> None:
-        """Raise UnsupportedOperationError for a value whose function cannot undo it."""
-        aggregate = self._aggregates.get(name)
-        if aggregate is None or value is None or aggregate.function in _UNDONE or aggregate.ignore_retract:
-            return
-        raise UnsupportedOperationError(
-            f"table {self._table!r}: field {name!r} is aggregated by {aggregate.function}, which cannot retract "
-            f"({kind}) a value; leave it null, or set fields.{name}.ignore-retract"
-        )
+def negated(value: Value) -> Value:
+    """Return the number that undoes another in a sum."""
+    if isinstance(value, decimal.Decimal):
+        return _EXACT.minus(value)
+    assert isinstance(value, int | float)
+    return -value
 
-    def operand(self, name: str, kind: RowKind, value: Value) -> Value:
-        """Return what a change adds to a field, as `combined` takes it: null for nothing."""
-        aggregate = self._aggregates[name]
-        if value is None or (kind.retracts and aggregate.ignore_retract):
-            return None
-        if aggregate.function is AggregateFunction.COUNT:
-            return -1 if kind.retracts else 1
-        if kind.retracts:
-            assert isinstance(value, int | float | decimal.Decimal), "a sum: others are refused"
-            return _EXACT.minus(value) if isinstance(value, decimal.Decimal) else -value
-        return value
 
-    def fits(self, field: Field, operand: Value) -> bool:
-        """Tell whether an operand is a value of its field: the negative of the lowest integer is not."""
-        try:
-            return operand is None or check_value(self._table, field, operand) is not None
-        except InvalidFieldError:
-            return False
+def combine_function(table: str, field: Field, aggregate: Aggregate) -> Combine:
+    """Return how a field is aggregated."""
+    match aggregate.function:
+        case AggregateFunction.SUM | AggregateFunction.PRODUCT | AggregateFunction.COUNT:
+            return _arithmetic(table, field, aggregate.function)
+        case AggregateFunction.LAST_VALUE | AggregateFunction.LAST_NON_NULL_VALUE:
+            return lambda before, given: before if given is None else given
+        case AggregateFunction.FIRST_VALUE:
+            return lambda before, given: before
+        case AggregateFunction.FIRST_NON_NULL_VALUE:
+            return lambda before, given: given if before is None else before
+        case AggregateFunction.LISTAGG:
+            return lambda before, given: before if given is None else _joined(before, given, aggregate)
+        case AggregateFunction.MIN:
+            return _of_two(lambda before, given: given if _less(given, before) else before)
+        case AggregateFunction.MAX:
+            return _of_two(lambda before, given: given if _less(before, given) else before)
+        case AggregateFunction.BOOL_AND:
+            return _of_two(lambda before, given: before and given)
+        case AggregateFunction.BOOL_OR:
+            return _of_two(lambda before, given: before or given)
 
-    def sets(self, name: str, *, new: bool, retracted: bool) -> bool:
-        """Tell whether a named value is taken as it is, null too."""
-        function = self._aggregates[name].function
-        if retracted:
-            return False
-        return function is AggregateFunction.LAST_VALUE or (function is AggregateFunction.FIRST_VALUE and new)
 
-    def combined(self, name: str, before: Value, operand: Value) -> Value:
-        """Return a field's value after an operand.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the result does not fit the field.
-        """
-        if operand is None:
+def _of_two(both: Combine) -> Combine:
+    def combine(before: Value, given: Value) -> Value:
+        if given is None:
             return before
-        field, function = self._fields[name], self._aggregates[name].function
-        if before is None and function not in (AggregateFunction.FIRST_VALUE, AggregateFunction.LISTAGG):
-            return self._checked(field, operand, operand)
-        result = self._steps[name](before, operand)
-        if function in _ARITHMETIC:
-            return self._number(field, function, before, operand, result)
-        return result  # type: ignore[no-any-return]  # a value, as the arguments
+        return given if before is None else both(before, given)
 
-    def _number(self, field: Field, function: AggregateFunction, before: Value, operand: Value, result: Value) -> Value:
-        if field.type in (FieldType.FLOAT, FieldType.DOUBLE):
-            assert isinstance(before, float)
-            assert isinstance(operand, float)
-            rounded = self._checked(field, result, operand)
-            assert isinstance(rounded, float)
-            if math.isinf(rounded) and math.isfinite(before) and math.isfinite(operand):
-                raise self._overflow(field, before, operand)
-            if function is AggregateFunction.PRODUCT and rounded == 0 and before != 0 and operand != 0:
-                raise InvalidFieldError(
-                    self._table, field.name, f"the product of {before} and {operand} underflows to 0"
-                )
-            return rounded
-        return self._checked(field, result, operand)
-
-    def _checked(self, field: Field, result: Value, operand: Value) -> Value:
-        try:
-            return check_value(self._table, field, result)
-        except InvalidFieldError as error:
-            raise self._overflow(field, result, operand) from error
-
-    def _overflow(self, field: Field, result: Value, operand: Value) -> InvalidFieldError:
-        function = self._aggregates[field.name].function
-        return InvalidFieldError(
-            self._table, field.name, f"its {function} with {operand!r} overflows {field.type_text} ({result!r})"
-        )
-
-    def _step(self, aggregate: Aggregate) -> _Step:
-        match aggregate.function:
-            case AggregateFunction.SUM:
-                return _sum
-            case AggregateFunction.PRODUCT:
-                return operator.mul
-            case AggregateFunction.COUNT:
-                return operator.add
-            case AggregateFunction.MIN:
-                return lambda before, given: given if _less(given, before) else before
-            case AggregateFunction.MAX:
-                return lambda before, given: given if _less(before, given) else before
-            case AggregateFunction.LAST_VALUE | AggregateFunction.LAST_NON_NULL_VALUE:
-                return lambda before, given: given
-            case AggregateFunction.FIRST_VALUE | AggregateFunction.FIRST_NON_NULL_VALUE:
-                return lambda before, given: before
-            case AggregateFunction.LISTAGG:
-                return lambda before, given: _joined(before, given, aggregate)
-            case AggregateFunction.BOOL_AND:
-                return lambda before, given: before and given
-            case AggregateFunction.BOOL_OR:
-                return lambda before, given: before or given
-
-
-def _sum(before: Any, given: Any) -> Any:  # noqa: ANN401 - numbers of one type
-    return _EXACT.add(before, given) if isinstance(before, decimal.Decimal) else before + given
+    return combine
 
 
 def _less(one: Any, other: Any) -> bool:  # noqa: ANN401 - values of one type
@@ -155,3 +83,48 @@ def _joined(before: str | None, given: str, aggregate: Aggregate) -> str | None:
         parts = [part for part in dict.fromkeys(given.split(delimiter)) if part not in known]
     parts = [part for part in parts if part]
     return delimiter.join([before, *parts] if before else parts) if parts else before
+
+
+def _arithmetic(table: str, field: Field, function: AggregateFunction) -> Combine:
+    calculate = operator.mul if function is AggregateFunction.PRODUCT else operator.add
+
+    def refuse(before: object, given: object) -> NoReturn:
+        reason = f"{shown(before)} and {shown(given)} have a {function} that does not fit {field.type_text}"
+        raise InvalidFieldError(table, field.name, reason)
+
+    if bits := field.type.integer_bits:
+        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+        def combine_integers(before: int | None, given: int | None) -> int | None:
+            if given is None:
+                return before
+            result: int = given if before is None else calculate(before, given)
+            return result if low <= result <= high else refuse(before, given)
+
+        return combine_integers
+    if field.type is FieldType.DECIMAL:
+
+        def combine_decimals(before: decimal.Decimal | None, given: decimal.Decimal | None) -> Value:
+            if given is None or before is None:
+                return before if given is None else given
+            try:
+                return check_value(table, field, _EXACT.add(before, given))
+            except InvalidFieldError:
+                refuse(before, given)
+
+        return combine_decimals
+
+    def combine_floats(before: float | None, given: float | None) -> float | None:
+        if given is None or before is None:
+            return before if given is None else given
+        try:
+            result = check_value(table, field, calculate(before, given))
+        except InvalidFieldError:
+            refuse(before, given)
+        assert isinstance(result, float)
+        overflows = math.isinf(result) and math.isfinite(before) and math.isfinite(given)
+        if overflows or (calculate is operator.mul and result == 0 and before != 0 and given != 0):
+            refuse(before, given)
+        return result
+
+    return combine_floats

@@ -6,11 +6,11 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from .aggregation import Aggregation
+from .aggregation import combine_function, negated, undoes
 from .changes import RowKind
 from .errors import InvalidFieldError, UnsupportedOperationError
 from .specification import TableSpecification
-from .table_options import MergeEngine, SequenceGroup
+from .table_options import AggregateFunction, MergeEngine, SequenceGroup
 from .values import Value
 
 __all__ = ["IGNORED", "Ignored", "Merged", "Merger", "Values", "is_older"]
@@ -27,6 +27,7 @@ IGNORED: Final = Ignored.IGNORED
 Values: TypeAlias = tuple[Value, ...]
 """The values of all fields outside the key, in the order of the merger's columns."""
 Merged: TypeAlias = Values | Ignored | None
+_COUNT, _FIRST, _LAST = AggregateFunction.COUNT, AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE
 
 
 class Merger:
@@ -48,10 +49,15 @@ class Merger:
         self._options = options
         self._fields = [spec.field(name) for name in self.columns]
         self._nothing: Values = (None,) * len(self.columns)
-        self._aggregation = Aggregation(spec)
+        self._functions = options.functions
+        self._combine = {
+            name: combine_function(spec.name, spec.field(name), one) for name, one in options.functions.items()
+        }
         grouped = {name for group in options.groups for name in (*group.fields, *group.members)}
         self._ungrouped = tuple(name for name in self.columns if name not in grouped)
         self._places = {name: place for place, name in enumerate(self.columns)}
+        self._counts = [self._places[name] for name, one in self._functions.items() if one.function is _COUNT]
+        self._in_order = [self._combine[name] for name in self.columns if name in self._combine]
         self.blind = options.blind(self._fields)
         """Whether operands of one row may be applied in any order; a table with an index is never blind."""
 
@@ -83,12 +89,21 @@ class Merger:
                     raise self._refusal(kind, "set ignore-delete or remove-record-on-delete")
                 for group in options.groups:
                     if not _all_null(given, group.fields):
-                        for name in group.members:
-                            self._aggregation.refuse_retract(kind, name, given.get(name))
+                        self._refuse_members(kind, given, group.members)
             case MergeEngine.AGGREGATION:
                 if not (options.remove_on_delete and kind is RowKind.DELETE):
-                    for name in self.columns:
-                        self._aggregation.refuse_retract(kind, name, given.get(name))
+                    self._refuse_members(kind, given, self.columns)
+
+    def _refuse_members(self, kind: RowKind, given: Mapping[str, Value], names: Sequence[str]) -> None:
+        """Raise for a value that its function cannot retract."""
+        for name in names:
+            one = self._functions.get(name)
+            if one is None or given.get(name) is None or one.ignore_retract or undoes(one.function):
+                continue
+            raise UnsupportedOperationError(
+                f"table {self._spec.name!r}: field {name!r} is aggregated by {one.function}, which cannot retract "
+                f"({kind}) a value; leave it null, or set fields.{name}.ignore-retract"
+            )
 
     def apply(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Merged:
         """Return what the row of a key becomes.
@@ -142,11 +157,20 @@ class Merger:
         UnsupportedOperationError
             As `refuse` does.
         """
+        if not kind.retracts:
+            values = [*map(given.get, self.columns)]
+            for place in self._counts:
+                if values[place] is not None:
+                    values[place] = 1
+            return tuple(values)
         self.refuse(kind, given)
         if kind is RowKind.DELETE and self._options.remove_on_delete:
             return None
-        operand = tuple([self._aggregation.operand(name, kind, given.get(name)) for name in self.columns])
-        return operand if all(map(self._aggregation.fits, self._fields, operand)) else None
+        operand = tuple([self._operand(name, kind, given.get(name)) for name in self.columns])
+        for field, value in zip(self._fields, operand, strict=True):
+            if value is not None and field.type.integer_bits and value == 1 << (field.type.integer_bits - 1):
+                return None
+        return operand
 
     def absorb(self, old: Values | None, operand: Values) -> Values:
         """Return the row of a blind table after an operand; the same as `apply` of its change.
@@ -157,8 +181,16 @@ class Merger:
             If a result does not fit its field.
         """
         before = self._nothing if old is None else old
-        combined = self._aggregation.combined
-        return tuple([combined(name, *pair) for name, *pair in zip(self.columns, before, operand, strict=True)])
+        return tuple([combine(*pair) for combine, *pair in zip(self._in_order, before, operand, strict=True)])
+
+    def _operand(self, name: str, kind: RowKind, value: Value) -> Value:
+        """Return what a change gives to a field's function."""
+        one = self._functions[name]
+        if value is None or (kind.retracts and one.ignore_retract):
+            return None
+        if one.function is AggregateFunction.COUNT:
+            return -1 if kind.retracts else 1
+        return negated(value) if kind.retracts else value
 
     def drops(self, kind: RowKind) -> bool:
         """Tell whether the table ignores changes of a kind, whatever they hold."""
@@ -215,21 +247,24 @@ class Merger:
         for name in group.members:
             if name in self._options.functions:
                 before = None if old is None else old[self._places[name]]
-                operand = self._aggregation.operand(name, kind, given.get(name))
-                changes[name] = self._aggregation.combined(name, before, operand)
+                changes[name] = self._combine[name](before, self._operand(name, kind, given.get(name)))
             elif not late:
                 changes[name] = None if kind.retracts else given.get(name)
         return changes
 
     def _aggregated(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Values:
         values = list(self._nothing if old is None else old)
-        for place, name in enumerate(self.columns):
-            if name in given:
-                value = given[name]
-                if not self._aggregation.sets(name, new=old is None, retracted=kind.retracts):
-                    value = self._aggregation.operand(name, kind, value)
-                    value = self._aggregation.combined(name, values[place], value)
-                values[place] = value
+        retracts = kind.retracts
+        for name, value in given.items():
+            place = self._places.get(name)
+            if place is None:
+                continue
+            function = self._functions[name].function
+            if not retracts and (function is _LAST or (function is _FIRST and old is None)):
+                values[place] = value  # null too
+            else:
+                operand = self._operand(name, kind, value) if retracts or function is _COUNT else value
+                values[place] = self._combine[name](values[place], operand)
         return tuple(values)
 
 
