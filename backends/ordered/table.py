@@ -150,7 +150,7 @@ class OrderedTable(TableOverlay, StructuredTable):
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
         """See `StructuredTable.count`."""
         wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
-        request = self._request(wanted, where, self.binding.spec.primary_key)
+        request = self._request(wanted, where)
         return count_pairs(self, plan(self.binding, request))
 
     # Writing
@@ -326,7 +326,7 @@ class OrderedTable(TableOverlay, StructuredTable):
         """See `StructuredTable.delete_all`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        request = self._request((range,), where, self.binding.spec.primary_key)
+        request = self._request((range,), where)
         doomed = [raw_key for raw_key, _ in matching_rows(self, plan(self.binding, request))]
         if doomed:
             self.write_all(dict.fromkeys(doomed))

@@ -13,7 +13,10 @@ from structable.spi.documents import (
     specification_to_document,
 )
 
-__all__ = ["TableSchema"]
+__all__ = ["HIDDEN_KEY", "TableSchema"]
+
+HIDDEN_KEY = Field.bytes("_id")
+"""The key of the rows of a table without one; no field of a user can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,11 @@ class TableSchema:
 
     Empty in a table older than identities, of which at most one exists per name.
     """
+
+    @property
+    def key_fields(self) -> tuple[Field, ...]:
+        """The fields of stored keys: those of the primary key, or the hidden key."""
+        return self.spec.key_fields or (HIDDEN_KEY,)
 
     @property
     def value_fields(self) -> tuple[Field, ...]:

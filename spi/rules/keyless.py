@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import decimal
 import hashlib
 import math
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from structable.spi.bulk import WriteMode
 from structable.spi.changes import RowKind
@@ -15,7 +16,7 @@ from structable.spi.errors import UnsupportedOperationError
 from structable.spi.specification import TableSpecification
 from structable.spi.values import Value
 
-__all__ = ["DIGEST_BYTES", "check_kind", "check_mode", "keyless_refusal", "new_id", "row_digest"]
+__all__ = ["DIGEST_BYTES", "check_kind", "check_mode", "keyless_refusal", "new_id", "new_ids", "row_digest"]
 
 DIGEST_BYTES = 16
 _CLOCK = struct.Struct(">Q")
@@ -60,8 +61,16 @@ def check_mode(spec: TableSpecification, mode: WriteMode) -> None:
 
 def new_id(spec: TableSpecification, row: Mapping[str, Value]) -> bytes:
     """Return a new hidden key of a checked row: unique, and about in the order of time where rows are only added."""
-    unique = _CLOCK.pack(time.time_ns()) + os.urandom(8)
-    return unique if spec.table_options.append_only else row_digest(spec, row) + unique
+    return new_ids(spec, (row,))[0]
+
+
+def new_ids(spec: TableSpecification, rows: Sequence[Mapping[str, Value]]) -> list[bytes]:
+    """Return new hidden keys of checked rows, see `new_id`; those of an append-only table are not looked at."""
+    clock, random = _CLOCK.pack(time.time_ns()), os.urandom(8 * len(rows))
+    unique = [clock + random[start : start + 8] for start in range(0, len(random), 8)]
+    if spec.table_options.append_only:
+        return unique
+    return [row_digest(spec, row) + one for row, one in zip(rows, unique, strict=True)]
 
 
 def row_digest(spec: TableSpecification, row: Mapping[str, Value]) -> bytes:
@@ -86,4 +95,6 @@ def _canonical(value: Value) -> bytes:
         return value
     if isinstance(value, float):
         return _DOUBLE.pack(math.nan if math.isnan(value) else value + 0.0)
+    if isinstance(value, decimal.Decimal):
+        return b"%d/%d" % value.as_integer_ratio()
     return str(value).encode()

@@ -150,7 +150,7 @@ def check_order(spec: TableSpecification, order_by: object) -> str | None:
     InvalidFieldError
         If it is neither of the key nor indexed.
     """
-    if order_by is None or order_by == spec.primary_key[0]:
+    if order_by is None or order_by in spec.primary_key[:1]:
         return None
     if isinstance(order_by, str) and order_by in spec.primary_key:
         return order_by

@@ -14,8 +14,9 @@ from structable.backends.ordered.codec.key_fields import key_width
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.engine import Pair
-from structable.backends.ordered.table_schema import TableSchema
+from structable.backends.ordered.table_schema import HIDDEN_KEY, TableSchema
 from structable.spi import Field, FieldType, InvalidFieldError
+from structable.spi.rules.keyless import new_ids
 
 from .buffers import (
     Array,
@@ -40,10 +41,12 @@ class ArrowEncoder:
     """Encodes record batches to raw rows of one table; safe to share between threads.
 
     `columns` are those of the batches, in their order: all key fields, and any of the others, which are null if absent.
+    The keys of a table without one are new at each call.
     """
 
     def __init__(self, schema: TableSchema, columns: tuple[str, ...]) -> None:
         self._spec = spec = schema.spec
+        self._key_fields = schema.key_fields
         for name in spec.primary_key:
             if name not in columns:
                 raise InvalidFieldError(spec.name, name, "is part of the primary key and is missing in the batch")
@@ -73,7 +76,10 @@ class ArrowEncoder:
                 for name, array in zip(self._columns, portion.columns, strict=True)
             }
             self._check(portion, columns)
-            keys, values = self._encode_keys(columns, portion.num_rows), self._encode_values(columns, portion.num_rows)
+            values = self._encode_values(columns, portion.num_rows)
+            if self._spec.keyless:
+                columns[HIDDEN_KEY.name] = self._hidden_keys(portion)
+            keys = self._encode_keys(columns, portion.num_rows)
             pairs += zip(to_list(keys), to_list(values), strict=True)
         return pairs
 
@@ -87,10 +93,15 @@ class ArrowEncoder:
                 bad |= column.zeros
         refuse_first(self._write_spec, batch, bad)
 
+    def _hidden_keys(self, batch: pa.RecordBatch) -> _Column:
+        append_only = self._spec.table_options.append_only
+        rows = [{}] * batch.num_rows if append_only else batch.to_pylist()
+        return _Column(self._spec.name, HIDDEN_KEY, pa.array(new_ids(self._spec, rows), pa.binary()))
+
     def _encode_keys(self, columns: dict[str, _Column], rows: int) -> Array:
         parts: list[Array] = []
         run: list[tuple[str, Numbers | bytes]] = [(f"S{len(self._head)}", self._head)]
-        for field in self._spec.key_fields:
+        for field in self._key_fields:
             column = columns[field.name]
             if width := key_width(field.type):
                 numbers = column.numbers.astype(f"u{width}")

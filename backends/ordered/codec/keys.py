@@ -15,6 +15,7 @@ from typing import Any
 from structable.backends.ordered.engine import SPACE_BYTES, successor
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType
+from structable.spi.rules.keyless import DIGEST_BYTES
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
@@ -73,7 +74,7 @@ class KeyCodec:
 
     def __init__(self, schema: TableSchema) -> None:
         self._table = schema.spec.name
-        self._fields = schema.spec.key_fields
+        self._fields = schema.key_fields
         self._space = schema.space
         self._value_codes: dict[FieldType, _IndexedValueCode] = {}
         self.rows_begin = schema.space + ROW_MARK
@@ -88,6 +89,13 @@ class KeyCodec:
     def encode_prefix(self, values: tuple[Value, ...]) -> bytes:
         """Return the common prefix of the raw keys of all rows whose key begins with these checked values."""
         return self._prefixes[len(values)](values)
+
+    def equal_rows(self, raw_key: bytes) -> tuple[bytes, bytes]:
+        """Return the interval of the raw keys of all rows that are equal to one of a table that is a bag of rows."""
+        [hidden] = self.decode(raw_key)
+        assert isinstance(hidden, bytes)
+        prefix = self.encode_prefix((hidden[:DIGEST_BYTES],))[: -shortest_form(FieldType.BYTES)]
+        return prefix, successor(prefix)
 
     def index_begin(self, number: int) -> bytes:
         """Return the smallest possible entry of an index."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Row
 from structable.spi.rows import RowShape
+from structable.spi.rules.keyless import new_id
 from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width
@@ -32,7 +34,7 @@ class RowCodec:
     """Raw key and raw value of a mapping, or None for any unusual mapping, on which `check_row` then decides.
 
     Unusual: it is not a dict of exactly the table's fields, a value is not in its stored form, or a size may be over a
-    limit. Never accepts a mapping that `check_row` rejects.
+    limit. Never accepts a mapping that `check_row` rejects. The key of a table without one is new at each call.
     """
     encode_values: Callable[[tuple[Value, ...]], bytes]
     """The raw value, never empty, of checked values in the order of `schema.value_fields`; None is null."""
@@ -82,7 +84,8 @@ class RowCodec:
 
     def _generate_full_encoder(self) -> Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]:
         source, schema = Source(), self._schema
-        layout, key_fields = self._layouts[schema.version], schema.spec.key_fields
+        layout, spec = self._layouts[schema.version], schema.spec
+        key_fields = spec.key_fields
         keys = [f"k{position}" for position in range(len(key_fields))]
         values = [f"v{position}" for position in range(len(layout.fields))]
         source.add(0, "def encode_full(row):")
@@ -92,12 +95,15 @@ class RowCodec:
             source.add(2, f"{name} = row[{field.name!r}]")
         add_key_checks(source, 2, key_fields, keys)
         value, end = add_row_encoder(source, 2, layout, values, checks=True)
+        if spec.keyless:
+            key_fields, keys = schema.key_fields, ["k0"]
+            source.add(2, f"k0 = {source.constant('new_id', partial(new_id, spec))}(row)")
         source.add(2, f"key = {key_expression(source, self._keys.rows_begin, key_fields, keys)}")
         # One bound for the limits of key, indexed value and both together: encoded bytes are never fewer than the bytes
         # that the limits count. The slow path decides near a limit.
         if not all(key_width(field.type) for field in key_fields):
             source.add(2, f"if len(key) > {MAX_KEY_SIZE}: return None")
-        indexed = {*schema.spec.indexes, *schema.maintained}
+        indexed = {*spec.indexes, *schema.maintained}
         for position in layout.variable:
             if layout.fields[position].name in indexed:
                 source.add(2, f"if len(key) + len({values[position]}) > {MAX_KEY_SIZE}: return None")
@@ -127,6 +133,7 @@ class _Projections:
         self._keys = keys
         self._layouts = layouts
         self._columns = columns
+        self._key_names = [field.name for field in schema.key_fields]
         self._keyed = keyed
         self._by_version: dict[int, Callable[..., Any]] = {}
         self.current = self._of(schema.version)
@@ -139,14 +146,14 @@ class _Projections:
 
     def _generate(self, layout: RowLayout) -> Callable[..., Any]:
         source = Source(self._row_type, "key" if self._row_type and not self._keyed else "")
-        spec = self._schema.spec
+        key_fields = self._schema.key_fields
         positions = {field.name: position for position, field in enumerate(layout.fields)}
-        key_names = {name: f"k{position}" for position, name in enumerate(spec.primary_key)}
+        key_names = {name: f"k{position}" for position, name in enumerate(self._key_names)}
         wanted = {key_names[column] for column in self._columns if column in key_names}
         outputs = [key_names.get(column, positions.get(column)) for column in self._columns]
         source.add(0, f"def project({'key, value' if self._keyed else 'value, key=None'}):")
         source.add(1, "try:")
-        add_key_decoder(source, 2, "key", ROW_KEY_START, spec.key_fields, list(key_names.values()), wanted)
+        add_key_decoder(source, 2, "key", ROW_KEY_START, key_fields, list(key_names.values()), wanted)
         if wanted and all(isinstance(output, str) for output in outputs):
             source.add_values(2, [str(output) for output in outputs])
         else:
@@ -163,7 +170,7 @@ class _Projections:
         if version in self._layouts and version != tried:
             return self._of(version)(key=key, value=value)
         if version == tried:
-            if any(name in self._columns for name in self._schema.spec.primary_key):
+            if any(name in self._columns for name in self._key_names):
                 self._keys.decode(key)
             raise self._corrupt(value, error)
         if version > self._schema.version:

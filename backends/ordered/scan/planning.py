@@ -112,7 +112,7 @@ def _whole_keys(binding: TableBinding, request: KeyedRequest, admitted: _Admitte
         raw_keys = sorted(set(request.raw_keys))
         if admitted.used:
             raw_keys = list(filter(contains(union(admitted.intervals)), raw_keys))
-    elif admitted.fixed == len(binding.spec.primary_key):
+    elif admitted.fixed == len(binding.schema.key_fields):
         raw_keys = [begin for begin, _ in admitted.intervals]
         if request.ranges != _EVERYTHING:
             given = union(range_interval(binding.keys, range_) for range_ in request.ranges)

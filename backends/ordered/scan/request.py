@@ -64,7 +64,7 @@ def _plain_keys(binding: TableBinding, ranges: list[Any]) -> list[bytes] | None:
 
     None if one may be something else; `check_range` then decides.
     """
-    encode = binding.keys.encode_tuple
+    encode = binding.encode_tuple
     raw_keys = [
         encode(one.begin)
         for one in ranges

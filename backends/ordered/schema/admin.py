@@ -178,7 +178,7 @@ class OrderedAdmin(TableAdmin):
             rows = list(islice(snapshot.scan(position, binding.keys.rows_end), limit))
             for raw_key, raw in rows:
                 value = index.indexed_value(raw_key, raw)[0]
-                key = zip(binding.spec.key_fields, binding.keys.decode(raw_key), strict=True)
+                key = zip(binding.spec.key_fields, binding.key_of(raw_key), strict=True)
                 key_size = sum(value_size(field, part) for field, part in key)
                 check_index_sizes(binding.write_spec, key_size, {name: value_size(index.field, value)})
                 changes.derived[index.entry(value, raw_key)] = INDEX_MARK

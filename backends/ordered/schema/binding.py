@@ -14,6 +14,7 @@ from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, Value
 from structable.spi.rows import RowShape
 from structable.spi.rules.changes import check_increment, incremented
+from structable.spi.rules.keyless import new_id
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import row_columns
 from structable.spi.values import MAX_KEY_SIZE
@@ -57,7 +58,7 @@ class TableBinding:
         self.encode_full = self.rows.encode_full
         self.patches = RowPatches(schema, self.keys.rows_begin)
         self._version_mark = schema.version.to_bytes(2, "little")
-        self.encode_tuple = self.keys.encode_tuple
+        self.encode_tuple = _no_key if self.spec.keyless else self.keys.encode_tuple
         self.value_names = tuple(field.name for field in schema.value_fields)
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
         self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
@@ -77,11 +78,18 @@ class TableBinding:
 
     def raw_key(self, key: object) -> bytes:
         """Check a whole key of a user and return its encoding."""
-        raw = self.keys.encode_tuple(key) if key.__class__ is tuple else None
+        raw = self.encode_tuple(key) if key.__class__ is tuple else None
         return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
 
     def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
+        """Return the encoded key of a checked row: in a table without a key, a new one."""
+        if self.spec.keyless:
+            return self.keys.encode_checked((new_id(self.spec, row),))
         return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))
+
+    def key_of(self, raw_key: bytes) -> tuple[Value, ...]:
+        """Return the primary key of a row, which is empty in a table without one."""
+        return () if self.spec.keyless else self.keys.decode(raw_key)
 
     def row_decoder(self, columns: tuple[str, ...]) -> RowDecoder:
         """Return the decoder of rows of these columns, the key among them."""
@@ -123,7 +131,7 @@ class TableBinding:
         """Return the encoded key of a user's row; rejects a wrong key, but not every row with a wrong field."""
         raw = None
         if row.__class__ is dict:  # other mappings may compute missing fields
-            raw = self.keys.encode_tuple(tuple(map(row.get, self.spec.primary_key)))
+            raw = self.encode_tuple(tuple(map(row.get, self.spec.primary_key)))
         return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
 
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
@@ -146,7 +154,7 @@ class TableBinding:
         raw = self.rows.encode_values(tuple(values))
         # Encoded values are no shorter than the sizes that limits count: most rows are far from any limit.
         if len(raw_key) + len(raw) > MAX_KEY_SIZE:
-            key = zip(self.spec.primary_key, self.keys.decode(raw_key), strict=True)
+            key = zip(self.spec.primary_key, self.key_of(raw_key), strict=True)
             check_row_size(self.write_spec, {**dict(zip(self.value_names, values, strict=True)), **dict(key)})
         return raw
 
@@ -190,6 +198,10 @@ class TableBinding:
                     derived[before] = None
                     if after is not None:
                         derived[after] = INDEX_MARK
+
+
+def _no_key(_: object) -> None:
+    return None
 
 
 _MOST_DECODERS = 256
