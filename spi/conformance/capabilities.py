@@ -24,12 +24,16 @@ class Capabilities:
     writes_never_wait : bool
         No write waits for another open transaction: conflicts show up at the write or at the commit. Declared, more
         interleavings are tried on one thread.
+    table_types : bool
+        The store has merge engines, row kinds and tables without a key. Not declared, it refuses their specifications
+        in `create`.
     """
 
     restartable: bool = True
     multi_process: bool = True
     durable_after_kill: bool = True
     writes_never_wait: bool = False
+    table_types: bool = False
 
 
 _MEANINGS = {
@@ -37,6 +41,7 @@ _MEANINGS = {
     "multi_process": "several processes can connect to one URL at once",
     "durable_after_kill": "a commit that returned survives kill -9 of every client",
     "writes_never_wait": "no write waits for another open transaction",
+    "table_types": "the store has merge engines, row kinds and tables without a key",
 }
 
 
