@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .admin_rules import AdminRules
+from .aggregate_rules import AggregateRules
 from .argument_rules import ArgumentRules
 from .atomic_rules import AtomicRules
 from .bulk_scans import BulkScanRules
@@ -18,19 +19,27 @@ from .job_modes import JobModeRules
 from .job_race_rules import JobRaceRules
 from .job_rules import JobRules
 from .key_order import KeyOrder
+from .keyless_rules import KeylessRules
 from .lifecycle import LifecycleRules
 from .limit_rules import LimitRules
 from .many_rules import ManyRules
+from .merge_conflict_rules import MergeConflictRules
+from .merge_job_rules import MergeJobRules
+from .merge_rules import MergeRules
+from .option_rules import OptionRules
 from .processes import ForkCases, ProcessCases
 from .range_rules import RangeRules
 from .read_rules import ReadRules
+from .row_kind_rules import RowKindRules
 from .runner_rules import RunnerRules
 from .scan_rules import ScanRules
 from .schema_change_rules import SchemaChangeRules
+from .sequence_rules import SequenceRules
 from .serializable_rules import SerializableRules
 from .specification_rules import SpecificationRules
 from .state_machine import StateMachineCase
 from .store_rules import StoreRules
+from .sum_rules import SumRules
 from .transaction_rules import TransactionRules
 from .transaction_size_rules import TransactionSizeRules
 from .value_rules import ValueRules
@@ -75,6 +84,15 @@ class BackendConformance(
     JobIdRules,
     JobRaceRules,
     JobRules,
+    OptionRules,
+    MergeRules,
+    SumRules,
+    AggregateRules,
+    SequenceRules,
+    RowKindRules,
+    KeylessRules,
+    MergeJobRules,
+    MergeConflictRules,
     StateMachineCase,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""

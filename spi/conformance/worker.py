@@ -79,6 +79,16 @@ def count(storage: Storage, table: str, rounds: int) -> Iterator[object]:
     yield rounds
 
 
+def merge(storage: Storage, tables: Sequence[str], worker: int, rounds: int) -> Iterator[object]:
+    """On command, merge its number into row 1 of each table, in the auto-commit view."""
+    yield "ready"
+    receive()
+    for number in range(rounds):
+        for table in tables:
+            storage.table(table).upsert({"id": 1, "n": worker, "times": number})
+    yield rounds
+
+
 def create(storage: Storage, spec: TableSpecification) -> Iterator[object]:
     """Create a table on command, and report whether this process did it."""
     yield "ready"
@@ -250,6 +260,7 @@ DEEDS: dict[str, Callable[..., object]] = {
 COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
     "transfer_money": transfer_money,
     "count": count,
+    "merge": merge,
     "create": create,
     "write_pairs": write_pairs,
     "hold_open": hold_open,
