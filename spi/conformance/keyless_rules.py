@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from structable.spi import (
     Storage,
     StructuredTable,
     TableSpecification,
+    Transaction,
     UnsupportedOperationError,
     WriteMode,
     col,
@@ -96,12 +98,16 @@ class KeylessRules(MergeCase):
         storage.table(spec.name).insert_many(rows)
         return storage.table(spec.name)
 
+    def apply(self, changes: list[tuple[str, Record]], transaction: Transaction) -> None:
+        transaction.table("bag").apply_changes(changes)
+
     @BOTH
     def test_rows_without_a_key(self, typed: Storage, spec: TableSpecification) -> None:
         """Equal rows stay apart; a row has the fields of the table and no key."""
         table = self.keyless(typed, spec)
         table.insert({"name": "a", "n": 1})
-        table.insert_many(iter([{"name": "a", "n": 1}, {"n": 2}, {}]))
+        more: list[Record] = [{"name": "a", "n": 1}, {"n": 2}, {}]
+        table.insert_many(iter(more))
         table.apply_changes([("+I", {"name": "a", "n": 1}), Change(RowKind.INSERT, {"cost": 0.5})])
         nulls: Record = {"name": None, "n": None, "cost": None}
         once: list[Record] = [{**nulls, "n": 2}, nulls, {**nulls, "cost": 0.5}]
@@ -337,11 +343,12 @@ class KeylessRules(MergeCase):
     def test_conflicts_of_a_bag(self, typed: Storage, session: OpenSession) -> None:
         """Transactions that add rows never conflict; of two that take away the last equal row one commits."""
         table = self.keyless(typed, BAG, [{"n": 1}])
-        for steps, committed in [([("+I", {"n": 1})], (True, True)), ([("-D", {"n": 1})] * 3, (True, False))]:
+        row: Record = {"n": 1}
+        for changes, committed in [([("+I", row)], (True, True)), ([("-D", row)] * 3, (True, False))]:
             one, two = session(), session()
             for each in (one, two):
                 each.step(lambda transaction: transaction.table("bag").count())
             for each in (one, two):
-                each.step(lambda transaction, steps=steps: transaction.table("bag").apply_changes(steps))
+                each.step(partial(self.apply, changes))
             assert (one.commit(), two.commit()) == committed
         assert table.count() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -217,12 +218,13 @@ class MergeCase(ConformanceCase):
             step = (kind, {"id": 1, **fields})
             good = next(iter(before), add())
             steps = [(good[0], {"id": 2, **good[1]}), step, (good[0], {"id": 3, **good[1]})]
-            for way, refusal in (
-                ("alone", lambda step=step: write(table, step)),
-                ("among others", lambda steps=steps: table.apply_changes(steps)),
-                ("in a transaction", lambda step=step: self.in_transaction(storage, spec.name, step)),
-                ("in a job", lambda steps=steps: self.in_job(storage, spec.name, steps, staged)),
-            ):
+            ways: dict[str, Callable[[], object]] = {
+                "alone": partial(write, table, step),
+                "among others": partial(table.apply_changes, steps),
+                "in a transaction": partial(self.in_transaction, storage, spec.name, step),
+                "in a job": partial(self.in_job, storage, spec.name, steps, staged),
+            }
+            for way, refusal in ways.items():
                 with pytest.raises(error) as found:
                     refusal()
                 missing = [text for text in texts if text not in str(found.value)]

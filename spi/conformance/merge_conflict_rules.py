@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from structable.spi import Field, Range, Storage, StructuredTable, TableSpecification
+from structable.spi import Field, Range, Storage, StructuredTable, TableSpecification, Transaction
 
 from .case import OpenSession
 from .clients import Client
@@ -15,6 +16,8 @@ from .merge_case import MergeCase
 from .samples import Record
 
 __all__ = ["MergeConflictRules"]
+
+Write = Callable[[StructuredTable], object]
 
 NUMBERS = [Field.long("id"), Field.long("n"), Field.int("times"), Field.double("most"), Field.boolean("seen")]
 BLIND = TableSpecification(
@@ -55,7 +58,7 @@ FIRST_ROW = BLIND.evolve(options={"merge-engine": "first-row"})
 OUTSIDE = -1
 """The key of a row that no test writes: reading it takes the snapshot."""
 
-OTHER_WRITES: dict[str, Callable[[StructuredTable], object]] = {
+OTHER_WRITES: dict[str, Write] = {
     "replace": lambda table: table.replace({"id": 1, "n": 7}),
     "update": lambda table: table.update({"id": 1, "n": 7}),
     "delete": lambda table: table.delete((1,)),
@@ -70,9 +73,18 @@ def change(amount: int) -> Record:
     return {"id": 1, "n": amount, "times": amount, "most": amount, "seen": True}
 
 
-def merging(amount: int) -> Callable[[StructuredTable], object]:
+def merging(amount: int) -> Write:
     """Return a merge of row 1."""
     return lambda table: table.upsert(change(amount))
+
+
+def changing(kind: str, row: Record) -> Write:
+    """Return a change of a row."""
+    return lambda table: table.apply_changes([(kind, row)])
+
+
+def within(write: Write, transaction: Transaction) -> None:
+    write(transaction.table("t"))
 
 
 class MergeConflictRules(MergeCase):
@@ -81,29 +93,27 @@ class MergeConflictRules(MergeCase):
     def both(
         self,
         session: OpenSession,
-        first: Callable[[StructuredTable], object],
-        second: Callable[[StructuredTable], object],
+        first: Write,
+        second: Write,
     ) -> tuple[bool, bool]:
         """Let two overlapping transactions write, and return which of them were committed."""
         sessions = [session(), session()]
         for one in sessions:
             one.read("t", (OUTSIDE,))
         for one, write in zip(sessions, (first, second), strict=True):
-            one.step(lambda transaction, write=write: write(transaction.table("t")))
+            one.step(partial(within, write))
         return sessions[0].commit(), sessions[1].commit()
 
     def test_blind_merges_may_both_commit(self, typed: Storage, session: OpenSession) -> None:
         """Merges of one row of a blind table may both commit: exactly the committed ones count."""
         typed.admin.create(BLIND)
-        table, fields = typed.table("t"), {"id": 1, "n": 10, "times": 1}
+        table = typed.table("t")
         for kind, sign in (("+I", 1), ("-D", -1)):
             for n, times in ((0, 0), (100, 10)):
                 table.delete((1,))
                 if n:
                     table.replace({"id": 1, "n": n, "times": times, "most": 0.5})
-                one, two = self.both(
-                    session, merging(5), lambda table, kind=kind: table.apply_changes([(kind, fields)])
-                )
+                one, two = self.both(session, merging(5), changing(kind, {"id": 1, "n": 10, "times": 1}))
                 assert one
                 row = table.read((1,))
                 assert row is not None

@@ -114,7 +114,10 @@ class MergeJobRules(MergeCase):
         typed.table("items").upsert(item(1, note="old"))
         job = self.begin_job(typed, mode, "items")
         two = typed.stage(job, 2, 0, [batch([{"id": 1, "n": 2}])])
-        parts = [[{"id": 1, "n": 9, "tag": "p"}, {"id": 1, "n": 8, "tag": "q"}], [{"id": 1, "n": 1, "rank": 3}]]
+        parts: list[list[Record]] = [
+            [{"id": 1, "n": 9, "tag": "p"}, {"id": 1, "n": 8, "tag": "q"}],
+            [{"id": 1, "n": 1, "rank": 3}],
+        ]
         staged = [typed.stage(job, number, 0, [batch([row]) for row in rows]) for number, rows in enumerate(parts)]
         typed.commit_write(job, [two, *staged])
         merged = item(1, n=2, tag="q", rank=3, note="old")
@@ -283,7 +286,7 @@ class MergeJobRules(MergeCase):
         ids = pa.array([place % 7 for place in range(number)], pa.int64())
         ones = pa.array([1] * number, pa.int64())
         texts = pa.array([str(place) for place in range(number)])
-        columns = {"id": ids, "n": ones, "top": ids, "list": texts, "last": texts}
+        columns: dict[str, pa.Array[Any]] = {"id": ids, "n": ones, "top": ids, "list": texts, "last": texts}
         whole: pa.RecordBatch = pa.record_batch(columns)
         job = self.begin_job(typed, WriteMode.UPSERT)
         staged: list[StagedWrite] = [

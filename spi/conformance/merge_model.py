@@ -195,10 +195,10 @@ class MergeModel:
             case "bool_or":
                 return value if acc is None else acc or value
             case "listagg":
-                return self.list(name, acc, value)
+                return self.listed(name, acc, value)
         raise AssertionError(f"the model lacks {function}")
 
-    def list(self, name: str, acc: Any, value: Any) -> str:  # noqa: ANN401 - texts or null
+    def listed(self, name: str, acc: Any, value: Any) -> str:  # noqa: ANN401 - texts or null
         delimiter = self.spec.options.get(f"fields.{name}.list-agg-delimiter", ",")
         if self.on(f"fields.{name}.distinct"):
             known, fresh = (acc or "").split(delimiter), []

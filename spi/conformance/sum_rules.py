@@ -153,13 +153,13 @@ class SumRules(MergeCase):
                 self.refuse(typed, aggregated("product", kind), before, refused, InvalidFieldError, staged=False)
                 typed.admin.drop("t")
         for kind in FLOATS:
-            name, tiny, most = kind.value, EXTREMES[kind][4], EXTREMES[kind][-3]
-            for value, factor in [(tiny, 0.25), (most, 2.0)]:
-                before, refused = [add(**{name: value})], [add(**{name: factor})]
+            name, tiny, huge = kind.value, EXTREMES[kind][4], EXTREMES[kind][-3]
+            for number, times in [(tiny, 0.25), (huge, 2.0)]:
+                before, refused = [add(**{name: number})], [add(**{name: times})]
                 self.refuse(typed, aggregated("product", kind), before, refused, InvalidFieldError, staged=False)
                 typed.admin.drop("t")
 
-    def test_count(self, typed: Storage) -> None:
+    def test_count_of_values(self, typed: Storage) -> None:
         """Count adds one for a value that is not null, whatever it is, and takes one away when it is retracted."""
         self.merge(
             typed,
@@ -179,13 +179,12 @@ class SumRules(MergeCase):
         view = typed.table("t")
         for limit, step in zip(limits(kind), (delete(id=1, **{name: 1}), add(id=1, **{name: 1})), strict=True):
             view.replace({"id": 1, name: limit})
-            for call in (
-                lambda step=step: view.apply_changes([step]),
-                lambda step=step: self.in_transaction(typed, "t", step),
-                lambda step=step: self.in_job(typed, "t", [step], False),
-            ):
-                with pytest.raises(InvalidFieldError):
-                    call()
+            with pytest.raises(InvalidFieldError):
+                view.apply_changes([step])
+            with pytest.raises(InvalidFieldError):
+                self.in_transaction(typed, "t", step)
+            with pytest.raises(InvalidFieldError):
+                self.in_job(typed, "t", [step], False)
             assert view.read((1,)) == {"id": 1, name: limit}
 
     def test_overflow_leaves_or_ends_the_transaction(self, typed: Storage) -> None:
