@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from structable.spi import (
     CommitResult,
@@ -31,6 +31,7 @@ from structable.spi import (
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.delegation import consumed
 from structable.spi.rules.scans import ScanRequest
+from structable.spi.runner import retry
 
 from .bulk.jobs import WriteJobs
 from .bulk.split_planning import plan_table_scan
@@ -53,7 +54,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgreSQLStorage"]
 
+Result = TypeVar("Result")
+
 _ALL = Range()
+_SINGLE = frozenset({"upsert", "replace", "update", "increment", "delete"})
+"""Operations that begin with the write of one row."""
 
 
 class PostgreSQLStorage(Storage):
@@ -178,6 +183,18 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
                 return self._catalog.lookup(connection.ask, name)
             except PostgreSQLError as error:
                 raise translated(error, "reading the catalog") from error
+
+    def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
+        if operation not in _SINGLE:
+            return super()._write(operation, body)
+
+        def attempt() -> Result:
+            with PostgreSQLTransaction(
+                self._pool, self._catalog, Isolation.SNAPSHOT, read_only=False, is_single=True
+            ) as transaction:
+                return body(transaction.table(self._name))
+
+        return retry(self._storage, attempt, writes=True)
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(rows, ScanRows)

@@ -211,10 +211,11 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         pieces: Pieces | None = None,
         whole: bool = False,
         checked: bool = False,
-    ) -> None:
+    ) -> bool:
         """Defer an UPDATE if the row is `there`, an upsert otherwise; a `whole` row has nulls for all other fields.
 
-        If it is `checked`, the server refuses it if the row gets too large.
+        If it is `checked`, the server refuses it if the row gets too large. Return whether an UPDATE that was sent at
+        once found the row.
         """
         kind = statements.change if there else statements.put
         encoded_for = None if pieces is None else self.binding
@@ -226,8 +227,9 @@ class PostgreSQLTable(BoundTable, StructuredTable):
             statement = kind(binding, binding.ordered(given), checked=checked)
             return statement.call(binding.encoder(tuple(given)).pieces(given))
 
-        self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
+        result = self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
         self.seen.put(key, size)
+        return result is not None and bool(result.command_tuples)
 
     @on_current_schema
     def upsert(self, row: Mapping[str, Value]) -> None:
@@ -286,24 +288,29 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         """See `StructuredTable.update`."""
         self._tx.require_writable()
+        names, pieces = self._encoded(row)
         spec = self.binding.write_spec
-        checked = check_row(spec, row)
-        start = None if default is None else check_default(spec, checked, default)
-        key = self._key_of(checked)
-        names = self.binding.ordered(checked)
-        most = at_most(self.binding.encoder(tuple(checked)).pieces(checked))
+        given = dict(row)
+        start = None if default is None else check_default(spec, check_row(spec, given), default)
+        key = pieces[: len(self.binding.key_fields)]
+        most = at_most(pieces)
         seen = self.seen.get(key)
-        if seen is None or seen + most > MAX_ROW_SIZE:
-            size = self._found_size(checked, names)
+        if self._tx.begins and most <= CHECKED_SIZE:
+            if self._write(names, given, key, MAX_ROW_SIZE, there=True, pieces=pieces, checked=True):
+                return
+            size = None
+        elif seen is None or seen + most > MAX_ROW_SIZE:
+            size = self._found_size(check_row(spec, given), names)
         else:
             size = None if seen == ABSENT else seen + most
         if size is not None:
-            self._write(names, checked, key, size, there=True)
-        elif start is None:
+            self._write(names, given, key, size, there=True, pieces=pieces)
+            return
+        checked = check_row(spec, given)
+        if start is None:
             raise RecordNotFoundError(spec.name, tuple(checked[name] for name in spec.primary_key))
-        else:
-            merged = {**start, **checked}
-            self._write(self.binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
+        merged = {**start, **checked}
+        self._write(self.binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
 
     def _key_of(self, row: Mapping[str, Value]) -> Pieces:
         binding = self.binding

@@ -15,10 +15,15 @@ __all__ = ["PostgreSQLTransaction"]
 
 
 class PostgreSQLTransaction(Transaction):
-    """A transaction that takes a connection and a snapshot with its first operation."""
+    """A transaction that takes a connection and a snapshot with its first operation.
 
-    def __init__(self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
-        self._tx = ServerTransaction(pool, catalog, isolation, read_only)
+    One that `is_single` has one call, which writes one row.
+    """
+
+    def __init__(
+        self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool, *, is_single: bool = False
+    ) -> None:
+        self._tx = ServerTransaction(pool, catalog, isolation, read_only, is_single=is_single)
         self._tables: dict[str, PostgreSQLTable] = {}
 
     def table(self, name: str) -> PostgreSQLTable:

@@ -18,6 +18,7 @@ from structable.spi import (
     Isolation,
     Storage,
     StorageUnavailableError,
+    StructuredTable,
     TableSpecification,
     TransactionClosedError,
     TransactionConflictError,
@@ -146,6 +147,29 @@ def test_auto_commit_view_goes_on(storage: Storage, direct: Storage, proxy: Prox
     row = direct.table("t").read((1,))
     assert row is not None
     assert row["n"] == 5
+
+
+WRITES: dict[str, tuple[Callable[[StructuredTable], object], int | None]] = {
+    "increment": (lambda table: table.increment((1,), "n"), 1),
+    "update": (lambda table: table.update({"k": 1, "n": 5}), 5),
+    "upsert": (lambda table: table.upsert({"k": 1, "n": 5}), 5),
+    "delete": (lambda table: table.delete((1,)), None),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("place", [r"^begin", r"^select", r"^(update|with|insert|delete)", r"^commit"])
+def test_auto_commit_write_is_done_once(
+    storage: Storage, direct: Storage, proxy: Proxy, cut: Cut, place: str, name: str
+) -> None:
+    """A write of the view whose connection is lost at any place is done, an increment once."""
+    write, expected = WRITES[name]
+    trap = proxy.trap(statement(place), cut)
+    write(storage.table("t"))
+    trap.wait()
+    row = direct.table("t").read((1,))
+    assert (None if row is None else row["n"]) == expected
 
 
 def test_connection_lost_in_a_transaction(storage: Storage, proxy: Proxy) -> None:

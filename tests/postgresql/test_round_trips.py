@@ -12,6 +12,7 @@ from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,
     Range,
+    RecordNotFoundError,
     Storage,
     StructuredTable,
     TableSpecification,
@@ -290,6 +291,26 @@ def test_blind_write_takes_none(storage: Storage, proxy: Proxy, name: str) -> No
         assert trips(proxy, transaction.commit) == 1
 
 
+AUTO_COMMIT: dict[str, Callable[[StructuredTable], object]] = {
+    **{name: BLIND[name] for name in ("increment", "delete")},
+    "update": lambda table: table.update({"w": 1, "d": 2, "c": 1, "data": "new"}),
+    "update of a row that is not there": lambda table: table.update({"w": 0, "d": 0, "c": 0, "data": "n"}, {"paid": 1}),
+    "upsert of a field": lambda table: table.upsert({"w": 1, "d": 2, "c": 1, "data": "new"}),
+    "upsert of a new row": lambda table: table.upsert({"w": 9, "d": 9, "c": 9, "data": "new"}),
+    "replace": lambda table: table.replace({"w": 1, "d": 2, "c": 1, "data": "new"}),
+}
+
+
+@pytest.mark.parametrize("name", AUTO_COMMIT)
+def test_write_of_the_auto_commit_view_takes_two(storage: Storage, proxy: Proxy, name: str) -> None:
+    """The write, which also begins the transaction and tells whether the row is there, and the commit."""
+    table = storage.table("customer")
+    assert trips(proxy, lambda: AUTO_COMMIT[name](table)) == 2
+    with pytest.raises(RecordNotFoundError):
+        table.update({"w": 5, "d": 5, "c": 5, "data": "new"})
+    assert table.read((5, 5, 5)) is None
+
+
 READS: dict[str, Callable[[StructuredTable], object]] = {
     "read": lambda table: table.read((1, 2, 1)),
     "multi_read": lambda table: table.multi_read([(1, 2, 1)]),
@@ -370,6 +391,18 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[StructuredTable], None]]] = 
     "size": (FieldSizeLimitError, lambda table: table.increment((1,), "n")),
     "size of many": (FieldSizeLimitError, lambda table: table.increment_many([((k,), "n", 1) for k in range(8)])),
 }
+
+
+def test_update_of_the_auto_commit_view_that_does_not_fit(full: Storage) -> None:
+    """The server rejects it as it finds the row, and writes nothing."""
+    table = full.table("full")
+    for change in ({"n": 5}, {"n": 5, "b": 3}, {"n": 5, "p": bytes(MAX_ROW_SIZE)}):
+        with pytest.raises(FieldSizeLimitError) as refusal:
+            table.update({"k": 1, **change})
+        assert refusal.value.limit == MAX_ROW_SIZE
+    assert table.read((1,), ["n", "b"]) == {"k": 1, "n": None, "b": None}
+    table.update({"k": 1, "n": 5, "p": bytes(5)})
+    assert table.read((1,)) == {"k": 1, "n": 5, "b": None, "p": bytes(5)}
 
 
 @pytest.mark.parametrize("name", REFUSED)

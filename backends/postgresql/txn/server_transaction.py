@@ -65,15 +65,21 @@ COMMIT = Call(Statement("commit"))
 
 
 class ServerTransaction(TransactionLifecycle):
-    """One connection and one snapshot, from the first operation to the end."""
+    """One connection and one snapshot, from the first operation to the end.
+
+    One that `is_single` has one call, which writes one row.
+    """
 
     _connection: ServerConnection | None = None
 
-    def __init__(self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
+    def __init__(
+        self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool, *, is_single: bool = False
+    ) -> None:
         self._pool = pool
         self._catalog = catalog
         self._begin = _BEGIN[isolation, read_only]
         self.read_only = read_only
+        self._is_single = is_single
         self._begun = False
         self._answered = False
         self._number: int | None = None
@@ -129,15 +135,25 @@ class ServerTransaction(TransactionLifecycle):
         build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
         refusal: Refusal | None = None,
-    ) -> None:
+    ) -> pq.abc.PGresult | None:
         """Run a write before the next statement that may see it, at the latest with the commit.
 
         As the first operation it takes the snapshot: later writes of other transactions conflict. If the server refuses
         it and `refusal` has an error for that, the statement raises it, and all writes stay deferred; the commit fails.
+        If it `begins`, run it now, and return its result.
         """
+        if self.begins:
+            self.writes.add(TableCall(table, build, key, refusal))
+            return self._exchange(None, None)
         if not self._begun:
             self.flush()
         self.precede(table, build, key, refusal)
+        return None
+
+    @property
+    def begins(self) -> bool:
+        """Whether a write begins the transaction: then nothing comes between it and the commit."""
+        return self._is_single and not self._begun
 
     def precede(
         self,
