@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import chain, count, repeat
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,26 @@ def test_head_of_a_queue_is_found_without_the_rows_deleted_before_it(
     write(engine, z=None)
     assert head(engine) == key("q050")
     assert begins[-1] == key("q050")
+
+
+@pytest.mark.parametrize(("looks", "begin"), [((1.0, 0.0), SPACE), ((1.0, 1.0), key("b"))], ids=["cold", "slow"])
+def test_row_that_is_slow_to_find_once_is_behind_no_gap(
+    engine: LevelDBEngine,
+    begins: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    looks: tuple[float, float],
+    begin: bytes,
+) -> None:
+    """Reading a block from its file takes long as well, but only the first time."""
+    write(engine, a=b"1", b=b"1")
+    write(engine, a=None)
+    moments = chain([moment for look in looks for moment in (0.0, look)], repeat(0.0))
+    monkeypatch.setattr(database, "perf_counter", count(1e6).__next__)  # every scan is slow, and no pause too short
+    monkeypatch.setattr(database, "thread_time", moments.__next__)
+    assert head(engine) == key("b")
+    write(engine, z=b"1")
+    assert head(engine) == key("b")
+    assert begins[-1] == begin
 
 
 @pytest.mark.usefixtures("eager")

@@ -396,7 +396,8 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[StructuredTable], None]]] = 
 def test_update_of_the_auto_commit_view_that_does_not_fit(full: Storage) -> None:
     """The server rejects it as it finds the row, and writes nothing."""
     table = full.table("full")
-    for change in ({"n": 5}, {"n": 5, "b": 3}, {"n": 5, "p": bytes(MAX_ROW_SIZE)}):
+    changes: list[Row] = [{"n": 5}, {"n": 5, "b": 3}, {"n": 5, "p": bytes(MAX_ROW_SIZE)}]
+    for change in changes:
         with pytest.raises(FieldSizeLimitError) as refusal:
             table.update({"k": 1, **change})
         assert refusal.value.limit == MAX_ROW_SIZE
