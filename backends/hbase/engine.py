@@ -9,6 +9,7 @@ from contextlib import closing
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import (
     SPACE_BYTES,
+    BulkApplication,
     BulkCommit,
     Engine,
     EngineSnapshot,
@@ -49,6 +50,7 @@ _LEAVING = 5.0
 class HBaseEngine(Engine):
     """One connection to the tables of a prefix; `start` creates missing ones, `close` also closes the gateway."""
 
+    bulk_application = BulkApplication.AT_ONCE
     epoch_lags = True
     plans_hold_everything = True
 

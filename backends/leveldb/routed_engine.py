@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import BulkCommit, Engine, EngineSnapshot, Pair, Upcalls, WriteSet
+from structable.backends.ordered.engine import (
+    BulkApplication,
+    BulkCommit,
+    Engine,
+    EngineSnapshot,
+    Pair,
+    Upcalls,
+    WriteSet,
+)
 
 from .folder import Folder
 from .native.database import CLOSED
@@ -25,6 +33,7 @@ _UNSTARTED = NoRoute("the storage was not started")
 class RoutedEngine(Engine):
     """The common base of all engines of a database folder."""
 
+    bulk_application = BulkApplication.IN_ORDER
     plans_hold_everything = True
     closed = False
     # The route's own functions, called most often: they are spared a call that only passes them on.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 
-from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.backends.ordered import BulkApplication, BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi import (
     StorageUnavailableError,
@@ -61,6 +61,7 @@ class MemorySnapshot(EngineSnapshot):
 class MemoryEngine(Engine):
     """One connection to a map in this process; the map outlives the connection if it is named."""
 
+    bulk_application = BulkApplication.AT_ONCE
     plans_hold_everything = True
 
     def __init__(self, stored: VersionedMap) -> None:

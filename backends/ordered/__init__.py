@@ -6,6 +6,7 @@ A backend over any ordered key-value store implements `Engine` and hands it to `
 from structable.backends.base.uninterrupted import uninterrupted
 
 from .engine import (
+    BulkApplication,
     BulkCommit,
     Engine,
     EngineSnapshot,
@@ -20,6 +21,7 @@ from .engine import (
 from .storage import OrderedStorage
 
 __all__ = [
+    "BulkApplication",
     "BulkCommit",
     "Engine",
     "EngineSnapshot",

@@ -50,7 +50,7 @@ def check_staged_columns(job: WriteJob, key: Sequence[str], names: Sequence[str]
 
 
 def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWrite]:
-    """Return the attempts that count: the last one given of each partition.
+    """Return the attempts that count, the last one given of each partition, in the order of partitions.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWr
         if one.job_id != job.job_id:
             raise ValueError(f"partition {one.partition} was staged for the job {one.job_id!r}, not {job.job_id!r}")
         attempts[one.partition] = one
-    return list(attempts.values())
+    return [attempts[partition] for partition in sorted(attempts)]
 
 
 def table_dropped(table: str, job_id: str) -> TableNotFoundError:

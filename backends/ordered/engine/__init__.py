@@ -11,6 +11,7 @@ physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a v
 from .engine import Engine, Upcalls
 from .ordered_map import (
     SPACE_BYTES,
+    BulkApplication,
     BulkCommit,
     EngineSnapshot,
     Increment,
@@ -27,6 +28,7 @@ from .upkeep import Spaces, Upkeep
 
 __all__ = [
     "SPACE_BYTES",
+    "BulkApplication",
     "BulkCommit",
     "Engine",
     "EngineSnapshot",

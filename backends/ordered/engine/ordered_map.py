@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from itertools import chain, islice
 
 __all__ = [
     "SPACE_BYTES",
+    "BulkApplication",
     "BulkCommit",
     "EngineSnapshot",
     "Increment",
@@ -167,13 +169,25 @@ class EngineSnapshot(ABC):
         """
 
 
+class BulkApplication(enum.Enum):
+    """How an engine applies a bulk commit."""
+
+    AT_ONCE = "at once"
+    """All chunks in one atomic step: an error while they are computed leaves nothing behind."""
+    IN_ORDER = "in order"
+    """After a durable decision, one chunk after the other: if a chunk survives a crash, all before it do."""
+    UNORDERED = "unordered"
+    """After a durable decision; a crash may leave any of the chunks. Commits whose chunks cannot be repeated are not
+    given to such an engine."""
+
+
 class BulkCommit(ABC):
-    """A commit too large for memory, applied in chunks.
+    """A commit too large for memory, applied in chunks; `OrderedMap.bulk_application` tells how.
 
     An engine that can apply all chunks in one atomic step calls `check`, and writes the chunks and `completion`. Any
     other engine first writes `decision` durably, then the chunks, then `completion`, and keeps every state in between
-    invisible; the procedure "recover" finds decisions without completion and applies their chunks again. Readers are
-    never blocked, writers may be.
+    invisible; the procedure "recover" finds decisions without completion and applies the chunks that may be missing.
+    Readers are never blocked, writers may be.
     """
 
     decision: dict[bytes, bytes | None]
@@ -187,11 +201,13 @@ class BulkCommit(ABC):
 
     @abstractmethod
     def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
-        """Yield the changes, each chunk applied atomically; called again after a crash, yields those missing."""
+        """Yield the changes, each chunk applied atomically; after a crash, those that may be missing."""
 
 
 class OrderedMap(ABC):
     """A flat ordered map with snapshots and atomic, optimistically checked commits."""
+
+    bulk_application = BulkApplication.UNORDERED
 
     @property
     @abstractmethod

@@ -11,10 +11,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from structable.backends.base.job_rules import conformed_batches, job_of_another
-from structable.backends.ordered.engine import Engine, EngineSnapshot, Pair, RunLostError, SchemaChangedError, WriteSet
+from structable.backends.ordered.engine import (
+    BulkApplication,
+    Engine,
+    EngineSnapshot,
+    Pair,
+    RunLostError,
+    SchemaChangedError,
+    WriteSet,
+)
 from structable.backends.ordered.schema.catalog import Catalog, garbage_key, named_schema, read_schema, schema_key
 from structable.backends.ordered.schema.garbage import GarbageCollector
-from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
+from structable.backends.ordered.schema.job_records import (
+    JobRecord,
+    job_key,
+    list_jobs,
+    progress_key,
+    read_job,
+    runs_owner,
+)
 from structable.backends.ordered.schema.spaces import allocate_space
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import (
@@ -24,15 +39,20 @@ from structable.spi import (
     StagedWrite,
     StorageUnavailableError,
     StructableError,
+    TableSpecification,
     TransactionConflictError,
+    UnsupportedOperationError,
     WriteJob,
     WriteMode,
 )
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS, check_job
+from structable.spi.rules.keyless import check_mode
 
-from .commit import JobCommit, JobRows, StagedRows
+from .commit import JobCommit, job_rows
 from .orders import JobEndedError, JobOrder, open_job, required_schema
 from .recovery import JobRecovery
+from .rows import PlainRows, is_repeatable
+from .staged import StagedRows, StagedRuns, of_kinds
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -56,7 +76,10 @@ class WriteJobs:
         self._garbage = garbage
         self._next_sweep = 0.0
         self.recovery = JobRecovery(
-            engine, lambda job_id, record: self._job_commit(job_id, record, None), self._change, self._drop_runs
+            engine,
+            lambda job_id, record, after: self._job_commit(job_id, record, None, after),
+            self._change,
+            self._drop_runs,
         )
 
     def procedures(self) -> dict[str, Callable[[bytes], bytes]]:
@@ -68,9 +91,12 @@ class WriteJobs:
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
             schema = required_schema(snapshot, table)
+            self._check_mode(schema.spec, mode)
             record = read_job(snapshot, job_id)
             if record is not None and not record.belongs_to(named_schema(snapshot, record.table)):
                 _discard_loading(record, changes)
+                if record.state == "applying":
+                    changes.writes[progress_key(job_id)] = None
                 record = None
             if record is None:
                 opened = JobRecord("open", table, schema.identity, mode, time.time())
@@ -91,6 +117,14 @@ class WriteJobs:
                 _log.warning("removing what ended write jobs left failed and will be repeated: %s", error)
         return job
 
+    def _check_mode(self, spec: TableSpecification, mode: WriteMode) -> None:
+        check_mode(spec, mode)
+        if self._engine.bulk_application is BulkApplication.UNORDERED and not is_repeatable(spec, mode):
+            raise UnsupportedOperationError(
+                f"table {spec.name!r} takes no write job of mode {mode} in this store: after a crash a part of its "
+                "rows could be merged twice"
+            )
+
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         from structable.backends.ordered.arrow.encoder import ArrowEncoder
 
@@ -101,11 +135,13 @@ class WriteJobs:
         runs: list[bytes] = []
         buffered: list[Pair] = []
         size = rows = 0
-        for conformed, _ in conformed_batches(job, binding.spec, batches):
+        for conformed, kinds in conformed_batches(job, binding.spec, batches):
             if encoder is None:
                 columns = tuple(conformed.schema.names)
                 encoder = ArrowEncoder(binding.schema, columns)
             pairs = encoder.encode(conformed)
+            if kinds is not None:
+                pairs = of_kinds(pairs, kinds)
             rows += len(pairs)
             size += conformed.nbytes
             buffered.extend(pairs)
@@ -114,8 +150,8 @@ class WriteJobs:
                 buffered, size = [], 0
         if buffered:
             runs.append(self._write_run(owner, buffered))
-        document = {"schema": job.state.decode(), "columns": columns, "runs": [run.hex() for run in runs]}
-        return StagedWrite(job.job_id, partition, attempt, rows, json.dumps(document).encode())
+        staged = StagedRows(binding.schema, columns, tuple(runs))
+        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def _write_run(self, owner: str, pairs: list[Pair]) -> bytes:
         pairs.sort(key=lambda pair: pair[0])  # stable: of two rows with one key the later one stays last
@@ -192,19 +228,17 @@ class WriteJobs:
 
         decided = replace(record.becoming("applying", order.call), staged=order.staged, schema=raw_schema)
         try:
-            self._engine.commit_bulk(self._job_commit(order.job_id, decided, recheck))
+            self._engine.commit_bulk(self._job_commit(order.job_id, decided, recheck, b""))
         except (RunLostError, DataCorruptionError) as error:
             raise type(error)(f"the write job {order.job_id!r} of table {order.table!r}: {error}") from error
 
     def _job_commit(
-        self, job_id: str, decided: JobRecord, recheck: Callable[[EngineSnapshot], None] | None
+        self, job_id: str, decided: JobRecord, recheck: Callable[[EngineSnapshot], None] | None, after: bytes
     ) -> JobCommit:
-        schema = TableSchema.decode(decided.schema)
-        rows = JobRows(self._engine, self._catalog.bind(decided.schema), decided.mode, _staged_rows(decided.staged))
-        key = job_key(job_id)
-        return JobCommit(
-            rows, schema.space, {key: decided.encode()}, {key: decided.becoming("committed").encode()}, recheck
-        )
+        binding = self._catalog.bind(decided.schema)
+        rows = job_rows(self._engine, binding, decided.mode, decided.staged)
+        application = self._engine.bulk_application
+        return JobCommit(job_id, decided, rows, binding.schema.space, application, recheck, after)
 
     def _recover(self, _: bytes) -> bytes:
         return json.dumps(self.recovery.recover()).encode()
@@ -221,9 +255,9 @@ class WriteJobs:
             return replace(schema, space=space)
 
         loaded = self._change(prepare)
-        rows = JobRows(
-            self._engine, self._catalog.bind(loaded.encode()), WriteMode.OVERWRITE, _staged_rows(order.staged)
-        )
+        binding = self._catalog.bind(loaded.encode())
+        runs = StagedRuns(self._engine, binding, [StagedRows.decode(state) for state in order.staged])
+        rows = PlainRows(binding, runs, WriteMode.OVERWRITE)
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             record, current = open_job(snapshot, order)
@@ -240,8 +274,8 @@ class WriteJobs:
 
         try:
             rows.check_sizes()
-            for chunk in rows.chunks(None):
-                self._engine.commit(None, WriteSet(derived=chunk))
+            for changed, _ in rows.chunks(None):
+                self._engine.commit(None, WriteSet(derived=changed))
             self._change(publish, attempts=1)
         except CommitOutcomeUnknownError:
             raise  # the table may be there
@@ -321,17 +355,3 @@ def _discard_loading(record: JobRecord, changes: WriteSet) -> None:
     """Schedule the collection of the space that an earlier attempt to commit loaded."""
     if record.loading:
         changes.writes[garbage_key(record.loading)] = b"\x01"
-
-
-def _staged_rows(states: Iterable[str]) -> list[StagedRows]:
-    try:
-        return [
-            StagedRows(
-                TableSchema.decode(document["schema"].encode()),
-                tuple(document["columns"]),
-                tuple(bytes.fromhex(run) for run in document["runs"]),
-            )
-            for document in map(json.loads, states)
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataCorruptionError(f"the staged rows of a write job cannot be decoded: {error!r}") from error

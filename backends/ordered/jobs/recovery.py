@@ -10,7 +10,14 @@ from typing import Protocol
 
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, RunLostError, WriteSet
 from structable.backends.ordered.schema.catalog import named_schema
-from structable.backends.ordered.schema.job_records import JobRecord, job_key, list_jobs, read_job, runs_owner
+from structable.backends.ordered.schema.job_records import (
+    JobRecord,
+    job_key,
+    list_jobs,
+    progress_key,
+    read_job,
+    runs_owner,
+)
 from structable.backends.ordered.schema.stuck_jobs import StuckJob, list_stuck, stuck_key
 from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUnavailableError
 
@@ -28,14 +35,14 @@ class _Change(Protocol):
 class JobRecovery:
     """Recovery of decided jobs after a crash.
 
-    `commit_of` returns the commit of a decided job, `change` runs a transaction on the catalog, and `drop_runs` drops
-    the runs of an owner without ever raising.
+    `commit_of` returns the commit of a decided job, from after the key where its last applied chunk ended; `change`
+    runs a transaction on the catalog, and `drop_runs` drops the runs of an owner without ever raising.
     """
 
     def __init__(
         self,
         engine: OrderedMap,
-        commit_of: Callable[[str, JobRecord], JobCommit],
+        commit_of: Callable[[str, JobRecord, bytes], JobCommit],
         change: _Change,
         drop_runs: Callable[[str], None],
     ) -> None:
@@ -53,6 +60,7 @@ class JobRecovery:
         with closing(self._engine.begin(True)) as snapshot:
             decided = [(job_id, record) for job_id, record in list_jobs(snapshot) if record.state == "applying"]
             stuck = {job.job_id for job in list_stuck(snapshot)}
+            progress = {job_id: snapshot.get(progress_key(job_id)) or b"" for job_id, _ in decided}
             gone = {one for one, record in decided if not record.belongs_to(named_schema(snapshot, record.table))}
         found: list[str] = []
         for job_id, record in decided:
@@ -60,7 +68,7 @@ class JobRecovery:
                 self._give_up(job_id, record)
                 continue
             try:
-                self._engine.commit_bulk(self._commit_of(job_id, record))
+                self._engine.commit_bulk(self._commit_of(job_id, record, progress[job_id]))
             except (RunLostError, DataCorruptionError) as error:
                 job = StuckJob(record.table, job_id, record.identity, str(error))
                 self._set_apart(job)
@@ -113,6 +121,7 @@ class JobRecovery:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             _make_whole(snapshot, changes, record)
             changes.writes[job_key(job_id)] = record.becoming("aborted").encode()
+            changes.writes[progress_key(job_id)] = None
 
         self._change(body)
         self._drop_runs(runs_owner(job_id, record.identity))

@@ -14,12 +14,13 @@ from structable.spi import DataCorruptionError, WriteMode
 
 from .catalog import CATALOG_SPACE
 
-__all__ = ["JobRecord", "JobState", "job_key", "list_jobs", "read_job", "runs_owner"]
+__all__ = ["JobRecord", "JobState", "job_key", "list_jobs", "progress_key", "read_job", "runs_owner"]
 
 JobState: TypeAlias = Literal["open", "applying", "committed", "aborted"]
 """A job is `applying` from its decision until all of its rows are in place."""
 _STATES = ("open", "applying", "committed", "aborted")
 _JOBS = CATALOG_SPACE + b"\x13"
+_PROGRESS = CATALOG_SPACE + b"\x15"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,11 @@ class JobRecord:
 def job_key(job_id: str) -> bytes:
     """Return the key of a write job's record."""
     return _JOBS + job_id.encode()
+
+
+def progress_key(job_id: str) -> bytes:
+    """Return the key under which a job that is being applied writes where its last applied chunk ended."""
+    return _PROGRESS + job_id.encode()
 
 
 def runs_owner(job_id: str, identity: bytes) -> str:

@@ -1,0 +1,71 @@
+"""`MergedRows`: the rows of a job that the table's merge engine merges, or that come with their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+
+from structable.backends.ordered.engine import EngineSnapshot
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.spi import RowKind, Value, WriteMode
+from structable.spi.merging import IGNORED, Merger
+
+from .rows import Chunk, JobRows, chunked
+from .staged import StagedRow, StagedRuns, kind_of
+
+__all__ = ["MergedRows"]
+
+
+class MergedRows(JobRows):
+    """Each key once: its rows are merged, one after the other, into the row that the table has."""
+
+    def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
+        super().__init__(binding, runs, mode)
+        self._merger = Merger(binding.spec, binding.value_names)
+        self._has_kinds = mode is WriteMode.CHANGES
+        self._reads = binding.spec.table_options.merges or runs.partial or bool(binding.maintained)
+
+    def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
+        """Raise if a run is damaged; with `decides_first` also if a result does not fit, or a retract is refused."""
+        self._runs.check()
+        if decides_first:
+            for _ in self.chunks(latest):
+                continue
+
+    def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
+        for chunk in chunked(self._by_key(after)):
+            raw_keys = [raw_key for raw_key, _ in chunk]
+            olds = dict(zip(raw_keys, self._read(latest if self._reads else None, raw_keys), strict=True))
+            writes: dict[bytes, bytes | None] = {}
+            for raw_key, rows in chunk:
+                self._merge(raw_key, rows, olds[raw_key], writes)
+            if writes:
+                yield self._with_entries(writes, olds), raw_keys[-1]
+
+    def _by_key(self, after: bytes) -> Iterator[tuple[bytes, list[StagedRow]]]:
+        for raw_key, rows in groupby(self._runs.rows(), itemgetter(0)):
+            if raw_key > after:
+                yield raw_key, list(rows)
+
+    def _merge(
+        self, raw_key: bytes, rows: list[StagedRow], old: bytes | None, writes: dict[bytes, bytes | None]
+    ) -> None:
+        binding = self._binding
+        values = None if old is None else binding.rows.decode_values(old)
+        ignored = True
+        for _, raw, columns in rows:
+            kind = kind_of(raw) if self._has_kinds else RowKind.UPDATE_AFTER
+            merged = self._merger.apply(values, kind, self._given(raw, columns))
+            if merged is not IGNORED:
+                values, ignored = merged, False
+        if not ignored:
+            final = None if values is None else dict(zip(binding.value_names, values, strict=True))
+            writes[raw_key] = None if final is None else binding.merged(raw_key, None, final)
+
+    def _given(self, raw: bytes, columns: tuple[str, ...] | None) -> dict[str, Value]:
+        binding = self._binding
+        given = dict(
+            zip(binding.value_names, binding.rows.decode_values(raw[1:] if self._has_kinds else raw), strict=True)
+        )
+        return given if columns is None else {name: given[name] for name in columns if name in given}

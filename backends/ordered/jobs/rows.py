@@ -1,0 +1,154 @@
+"""`JobRows`: what a job's staged rows make of the table's rows, chunk by chunk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import islice
+from typing import NoReturn, TypeAlias, TypeVar
+
+from structable.backends.ordered.engine import EngineSnapshot
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.spi import RecordExistsError, RecordNotFoundError, TableSpecification, Value, WriteMode
+
+from .staged import StagedRow, StagedRuns
+
+__all__ = ["Chunk", "JobRows", "PlainRows", "chunked", "is_repeatable"]
+
+One = TypeVar("One")
+
+Chunk: TypeAlias = tuple[dict[bytes, bytes | None], bytes]
+"""The changes of rows and index entries, and where they end in the order of the rows: the argument `after` that yields
+those which follow."""
+_CHUNK_ROWS = 2_000
+
+
+def is_repeatable(spec: TableSpecification, mode: WriteMode) -> bool:
+    """Tell whether chunks of a job may be applied again after a crash: they do not depend on the rows before them."""
+    merges = mode in (WriteMode.UPSERT, WriteMode.CHANGES) and spec.table_options.merges
+    return not merges and not (spec.keyless and mode is WriteMode.CHANGES)
+
+
+class JobRows(ABC):
+    """The rows of a job in order, as raw pairs of the table's current layout."""
+
+    def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
+        self._binding = binding
+        self._runs = runs
+        self._mode = mode
+        self.repeatable = is_repeatable(binding.spec, mode)
+
+    @abstractmethod
+    def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
+        """Raise if the current table rejects the job.
+
+        What `chunks` itself raises is only found here with `decides_first`: chunks cannot fail then.
+        """
+
+    @abstractmethod
+    def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
+        """Yield the changes, some thousand rows at a time.
+
+        Parameters
+        ----------
+        latest : EngineSnapshot or None
+            The newest state, in which all chunks up to `after` are applied; None for no rows.
+        after : bytes
+            Where the last applied chunk ended; repeatable chunks are yielded again.
+        """
+
+    def _read(self, latest: EngineSnapshot | None, raw_keys: list[bytes]) -> list[bytes | None]:
+        return [None] * len(raw_keys) if latest is None else latest.get_many(raw_keys)
+
+    def _with_entries(
+        self, writes: dict[bytes, bytes | None], olds: dict[bytes, bytes | None]
+    ) -> dict[bytes, bytes | None]:
+        derived: dict[bytes, bytes | None] = {}
+        self._binding.derive(writes, olds, derived)
+        writes.update(derived)
+        return writes
+
+
+class PlainRows(JobRows):
+    """Each key once, as the mode says: of several rows with one key, the last staged."""
+
+    def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
+        super().__init__(binding, runs, mode)
+        self._partial = mode in (WriteMode.UPSERT, WriteMode.UPDATE) and runs.partial
+
+    def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
+        """Raise if the current table rejects a row: its key exists, or does not, or it is too large."""
+        self._runs.check()
+        if self._mode is WriteMode.INSERT:
+            self._check_new(latest)
+        elif self._mode is WriteMode.UPDATE:
+            self._check_existing(latest)
+        self.check_sizes()
+        if self._partial and decides_first:
+            for _ in self.chunks(latest):  # merging raises for rows over the limits; the chunks are discarded
+                continue
+
+    def check_sizes(self) -> None:
+        """Raise if a row is too large for an index that was added after the row was staged."""
+        if self._mode is WriteMode.DELETE or self._runs.fit_indexes():
+            return
+        for raw_key, raw, _ in self._unique():
+            self._binding.merged(raw_key, raw, {})
+
+    def _check_new(self, latest: EngineSnapshot) -> None:
+        before: bytes | None = None
+        for chunk in chunked(self._runs.rows()):
+            for raw_key, _, _ in chunk:
+                if raw_key == before:
+                    self._refuse(RecordExistsError, raw_key)
+                before = raw_key
+            raw_keys = [raw_key for raw_key, _, _ in chunk]
+            for raw_key, raw in zip(raw_keys, latest.get_many(raw_keys), strict=True):
+                if raw is not None:
+                    self._refuse(RecordExistsError, raw_key)
+
+    def _check_existing(self, latest: EngineSnapshot) -> None:
+        for chunk in chunked(self._unique()):
+            raw_keys = [raw_key for raw_key, _, _ in chunk]
+            for raw_key, raw in zip(raw_keys, latest.get_many(raw_keys), strict=True):
+                if raw is None:
+                    self._refuse(RecordNotFoundError, raw_key)
+
+    def _refuse(self, error: type[RecordExistsError] | type[RecordNotFoundError], raw_key: bytes) -> NoReturn:
+        raise error(self._binding.spec.name, self._binding.keys.decode(raw_key))
+
+    def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
+        needs_old = self._partial or bool(self._binding.maintained)
+        for chunk in chunked(self._unique()):  # all of them: they are repeatable
+            raw_keys = [raw_key for raw_key, _, _ in chunk]
+            olds = dict(zip(raw_keys, self._read(latest if needs_old else None, raw_keys), strict=True))
+            writes: dict[bytes, bytes | None] = {
+                raw_key: self._outcome(raw_key, raw, columns, olds[raw_key]) for raw_key, raw, columns in chunk
+            }
+            yield self._with_entries(writes, olds), raw_keys[-1]
+
+    def _outcome(self, raw_key: bytes, raw: bytes, columns: tuple[str, ...] | None, old: bytes | None) -> bytes | None:
+        if self._mode is WriteMode.DELETE:
+            return None
+        if columns is None or old is None or not self._partial:
+            return self._binding.current(raw)
+        binding = self._binding
+        staged = dict(zip(binding.value_names, binding.rows.decode_values(raw), strict=True))
+        changes: dict[str, Value] = {name: staged[name] for name in columns if name in staged}
+        return binding.merged(raw_key, old, changes)
+
+    def _unique(self) -> Iterator[StagedRow]:
+        rows = self._runs.rows()
+        last = next(rows, None)
+        for row in rows:
+            if last is not None and row[0] != last[0]:
+                yield last
+            last = row
+        if last is not None:
+            yield last
+
+
+def chunked(rows: Iterator[One]) -> Iterator[list[One]]:
+    """Yield as many rows as a chunk has, again and again."""
+    while chunk := list(islice(rows, _CHUNK_ROWS)):
+        yield chunk

@@ -1,0 +1,117 @@
+"""The staged rows of a job: written as sorted runs, read as one sequence in the order in which they count."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TypeAlias
+
+from structable.backends.base.job_rules import staged_for_dropped
+from structable.backends.ordered.engine import SPACE_BYTES, Pair, RunStore
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.backends.ordered.table_schema import TableSchema
+from structable.spi import DataCorruptionError, RowKind
+
+__all__ = ["StagedRow", "StagedRows", "StagedRuns", "kind_of", "of_kinds"]
+
+StagedRow: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
+"""Raw key, raw value, and the columns that the row names; None for all. In mode changes a byte that tells the kind of
+the row precedes the value."""
+
+_KINDS = tuple(RowKind)
+_KIND_BYTES = {kind: bytes([number]) for number, kind in enumerate(_KINDS)}
+
+
+def of_kinds(pairs: Iterable[Pair], kinds: Iterable[RowKind]) -> list[Pair]:
+    """Return the pairs of a run of mode changes."""
+    return [(raw_key, _KIND_BYTES[kind] + raw) for (raw_key, raw), kind in zip(pairs, kinds, strict=True)]
+
+
+def kind_of(raw: bytes) -> RowKind:
+    """Return the kind of a row that was staged in mode changes."""
+    try:
+        return _KINDS[raw[0]]
+    except IndexError:
+        raise DataCorruptionError(f"a staged row begins with {raw[:1].hex()}, which is no row kind") from None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The staged rows of one attempt."""
+
+    schema: TableSchema  # as of the encoding of the rows
+    columns: tuple[str, ...]  # those that the rows name; all others are null in the staged values
+    runs: tuple[bytes, ...]  # the arguments of `RunStore.read_run`
+
+    def encode(self) -> bytes:
+        document = {
+            "schema": self.schema.encode().decode(),
+            "columns": self.columns,
+            "runs": [run.hex() for run in self.runs],
+        }
+        return json.dumps(document).encode()
+
+    @classmethod
+    def decode(cls, raw: str | bytes) -> StagedRows:
+        try:
+            document = json.loads(raw)
+            return cls(
+                TableSchema.decode(document["schema"].encode()),
+                tuple(document["columns"]),
+                tuple(bytes.fromhex(run) for run in document["runs"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataCorruptionError(f"the staged rows of a write job cannot be decoded: {error!r}") from error
+
+
+class StagedRuns:
+    """The runs of a job's attempts, which are in the order of their partitions."""
+
+    def __init__(self, engine: RunStore, binding: TableBinding, staged: list[StagedRows]) -> None:
+        self._engine = engine
+        self._binding = binding
+        self._staged = staged
+        for one in staged:
+            self._require_readable(one.schema)
+        self._everything = {field.name for field in binding.spec.fields}
+        self.partial = any(set(one.columns) != self._everything for one in staged)
+        """Whether a row may leave out fields."""
+
+    def _require_readable(self, staged: TableSchema) -> None:
+        """Raise if the rows were staged for a dropped table of the same name."""
+        schema = self._binding.schema
+        if (staged.identity, staged.spec.key_fields, staged.value_fields) != (
+            schema.identity,
+            schema.spec.key_fields,
+            schema.layouts.get(staged.version),
+        ):
+            raise staged_for_dropped(schema.spec.name)
+
+    def check(self) -> None:
+        """Raise if a run is lost or damaged, as far as the engine can tell without reading it."""
+        for one in self._staged:
+            for state in one.runs:
+                self._engine.check_run(state)
+
+    def fit_indexes(self) -> bool:
+        """Tell whether all rows were staged under every index that the table has now."""
+        indexed = set(self._binding.schema.maintained)
+        return all(indexed <= set(one.schema.maintained) for one in self._staged)
+
+    def rows(self, order: Callable[[StagedRow], bytes] = itemgetter(0)) -> Iterator[StagedRow]:
+        """Yield the rows by key, or by a part of the key; those of one by partition, then as they were staged."""
+        runs = [
+            self._run(one.schema.space, state, None if set(one.columns) == self._everything else one.columns)
+            for one in self._staged
+            for state in one.runs
+        ]
+        return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=order)
+
+    def _run(self, space: bytes, state: bytes, columns: tuple[str, ...] | None) -> Iterator[StagedRow]:
+        now = self._binding.schema.space
+        for raw_key, raw in self._engine.read_run(state):
+            # The table may have moved to another space since: this job, or an earlier one, overwrites it.
+            yield raw_key if space == now else now + raw_key[SPACE_BYTES:], raw, columns
