@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from structable.backends.base.transaction import TransactionLifecycle
@@ -151,6 +151,10 @@ class TableOverlay:
         The first row is looked up at once: while nothing has been read, the snapshot may be younger.
         """
         return (raw_key in self._kept or not self._kept) and self.raw_value(raw_key) is None
+
+    def know_absent(self, raw_keys: Iterable[bytes]) -> None:
+        """Take new keys as those of no rows of the snapshot, so that the commit does not look for them."""
+        self._kept.update(dict.fromkeys(raw_keys))
 
     def settle_increments(self) -> None:
         """Make writes of the increments that create rows, which have index entries; asks for all rows together."""

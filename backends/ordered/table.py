@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from structable.spi import (
+    Change,
     Filter,
     Key,
     Range,
@@ -12,6 +13,7 @@ from structable.spi import (
     RecordNotFoundError,
     Row,
     RowIterator,
+    RowKind,
     ScanExplanation,
     StructuredTable,
     TableSpecification,
@@ -19,10 +21,11 @@ from structable.spi import (
 )
 from structable.spi.evaluation import equal
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_changes, check_default, check_increments, check_swap
+from structable.spi.rules.changes import check_changes, check_default, check_increments, check_row_changes, check_swap
 from structable.spi.rules.rows import check_row
 
 from .engine import Increment
+from .merging import merged_rows
 from .overlay import TableOverlay
 from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.planning import explain, plan
@@ -227,6 +230,30 @@ class OrderedTable(TableOverlay, StructuredTable):
         if self.raw_value(raw_key) is not None:
             raise RecordExistsError(self.binding.spec.name, self.binding.keys.decode(raw_key))
         self.write_raw(raw_key, raw)
+
+    def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """See `StructuredTable.insert_many`."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        binding = self.binding
+        given = [self._whole_row(row) for row in check_many(binding.spec, "rows", rows)]
+        raw_keys = sorted({raw_key for raw_key, _ in given})
+        found = zip(raw_keys, self.raw_values(raw_keys), strict=True)
+        taken = {raw_key for raw_key, raw in found if raw is not None}
+        for raw_key, _ in given:
+            if raw_key in taken:
+                raise RecordExistsError(binding.spec.name, binding.keys.decode(raw_key))
+            taken.add(raw_key)
+        if given:
+            self.write_all(dict(given))
+
+    def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
+        """See `StructuredTable.apply_changes`."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        written = merged_rows(self, check_row_changes(self.binding.write_spec, changes))
+        if written:
+            self.write_all(written)
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         """See `StructuredTable.update`."""

@@ -19,6 +19,7 @@ from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, Wri
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .table import OrderedTable
+from .table_types import table_class
 
 __all__ = ["OrderedTransaction"]
 
@@ -56,7 +57,8 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         if table is None:
             binding = self._bound(name)
             assert self._snapshot is not None
-            table = tables[name] = OrderedTable(self, self.reads, binding, self._snapshot)
+            made = table_class(binding.spec) if binding.has_type else OrderedTable
+            table = tables[name] = made(self, self.reads, binding, self._snapshot)
         return table
 
     def _bound(self, name: str) -> TableBinding:

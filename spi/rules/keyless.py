@@ -27,7 +27,7 @@ def keyless_refusal(spec: TableSpecification, operation: str) -> UnsupportedOper
     """Return the error of an operation that a table without a key does not have."""
     kind = spec.table_options.write_mode
     return UnsupportedOperationError(
-        f"table {spec.name!r} is a {kind} table without a primary key: it has no {operation}"
+        f"table {spec.name!r} has no primary key (write-mode={kind}): it has no {operation}"
     )
 
 

@@ -212,7 +212,10 @@ def _index_path(
         cost = _INDEX_POINT if single else _INDEX_POINTS
     else:
         cost = _INDEX_RANGE if condition.used else _INDEX_ALL
-    in_order = single if request.order_by is None else request.order_by == field.name
+    if request.order_by is None:
+        in_order = single or (binding.spec.keyless and bool(condition.used))  # without a key, any order will do
+    else:
+        in_order = request.order_by == field.name
     if not in_order:
         cost += _SORT
     elif not condition.used and request.limit is not None:

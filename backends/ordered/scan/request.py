@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi import Filter, Range
+from structable.spi import Filter, Range, TableSpecification
 from structable.spi.rules.arguments import check_many
+from structable.spi.rules.ranges import check_range
 from structable.spi.rules.scans import ScanRequest
 
 __all__ = ["KeyedRequest"]
@@ -47,6 +48,8 @@ class KeyedRequest(ScanRequest):
         """
         spec = binding.spec
         given = check_many(spec, "ranges", ranges)
+        if spec.keyless:
+            given = _distinct(spec, given)
         raw_keys = _plain_keys(binding, given)
         request = cls.checked(
             spec, () if raw_keys else given, where, columns, order_by, reverse, limit, limit_per_range
@@ -57,6 +60,12 @@ class KeyedRequest(ScanRequest):
         if keys is None:
             return request
         return replace(request, raw_keys=tuple([binding.keys.encode_checked(key) for key in keys]))
+
+
+def _distinct(spec: TableSpecification, ranges: list[Any]) -> list[Range]:
+    """Check ranges of a table without a key, each of all rows or none, and leave out those that come twice."""
+    checked = [check_range(spec, one) for one in ranges]
+    return list(dict.fromkeys([Range() if one.begin is one.end is None else one for one in checked]))
 
 
 def _plain_keys(binding: TableBinding, ranges: list[Any]) -> list[bytes] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from structable.backends.ordered.codec.index_entries import generate_entry_encoder
 from structable.backends.ordered.codec.keys import KeyCodec
@@ -12,6 +13,7 @@ from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDeco
 from structable.backends.ordered.engine import Increment
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, Value
+from structable.spi.merging import Merger, Values
 from structable.spi.rows import RowShape
 from structable.spi.rules.changes import check_increment, incremented
 from structable.spi.rules.keyless import new_id
@@ -66,6 +68,8 @@ class TableBinding:
         """Decodes a row to all columns, in the order of `shape`."""
         self.row_of = self.rows.row_completion(self.shape)
         """Likewise, from a raw value and a key that `encode_tuple` accepted."""
+        self.has_type = self.spec.keyless or self.spec.table_options.merges
+        """Whether the table is another one than a plain `OrderedTable`."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
         self.maintained = tuple(
             IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
@@ -75,6 +79,11 @@ class TableBinding:
         self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
         self._columns: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._projections: dict[tuple[str, ...], Projection] = {}
+
+    @cached_property
+    def merger(self) -> Merger:
+        """The merge engine of the table, which has a key; its rows are in the order of `value_names`."""
+        return Merger(self.spec, self.value_names)
 
     def raw_key(self, key: object) -> bytes:
         """Check a whole key of a user and return its encoding."""
@@ -151,7 +160,11 @@ class TableBinding:
             position = self.value_positions.get(name)
             if position is not None:
                 values[position] = value
-        raw = self.rows.encode_values(tuple(values))
+        return self.encoded(raw_key, tuple(values))
+
+    def encoded(self, raw_key: bytes, values: Values) -> bytes:
+        """Return the raw value of a row of checked values; rejects one over the limits."""
+        raw = self.rows.encode_values(values)
         # Encoded values are no shorter than the sizes that limits count: most rows are far from any limit.
         if len(raw_key) + len(raw) > MAX_KEY_SIZE:
             key = zip(self.spec.primary_key, self.key_of(raw_key), strict=True)
