@@ -73,6 +73,7 @@ def _postgresql(scale: Scale, raw: Schema, whole: Schema, ours: Schema) -> Conte
 
 def measure_hbase(folder: Path, scale: Scale) -> Iterator[Measurement]:
     """Measure HBase, if there is a server, with a tenth of the records."""
+    folder.mkdir()
     with ExitStack() as stack:
         try:
             found = stack.enter_context(hbase_database(folder))
