@@ -34,6 +34,7 @@ from .thrift.requests import Cells, get_row, get_rows
 from .txn.clock import now
 from .txn.intents import INCREMENT, PUT, base_of, intents_of
 from .txn.schema_lease import SchemaLeases
+from .txn.session import require_no_older
 from .txn.snapshot import HBaseSnapshot
 from .txn.transactions import Transactions
 from .txn.unchecked_writes import UncheckedWrites
@@ -154,6 +155,12 @@ class HBaseEngine(Engine):
 
     def create_space(self, space: bytes) -> None:
         self.tables.create_space(space)
+
+    def exclude_older_software(self) -> None:
+        # Before and after: an older process that began meanwhile has read the lower format.
+        require_no_older(self.gateway, self.layout)
+        self.tables.raise_format()
+        require_no_older(self.gateway, self.layout)
 
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
         return self._unchecked.discard(beginning, stopped)

@@ -1,10 +1,10 @@
 """The layout of stored data: the HBase tables of a prefix, their rows, and the names of their columns.
 
     PREFIX_tx          families c (one version a cell) and x (all versions)
-        format         c:s      version of this layout
+        format         c:s      version of this layout: 2, or 3 once it has had a table with a type
         clock          c:t      timestamp counter; x: marker of the catalog, see below
         sessions       c:n      counter of sessions
-        g SESSION      c:s      heartbeat of a process
+        g SESSION      c:s      heartbeat of a process: its low watermark, a counter, and the newest format it knows
         p PLAN         c:s      a pinned snapshot
         s SALT TXID    c:s      status of a transaction; c:w its write set where that is large
         recent         c:rSESSION    rows recently written by a process, see `txn.recent_writes`
@@ -35,6 +35,7 @@ from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 __all__ = [
     "CLOCK",
     "FAMILY",
+    "FIRST_FORMAT",
     "FORMAT",
     "FORMAT_VERSION",
     "GC",
@@ -63,7 +64,9 @@ __all__ = [
     "transaction_of",
 ]
 
-FORMAT_VERSION = 2
+FIRST_FORMAT = 2
+FORMAT_VERSION = 3
+"""The newest format; it differs from 2 by tables with types, the first of which raises the format."""
 FAMILY = b"x"
 VALUE = b"x:v"
 INTENT = b"x:i"

@@ -10,7 +10,7 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .layout import CLOCK, FAMILY, FORMAT, FORMAT_VERSION, MARKER, STATE, TICK, VALUE, Layout
+from .layout import CLOCK, FAMILY, FIRST_FORMAT, FORMAT, FORMAT_VERSION, MARKER, STATE, TICK, VALUE, Layout
 from .thrift.errors import ServerError, TableDisabledError, TableExistsError, TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import (
@@ -32,7 +32,8 @@ FIRST_TIMESTAMP = 1 << 52
 """Beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
 
 _VERSIONED = Family("x")
-_OLDER = {b"%d" % version for version in range(1, FORMAT_VERSION)}
+_READ = {b"%d" % version for version in range(FIRST_FORMAT, FORMAT_VERSION + 1)}
+_OLDER = {b"%d" % version for version in range(1, FIRST_FORMAT)}
 
 
 class Tables:
@@ -75,10 +76,10 @@ class Tables:
                 )
             if not create:
                 raise self._missing()
-            self._gateway.call(compare_and_put(table, FORMAT, STATE, None, b"%d" % FORMAT_VERSION))
+            self._gateway.call(compare_and_put(table, FORMAT, STATE, None, b"%d" % FIRST_FORMAT))
             cells = self._gateway.call(get_row(table, FORMAT, [STATE]))
         found = cells[STATE][0]
-        if found != b"%d" % FORMAT_VERSION:
+        if found not in _READ:
             maker = (
                 "it was made by an older one"
                 if found in _OLDER
@@ -86,13 +87,22 @@ class Tables:
             )
             raise DataCorruptionError(
                 f"the HBase table {table} has the format {found[:40]!r}; this version of structable reads "
-                f"{FORMAT_VERSION}: {maker}"
+                f"{FIRST_FORMAT} and {FORMAT_VERSION}: {maker}"
             )
         # A second process finds the counter. It is never dropped and never set back: it orders versions.
         if not clock:
             if not create:
                 raise self._missing()
             self._gateway.call(compare_and_put(table, CLOCK, TICK, None, FIRST_TIMESTAMP.to_bytes(8)))
+
+    def format(self) -> int:
+        """Return the format that the store has."""
+        return int(self._gateway.call(get_row(self._layout.transactions, FORMAT, [STATE]))[STATE][0])
+
+    def raise_format(self) -> None:
+        """Raise the format to the newest, which software that does not know it refuses; idempotent."""
+        old, new = b"%d" % FIRST_FORMAT, b"%d" % FORMAT_VERSION
+        self._gateway.call(compare_and_put(self._layout.transactions, FORMAT, STATE, old, new))
 
     def _missing(self) -> StoreNotFoundError:
         return StoreNotFoundError(

@@ -19,6 +19,7 @@ from structable.backends.ordered.engine import (
 
 from .folder import Folder
 from .native.database import CLOSED
+from .native.format import FORMAT_KEY, NEWEST_FORMAT
 from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .runs import Runs
@@ -77,6 +78,10 @@ class RoutedEngine(Engine):
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         self.route.commit_bulk(bulk)
+
+    def exclude_older_software(self) -> None:
+        if self.get(FORMAT_KEY) != NEWEST_FORMAT:
+            self.route.commit(None, WriteSet(derived={FORMAT_KEY: NEWEST_FORMAT}), True)
 
     def delegate(self, procedure: str, argument: bytes) -> bytes:
         return self.route.delegate(self.upcalls.procedures, procedure, argument)

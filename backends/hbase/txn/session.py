@@ -9,6 +9,8 @@ from threading import Lock
 
 from structable.backends.hbase.layout import (
     CLOCK,
+    FORMAT_VERSION,
+    GC,
     LANE_BYTES,
     SESSION_BYTES,
     SESSIONS,
@@ -27,7 +29,7 @@ from structable.spi.errors import StorageUnavailableError, TransactionConflictEr
 from .clock import now
 from .recent_writes import RecentWrites
 
-__all__ = ["CLOSED", "DEAD", "Session", "read_clock"]
+__all__ = ["CLOSED", "DEAD", "Session", "read_clock", "require_no_older"]
 
 DEAD = b"dead"
 CLOSED = b"closed"
@@ -41,6 +43,25 @@ def read_clock(gateway: Gateway, layout: Layout) -> int:
     """Return the timestamp counter's value."""
     cells = gateway.call(get_row(layout.transactions, CLOCK, [TICK]))
     return int.from_bytes(cells[TICK][0])
+
+
+def _knows_format(heartbeat: bytes, version: int) -> bool:
+    """Tell whether the process of a heartbeat knows a format; software before format 3 does not say what it knows."""
+    _, _, known = heartbeat.partition(b"|")[2].partition(b"|")
+    return known.isdigit() and int(known) >= version
+
+
+def require_no_older(gateway: Gateway, layout: Layout) -> None:
+    """Raise `StorageUnavailableError` if a living process does not know the newest format."""
+    for page in gateway.pages(layout.transactions, session_row(b""), GC, [STATE], before=None, page_rows=500):
+        for row, cells in page:
+            heartbeat = cells[STATE][0]
+            if heartbeat not in (DEAD, CLOSED) and not _knows_format(heartbeat, FORMAT_VERSION):
+                raise StorageUnavailableError(
+                    f"the session {int.from_bytes(row[1:])} of {layout.prefix} is an older structable's, which does "
+                    "not know table types: end its process, or wait for session_timeout if it was killed, and try "
+                    "again"
+                )
 
 
 class Session:
@@ -75,7 +96,7 @@ class Session:
 
     def _content(self) -> bytes:
         held = list(self.holders.values())
-        return b"%d|%d" % (min(held, default=self.clock), next(self._heartbeats))
+        return b"%d|%d|%d" % (min(held, default=self.clock), next(self._heartbeats), FORMAT_VERSION)
 
     def _written(self, expected: bytes | None, new: bytes) -> bool:
         """Change the cell; False if another process has changed it, and so declared the session dead."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from structable.backends.hbase.layout import FORMAT_VERSION, GC, STATE, session_row, status_row
+from structable.backends.hbase.layout import GC, STATE, session_row, status_row
 from structable.backends.hbase.tables import FIRST_TIMESTAMP, Tables, drop_table
 from structable.backends.hbase.thrift.errors import ServerError, TableDisabledError, TableMissingError
 from structable.backends.hbase.thrift.requests import Cell, is_enabled
@@ -40,7 +40,9 @@ class Diagnosis:
     def findings(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Report without changing anything; see `Engine.diagnose`."""
         report = self._janitor.inspect()
-        yield Finding(FindingLevel.OK, "format", f"{FORMAT_VERSION}, in the HBase tables {self._layout.prefix}_*")
+        yield Finding(
+            FindingLevel.OK, "format", f"{self._tables.format()}, in the HBase tables {self._layout.prefix}_*"
+        )
         yield self._transactions(report)
         yield from self._processes(report, session)
         yield self._collection(report)

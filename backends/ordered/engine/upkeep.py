@@ -57,6 +57,19 @@ class Upkeep(OrderedMap):
         """
         return None
 
+    def exclude_older_software(self) -> None:
+        """Make older software refuse the store from now on: it knows nothing of table types.
+
+        Called before the catalog records the first table that older software could damage, and before each further one;
+        idempotent. A store that no other software opens does nothing.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If older software uses the store now; nothing has changed.
+        """
+        return None
+
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
         """Delete all keys that start with `beginning`, which no snapshot taken from now on reads.
 

@@ -233,6 +233,8 @@ def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema
 
 
 def _add_table(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
+    if spec.has_type:
+        engine.exclude_older_software()
     space = allocate_space(engine, snapshot, changes.writes)
     indexes = {name: number for number, name in enumerate(spec.indexes)}
     _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space))

@@ -1,0 +1,59 @@
+"""The format of a prefix: the first table with a type raises it, unless a process of older software is alive."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from structable.spi import Field, StorageUnavailableError, TableNotFoundError, TableSpecification, connect
+
+from .support.shared import Place
+
+PLAIN = TableSpecification("plain", [Field.long("k"), Field.long("n")], ["k"])
+SUMS = TableSpecification(
+    "sums", PLAIN.fields, ["k"], options={"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+)
+
+
+def stored(server: Place, prefix: str) -> bytes:
+    """Return the cell that every version compares with the formats that it knows."""
+    with closing(server.connection()) as connection:
+        cell: bytes = connection.table(f"{prefix}_tx").row(b"format")[b"c:s"]
+        return cell
+
+
+def put_session(server: Place, prefix: str, number: int, heartbeat: bytes) -> None:
+    with closing(server.connection()) as connection:
+        connection.table(f"{prefix}_tx").put(b"g" + number.to_bytes(8), {b"c:s": heartbeat})
+
+
+def test_first_table_with_a_type_raises_the_format(hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
+    with connect(hbase_url) as storage, connect(hbase_url) as other:
+        storage.admin.create(PLAIN)
+        assert stored(hbase_server, hbase_prefix) == b"2"
+        storage.admin.create(SUMS)
+        assert stored(hbase_server, hbase_prefix) == b"3"
+        other.table("sums").upsert({"k": 1, "n": 2})
+    with connect(hbase_url) as storage:
+        storage.table("sums").upsert({"k": 1, "n": 3})
+        assert storage.table("sums").read((1,)) == {"k": 1, "n": 5}
+        assert "3, in the HBase tables" in next(one.text for one in storage.diagnose() if one.subject == "format")
+
+
+def test_living_older_process_keeps_the_format(hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
+    """Software of before format 3 writes two numbers into its heartbeat cell; it goes on undisturbed until it ends."""
+    with connect(hbase_url) as storage:
+        storage.admin.create(PLAIN)
+        put_session(hbase_server, hbase_prefix, 1_000, b"4503599627370496|7")
+        for create in (storage.admin.create, storage.admin.create_or_update):
+            with pytest.raises(StorageUnavailableError, match=r"session 1000 .* older structable.* end its process"):
+                create(SUMS)
+        assert stored(hbase_server, hbase_prefix) == b"2"
+        with pytest.raises(TableNotFoundError):
+            storage.table("sums").count()
+        storage.admin.create_or_update(PLAIN)
+        for ended in (b"closed", b"dead"):
+            put_session(hbase_server, hbase_prefix, 1_000, ended)
+            storage.admin.create_or_update(SUMS)
+            assert stored(hbase_server, hbase_prefix) == b"3"
