@@ -24,11 +24,21 @@ _FILE_MAGIC = b"ARROW1"
 class _TypedSource(Source):
     def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            return cast_batch(self._spec, batch)
+            return self._cast(batch)
         except InvalidFieldError as error:
             self._malformed(error)
         except pa.ArrowInvalid as error:
             self._malformed(f"rows {self._rows + 1:,} to {self._rows + batch.num_rows:,}: {error}")
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        feed = [name for name in batch.schema.names if self._columns.of_feed(name)]
+        if not feed:
+            return cast_batch(self._columns.spec, batch)
+        plain = batch.select([name for name in batch.schema.names if name not in feed])
+        cast = cast_batch(self._columns.spec, plain)
+        for name in feed:
+            cast = cast.append_column(name, batch.column(name))
+        return cast
 
 
 class _Unended(io.RawIOBase):

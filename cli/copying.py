@@ -20,6 +20,7 @@ from structable.spi import (
     TableSpecification,
     WriteMode,
 )
+from structable.spi.rules.keyless import check_mode
 
 from .arguments import URL_VARIABLE, Access, open_store
 from .confirmation import YesToOverwrite, confirm
@@ -110,6 +111,7 @@ def _url(given: str, name: str) -> str:
 
 def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_id: str | None) -> _Task:
     """Return the task for a table, after all checks that are possible before the first table is copied."""
+    check_mode(spec, mode or WriteMode.INSERT)
     job = f"{job_id or f'structable-copy-{uuid.uuid4()}'}-{spec.name}"
     try:
         there = store.admin.get_specification(spec.name)

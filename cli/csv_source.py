@@ -76,10 +76,12 @@ class CsvSource(TextSource):
     def _header(self, row: bytes) -> list[str]:
         names = next(csv.reader([row.removeprefix(BOM_UTF8).decode().strip("\r\n")]), [""])
         for position, name in enumerate(names):
-            if name not in self._spec:
-                self._malformed(f"the column {name[:50]!r} of its first line {not_a_field(self._spec.field_names)}")
+            if name not in self._columns:
+                self._malformed(f"the column {name[:50]!r} of its first line {not_a_field(self._columns.field_names)}")
             if name in names[:position]:
                 self._malformed(f"the column {name!r} appears twice")
+        if missing := self._columns.missing(names):
+            self._malformed(missing)
         return names
 
     def _check_form(self, chunk: bytes) -> None:
@@ -115,7 +117,7 @@ class CsvSource(TextSource):
         columns = []
         for name, texts in zip(self._names, batch.columns, strict=True):
             try:
-                columns.append(column_from_text(self._spec.field(name), texts))
+                columns.append(column_from_text(self._columns.field(name), texts))
             except CellError as error:
                 raise UsageProblem(f"{self._row(self._rows + error.position)}, field '{name}': {error}") from None
         return pa.RecordBatch.from_arrays(columns, self._names)

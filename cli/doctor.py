@@ -111,15 +111,17 @@ def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
 class _Rows:
     """The rows of a scan, reduced to their number and, for each field, a sum that does not depend on their order."""
 
-    def __init__(self, fields: tuple[str, ...]) -> None:
+    def __init__(self, fields: tuple[str, ...], *, keyless: bool) -> None:
         self.count = 0
-        self.disorder = 0  # rows whose position is not above that of the row before
+        self.disorder = 0  # rows whose position is not above that of the row before; without a key it may be the same
+        self._keyless = keyless
         self.sums = dict.fromkeys(fields, 0)
         self._before: tuple[object, ...] | None = None
 
     def add(self, position: tuple[object, ...], key: tuple[Value, ...], values: dict[str, Value]) -> None:
         self.count += 1
-        self.disorder += self._before is not None and not self._before < position
+        if self._before is not None:
+            self.disorder += not (self._before < position or (self._keyless and self._before == position))
         self._before = position
         for field, value in values.items():
             self.sums[field] = (self.sums[field] + hash((key, value))) & _HASH
@@ -127,7 +129,7 @@ class _Rows:
 
 def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[Finding]:
     subject = f"table {spec.name}"
-    rows = _Rows(spec.indexes)
+    rows = _Rows(spec.indexes, keyless=spec.keyless)
     samples: dict[str, dict[Value, int]] = {field: {} for field in spec.indexes}
     for row in table.scan():
         key, values = row.key, {field: row[field] for field in spec.indexes}
@@ -154,7 +156,7 @@ def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[
 def _examine_index(table: StructuredTable, spec: TableSpecification, field: str, rows: _Rows) -> Finding:
     """Read the whole index in order and compare: the same rows, each once, ordered by their values."""
     subject = f"index {spec.name}.{field}"
-    found = _Rows((field,))
+    found = _Rows((field,), keyless=spec.keyless)
     for row in table.scan(columns=[field], order_by=field):
         value = row[field]
         position = (value is not None, *(() if value is None else (value,)), *row.key)
@@ -184,7 +186,7 @@ def _sample_index(table: StructuredTable, spec: TableSpecification, field: str, 
 def _examine_plan(storage: Storage, spec: TableSpecification) -> Finding:
     subject = f"parallel scan {spec.name}"
     try:
-        with storage.plan_scan(spec.name, columns=spec.primary_key, splits=2) as plan:
+        with storage.plan_scan(spec.name, columns=spec.primary_key or spec.field_names[:1], splits=2) as plan:
             rows = sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split))
             return Finding(
                 FindingLevel.OK, subject, f"{rows:,} rows in {len(plan.splits)} split{'s' * (len(plan.splits) != 1)}"

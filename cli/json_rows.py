@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from structable.spi import TableSpecification, Value
 from structable.spi.showing import not_a_field
 
+from .file_columns import NamedFields
 from .literals import LiteralError, value_from_json, value_to_json
 
 __all__ = ["row_from_json", "row_to_json"]
@@ -20,7 +21,7 @@ def row_to_json(spec: TableSpecification, row: Mapping[str, Value], columns: Seq
     return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
-def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
+def row_from_json(fields: NamedFields, text: str) -> dict[str, Value]:
     """Return the fields that a JSON object names; raises `LiteralError` or json.JSONDecodeError."""
     try:
         document = _DECODER.decode(text)
@@ -30,12 +31,12 @@ def row_from_json(spec: TableSpecification, text: str) -> dict[str, Value]:
         raise LiteralError('a JSON object is needed, like {"field": 1}')
     row: dict[str, Value] = {}
     for name, value in document:
-        if name not in spec:
-            raise LiteralError(f"{name!r} {not_a_field(spec.field_names)}")
+        if name not in fields:
+            raise LiteralError(f"{name!r} {not_a_field(fields.field_names)}")
         if name in row:
             raise LiteralError(f"field {name!r} appears twice")
         try:
-            row[name] = value_from_json(spec.field(name), value)
+            row[name] = value_from_json(fields.field(name), value)
         except LiteralError as error:
             raise LiteralError(f"field {name!r}: {error}") from None
     return row

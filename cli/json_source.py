@@ -9,7 +9,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from structable.spi import Value
-from structable.spi.arrow import rows_to_batches
+from structable.spi.arrow import arrow_type
 
 from .errors import UsageProblem
 from .json_rows import row_from_json
@@ -34,6 +34,8 @@ class JsonSource(TextSource):
             row = self._parsed(number, line)
             if not columns:
                 columns = list(row)
+                if missing := self._columns.missing(columns):
+                    self._wrong(number, missing)
             elif row.keys() != set(columns):
                 # All rows of a batch have the same columns, and a null for an unnamed field would lose its value.
                 wanted = ", ".join(columns)
@@ -48,12 +50,14 @@ class JsonSource(TextSource):
 
     def _batched(self, rows: list[dict[str, Value]], columns: list[str]) -> Iterator[pa.RecordBatch]:
         self._first = self._rows
-        yield from rows_to_batches(self._spec, rows, columns, batch_size=BATCH_ROWS)
+        if rows:
+            arrays = [pa.array([row[name] for row in rows], arrow_type(self._columns.field(name))) for name in columns]
+            yield pa.RecordBatch.from_arrays(arrays, columns)
         self._lines = []
 
     def _parsed(self, number: int, line: bytes) -> dict[str, Value]:
         try:
-            return row_from_json(self._spec, line.strip().decode("utf-8-sig" if number == 1 else "utf-8"))
+            return row_from_json(self._columns, line.strip().decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
             self._wrong(number, "the text is not UTF-8")
         except json.JSONDecodeError as error:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from structable.spi import Range, RecordNotFoundError, Row, TableSpecification, Value
+from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.showing import not_a_field
 
 from .arguments import Access, Table, Url, open_store
@@ -63,18 +64,20 @@ def put(
         ),
     ] = None,
     mode: Annotated[
-        Literal["upsert", "insert", "replace", "update"],
+        Literal["upsert", "insert", "replace", "update"] | None,
         typer.Option(
-            help="upsert keeps the fields that are not named, replace sets them to null, "
-            "insert requires a new key, update an existing one."
+            help="upsert merges as the table's merge engine says, by default it keeps the fields that are not named; "
+            "replace sets them to null, insert requires a new key, update an existing one.  "
+            "[default: upsert; insert on a table without a primary key]",
+            show_default=False,
         ),
-    ] = "upsert",
+    ] = None,
 ) -> None:
     """Write one row."""
     with open_store(url, Access.WRITE) as storage:
         spec = storage.admin.get_specification(table)
         values = _row(spec, assignments or (), null or ()) if row is None else _json_row(spec, row, assignments, null)
-        getattr(storage.table(table), mode)(values)
+        getattr(storage.table(table), mode or ("insert" if spec.keyless else "upsert"))(values)
 
 
 def _json_row(
@@ -151,6 +154,8 @@ def delete(
                 view.delete(values)
             return
         range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
+        if spec.table_options.append_only:
+            raise keyless_refusal(spec, "delete")
         if dry_run:
             typer.echo(f"{view.count([range_], filter_):,} rows would be deleted", err=True)
             return

@@ -46,7 +46,7 @@ def scan(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write, if not to standard output.")
     ] = None,
 ) -> None:
-    """Show the rows of a table, from one snapshot, in key order.
+    """Show the rows of a table, from one snapshot, in key order; without a primary key, in any order.
 
     Without --limit, the table format ends after 100 rows, with a note; all other formats show all rows.
     """

@@ -51,6 +51,8 @@ _Values: TypeAlias = tuple[Value, ...]
 
 def parse_key(spec: TableSpecification, texts: Sequence[str]) -> _Values:
     """Return the primary key that arguments give, one text per field, in key order."""
+    if spec.keyless:
+        raise UsageProblem(f"table '{spec.name}' has no primary key to find a row by; scan --where finds rows")
     if len(texts) != len(spec.primary_key):
         wanted = " ".join(field.name.upper() for field in spec.key_fields)
         raise UsageProblem(f"the key of table '{spec.name}' is {wanted}; {len(texts)} given")
@@ -100,6 +102,8 @@ def named_columns(spec: TableSpecification, columns: str | None) -> list[str] | 
 
 
 def _bound(spec: TableSpecification, texts: Sequence[str], option: str) -> _Values:
+    if spec.keyless:
+        raise UsageProblem(f"table '{spec.name}' has no primary key for {option}; --where selects rows")
     if len(texts) > len(spec.primary_key):
         key = ", ".join(spec.primary_key)
         raise UsageProblem(f"{option} is given {len(texts)} times; the primary key of '{spec.name}' is ({key})")

@@ -13,10 +13,10 @@ from typing import BinaryIO, NoReturn, Self, cast
 
 import pyarrow as pa
 
-from structable.spi import InvalidFieldError, TableSpecification
-from structable.spi.rules.rows import check_row
+from structable.spi import InvalidFieldError, StructableError, UnsupportedOperationError
 
 from .errors import UsageProblem
+from .file_columns import FileColumns
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
 
@@ -27,8 +27,8 @@ BATCH_BYTES = 16 * 1024 * 1024
 class Source(ABC):
     """The rows of one file; a context manager that closes it."""
 
-    def __init__(self, spec: TableSpecification, place: str, stream: BinaryIO) -> None:
-        self._spec = spec
+    def __init__(self, columns: FileColumns, place: str, stream: BinaryIO) -> None:
+        self._columns = columns
         self._place = place
         self._stored = self._stream = stream
         self._rows = 0
@@ -47,6 +47,8 @@ class Source(ABC):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of a bounded size; errors name the line or the row."""
         for batch in self._whole():
+            if missing := self._columns.missing(batch.schema.names):
+                self._malformed(missing)
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
             for start in range(0, batch.num_rows, rows):
                 converted = self._converted(batch.slice(start, rows))
@@ -76,8 +78,11 @@ class Source(ABC):
         except (OSError, ValueError):
             return None
 
-    def locate(self, error: InvalidFieldError) -> UsageProblem:
-        """Return the store's error with the line of its row, searched in the last batch."""
+    def locate(self, error: InvalidFieldError | UnsupportedOperationError) -> StructableError | UsageProblem:
+        """Return the store's error with the line of its row, searched in the last batch.
+
+        An error that no row of the batch explains is returned as it is; one of a field names the file.
+        """
         first, batch = self._last or (0, None)
         try:
             rows = [] if batch is None else batch.to_pylist()
@@ -85,10 +90,10 @@ class Source(ABC):
             rows = []
         for number, row in enumerate(rows, first):
             try:
-                check_row(self._spec, row)
-            except InvalidFieldError as found:
+                self._columns.check(row)
+            except (InvalidFieldError, UnsupportedOperationError) as found:
                 return UsageProblem(f"{self._row(number)}: {found}")
-        return UsageProblem(f"{self.name}: {error}")
+        return UsageProblem(f"{self.name}: {error}") if isinstance(error, InvalidFieldError) else error
 
     def _row(self, number: int) -> str:
         return f"{self.name}, row {number + 1}"
@@ -100,8 +105,8 @@ class Source(ABC):
 class TextSource(Source):
     """A file of text, which gzip may have compressed: neither CSV nor JSON begins with gzip's magic number."""
 
-    def __init__(self, spec: TableSpecification, place: str, stream: BinaryIO) -> None:
-        super().__init__(spec, place, stream)
+    def __init__(self, columns: FileColumns, place: str, stream: BinaryIO) -> None:
+        super().__init__(columns, place, stream)
         ahead = stream if isinstance(stream, BufferedReader) else BufferedReader(cast(RawIOBase, stream))
         self._stream = cast(BinaryIO, ahead)
         if ahead.peek(2)[:2] == b"\x1f\x8b":

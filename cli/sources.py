@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from structable.spi import TableSpecification
-
 from .arrow_sources import ArrowSource, ParquetSource
 from .csv_source import CsvSource
 from .errors import UsageProblem
+from .file_columns import FileColumns
 from .json_source import JsonSource
 from .output import format_of
 from .source import Source
@@ -19,7 +18,7 @@ from .source import Source
 __all__ = ["open_source"]
 
 
-def open_source(spec: TableSpecification, place: str, format_: str | None) -> Source:
+def open_source(columns: FileColumns, place: str, format_: str | None) -> Source:
     """Open a file to import."""
     kind = format_of(place, format_)
     if place == "-" and kind == "parquet":
@@ -28,10 +27,10 @@ def open_source(spec: TableSpecification, place: str, format_: str | None) -> So
         stream = sys.stdin.buffer if place == "-" else Path(place).open("rb")  # noqa: SIM115 (the source closes it)
     except OSError as error:
         raise UsageProblem(f"{place}: {error.strerror}") from error
-    sources: dict[str, Callable[[TableSpecification, str, BinaryIO], Source]] = {
+    sources: dict[str, Callable[[FileColumns, str, BinaryIO], Source]] = {
         "csv": CsvSource,
         "json": JsonSource,
         "arrow": ArrowSource,
         "parquet": ParquetSource,
     }
-    return sources[kind](spec, place, stream)
+    return sources[kind](columns, place, stream)

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from structable.spi import TableSpecification, specification_from_document, specification_to_document
@@ -37,11 +38,26 @@ def read_specification(place: str) -> TableSpecification:
             document = tomllib.loads(text)
         else:
             raise UsageProblem(f"{name} ends in neither .toml nor .json")
-        return specification_from_document(document)
+        return specification_from_document(_with_plain_options(document))
     except json.JSONDecodeError as error:
         raise UsageProblem(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         raise UsageProblem(f"{name}: {error}") from error
+
+
+def _with_plain_options(document: object) -> object:
+    """Return a specification's document with options as texts, also if dots nested them and truths were not quoted."""
+    if not isinstance(document, dict) or not isinstance(document.get("options"), dict):
+        return document
+    return {**document, "options": dict(_plain_options("", document["options"]))}
+
+
+def _plain_options(prefix: str, options: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _plain_options(f"{prefix}{name}.", value)
+        else:
+            yield f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else value
 
 
 def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:

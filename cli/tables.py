@@ -24,8 +24,9 @@ from structable.spi import (
 
 from .arguments import Access, Table, Url, open_store
 from .confirmation import DryRun, Yes, confirm, table_in_words
-from .display import print_table
+from .display import print_table, visible
 from .specifications import read_specification, specification_text
+from .table_types import type_in_words
 
 __all__ = ["backends", "create", "describe", "drop", "tables"]
 
@@ -94,7 +95,7 @@ def describe(
         Literal["table", "toml", "json"], typer.Option("--format", help="toml and json are what 'create' takes.")
     ] = "table",
 ) -> None:
-    """Show a table's fields, primary key, indexes and options."""
+    """Show a table's fields, primary key, indexes, type and options."""
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
     if format_ != "table":
@@ -106,8 +107,10 @@ def describe(
         key = f"{spec.primary_key.index(field.name) + 1} of {len(spec.primary_key)}" if in_key else ""
         lines.append((field.name, field.type_text, key, "yes" if field.name in spec.indexes else ""))
     print_table(("field", "type", "key", "index"), lines, title=f"table {spec.name}")
+    for subject, text in type_in_words(spec):
+        typer.echo(f"{subject}: {visible(text)}")
     for name, value in spec.options.items():
-        typer.echo(f"option {name} = {value}")
+        typer.echo(visible(f"option {name} = {value}"))
 
 
 def create(
@@ -116,14 +119,17 @@ def create(
         str, typer.Argument(metavar="FILE", help="A .toml or .json file, or - for standard input.", show_default=False)
     ],
     update: Annotated[
-        bool, typer.Option("--update", help="Change a table that exists: new fields, new indexes, wider types.")
+        bool,
+        typer.Option(
+            "--update", help="Change a table that exists: new fields, new indexes, wider types, some options."
+        ),
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Create a table from a specification file.
 
-    With --update, a table that exists gets new fields and indexes and wider types; anything else is rejected with
-    a list of all differences.
+    With --update, a table that exists gets new fields and indexes, wider types, and the options that may change;
+    anything else is rejected with a list of all differences.
     """
     spec = read_specification(specification)
     with _store_for(url, dry_run) as storage:
@@ -174,6 +180,11 @@ def _changes(change: SchemaChange) -> list[str]:
             for field in change.widened_fields
         ),
         *(f"index on {name} is added" for name in change.added_indexes),
+        *(
+            f"option {name} becomes {change.after.options.get(name, 'its default')}"
+            for name in {**before.options, **change.after.options}
+            if before.options.get(name) != change.after.options.get(name)
+        ),
     ]
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from structable.spi import CommitOutcomeUnknownError, InvalidFieldError, TableSpecification, WriteMode
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    InvalidFieldError,
+    TableSpecification,
+    UnsupportedOperationError,
+    WriteMode,
+)
+from structable.spi.rules.keyless import check_mode
 
 from .arguments import Access, Table, Url, open_store
 from .confirmation import YesToOverwrite, confirm
@@ -41,7 +48,13 @@ def import_rows(
         typer.Argument(metavar="FILE", help="What to read; - is standard input, with --format.", show_default=False),
     ],
     format_: _Format = None,
-    mode: Annotated[WriteMode, typer.Option(help="What happens to each row.")] = WriteMode.UPSERT,
+    mode: Annotated[
+        WriteMode | None,
+        typer.Option(
+            help="What happens to each row.  [default: upsert; insert on a table without a primary key]",
+            show_default=False,
+        ),
+    ] = None,
     expect_rows: Annotated[
         int | None,
         typer.Option(metavar="ROWS", help="Number of rows in the file; any other number writes nothing.", min=0),
@@ -57,18 +70,22 @@ def import_rows(
 ) -> None:
     """Write the rows of a CSV, JSON lines, Arrow or Parquet file: all or none.
 
-    Columns are matched to fields by name. The delete mode takes a file of key columns; overwrite replaces the whole
-    table, and asks first.
+    Columns are matched to fields by name. The upsert mode merges as the table's merge engine says; changes reads the kind
+    of each row, such as +I or delete, from a column _change_type. The delete mode takes a file of key columns; overwrite
+    replaces the whole table, and asks first.
     """
+    from .file_columns import FileColumns
     from .sources import open_source
 
     with open_store(url, Access.WRITE) as storage:
         spec = storage.admin.get_specification(table)
+        mode = mode or (WriteMode.INSERT if spec.keyless else WriteMode.UPSERT)
+        check_mode(spec, mode)
         if mode is WriteMode.OVERWRITE and not dry_run:
             confirm(storage, table, "overwrite", yes=yes)
         # A dry run stages a job, with all of the store's checks, and then aborts it: never under the user's id.
         name = job_id if job_id and not dry_run else f"structable-import-{uuid.uuid4()}"
-        with open_source(spec, file, format_) as source:
+        with open_source(FileColumns(spec, mode), file, format_) as source:
             keys = _KeyCount(spec)
 
             def batches(advance: Advance) -> Iterator[pa.RecordBatch]:
@@ -89,7 +106,7 @@ def import_rows(
                     with progress(f"import {table}") as advance:
                         staged = storage.stage(job, 0, 0, batches(advance))
                         done = dry_run or commit(storage, job, [staged])
-                except InvalidFieldError as error:
+                except (InvalidFieldError, UnsupportedOperationError) as error:
                     raise source.locate(error) from error
                 except CommitOutcomeUnknownError as error:
                     raise CommandError(f"{error}; run the same import with --job-id {name} to be sure") from error
@@ -98,7 +115,7 @@ def import_rows(
     if dry_run:
         typer.echo(f"{keys} of {source.name} fit table {table}; nothing was written", err=True)
     elif done:
-        typer.echo(f"{keys} of {source.name} {_FATES.get(mode, 'are')} in table {table} (job {name})", err=True)
+        typer.echo(f"{keys} of {source.name} {_fate(spec, mode)} table {table} (job {name})", err=True)
     else:
         typer.echo(f"job {name} was already committed; nothing was done", err=True)
 
@@ -114,7 +131,7 @@ class _KeyCount:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
-        if self._batches is not None:
+        if self._key and self._batches is not None:
             keys = batch.select(self._key)
             self._bytes += keys.nbytes
             self._batches.append(keys)
@@ -131,7 +148,17 @@ class _KeyCount:
         return rows if different == self.rows else f"{rows} ({different:,} different keys)"
 
 
-_FATES = {WriteMode.DELETE: "are no longer", WriteMode.OVERWRITE: "are all that is"}
+def _fate(spec: TableSpecification, mode: WriteMode) -> str:
+    if mode is WriteMode.UPSERT and spec.table_options.merges:
+        return "are merged into"
+    return _FATES.get(mode, "are in")
+
+
+_FATES = {
+    WriteMode.DELETE: "are no longer in",
+    WriteMode.OVERWRITE: "are all that is in",
+    WriteMode.CHANGES: "are applied to",
+}
 
 
 def export_rows(
@@ -155,6 +182,8 @@ def export_rows(
 ) -> None:
     """Write the rows of one snapshot, in key order, to a CSV, JSON lines, Arrow or Parquet file.
 
+    Rows of a table without a primary key come in any order.
+
     The file appears under its name when it is complete.
     """
     form = format_of(file, format_)
@@ -168,7 +197,9 @@ def export_rows(
             open_writer(form, stream, file, spec, names) as writer,
             progress(f"export {table}") as advance,
         ):
-            found = snapshot_batches(storage, table, names, range_=range_, where=filter_, unordered=unordered)
+            found = snapshot_batches(
+                storage, table, names, range_=range_, where=filter_, unordered=unordered or spec.keyless
+            )
             with contextlib.closing(found):
                 for fraction, batch in found:
                     writer.write(batch)

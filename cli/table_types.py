@@ -1,0 +1,53 @@
+"""A table's type in words: what its options mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from structable.spi import TableSpecification
+from structable.spi.table_options import Aggregate, AggregateFunction, MergeEngine, TableOptions
+
+__all__ = ["type_in_words"]
+
+
+def type_in_words(spec: TableSpecification) -> list[tuple[str, str]]:
+    """Return what is worth knowing about writing to a table, as pairs of a subject and a text."""
+    options = spec.table_options
+    if spec.keyless:
+        rows = "rows can only be added" if options.append_only else "a bag of rows, added and taken back"
+        return [("type", f"{options.write_mode} without a primary key: {rows}")]
+    return [
+        ("type", "keyed"),
+        ("merge engine", str(options.merge_engine)),
+        *_sequences(options),
+        *((f"function of {name}", _function(one)) for name, one in options.functions.items()),
+        *_deletes(options),
+    ]
+
+
+def _sequences(options: TableOptions) -> Iterator[tuple[str, str]]:
+    if options.sequence:
+        yield "sequence", ", ".join(options.sequence)
+    for group in options.groups:
+        yield f"sequence {', '.join(group.fields)}", f"of {', '.join(group.members)}"
+
+
+def _function(aggregate: Aggregate) -> str:
+    parts = [aggregate.function.value]
+    if aggregate.function is AggregateFunction.LISTAGG:
+        parts.append(f"delimiter {aggregate.delimiter!r}")
+    if aggregate.distinct:
+        parts.append("distinct")
+    if aggregate.ignore_retract:
+        parts.append("retracts are ignored")
+    return ", ".join(parts)
+
+
+def _deletes(options: TableOptions) -> Iterator[tuple[str, str]]:
+    if options.soft_delete:
+        yield "retracts", f"set {options.soft_delete} to true"
+    if options.ignore_delete:
+        yield "retracts", "are ignored"
+    if options.remove_on_delete:
+        updates = "ignored" if options.merge_engine is MergeEngine.PARTIAL_UPDATE else "retracted"
+        yield "retracts", f"-D removes the row, -U is {updates}"
