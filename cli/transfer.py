@@ -70,8 +70,8 @@ def import_rows(
 ) -> None:
     """Write the rows of a CSV, JSON lines, Arrow or Parquet file: all or none.
 
-    Columns are matched to fields by name. The upsert mode merges as the table's merge engine says; changes reads the kind
-    of each row, such as +I or delete, from a column _change_type. The delete mode takes a file of key columns; overwrite
+    Columns are matched to fields by name. Mode upsert merges as the table's merge engine says; changes reads the kind
+    of each row, such as +I or delete, from a column _change_type; delete takes a file of key columns; overwrite
     replaces the whole table, and asks first.
     """
     from .file_columns import FileColumns
