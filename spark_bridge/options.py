@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from structable.spi import WriteMode
+from structable.spi import TableSpecification, WriteMode
 
 from .option_names import READ_OPTIONS, WRITE_OPTIONS
 from .store_client import StoreClient
@@ -50,6 +50,7 @@ class WriteOptions:
     table: str
     mode: WriteMode
     job_id: str | None
+    mode_given: bool = True  # else a table without a key has another
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -68,7 +69,12 @@ class WriteOptions:
             given["table"],
             WriteMode.OVERWRITE if overwrite else mode or WriteMode.UPSERT,
             job_id,
+            overwrite or mode is not None,
         )
+
+    def for_table(self, spec: TableSpecification) -> WriteOptions:
+        """Return the options with the mode in which the table is written."""
+        return replace(self, mode=WriteMode.INSERT) if spec.keyless and not self.mode_given else self
 
 
 def _take(

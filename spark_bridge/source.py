@@ -50,6 +50,7 @@ class StructableDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
         options = WriteOptions.parse(self.options, overwrite=overwrite)
         spec = self.coordinator.describe(options.store, options.table)
+        options = options.for_table(spec)
         check_write_schema(spec, schema, options.mode)
         job = self.coordinator.begin_write(options, options.job_id or f"spark-{uuid.uuid4()}")
         return StructableWriter(self.coordinator, options, spec, job)

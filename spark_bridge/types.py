@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pyspark.sql import types as spark
 
 from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, WriteMode
+from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
+from structable.spi.rules.keyless import check_mode
 from structable.spi.showing import not_a_field
 
 __all__ = ["check_read_schema", "check_write_schema", "spark_schema", "spark_type"]
@@ -62,10 +64,17 @@ def check_read_schema(spec: TableSpecification, schema: spark.StructType) -> tup
 def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode: WriteMode) -> None:
     """Check that the rows of a DataFrame can be written to a table, before any of them is computed.
 
-    Rejects a column that is unknown, repeated, of another type or not wanted by the mode, and a missing key column.
+    Rejects a mode that the table does not have, a column that is unknown, repeated, of another type or not wanted by
+    the mode, and a missing key column.
     """
+    check_mode(spec, mode)
     names = schema.fieldNames()
+    changes = mode is WriteMode.CHANGES
+    if changes:
+        _check_kinds(spec, schema)
     for column in schema.fields:
+        if changes and column.name in FEED_COLUMNS:
+            continue
         field = _field(spec, column.name)
         is_key = column.name in spec.primary_key
         if names.count(column.name) > 1:
@@ -85,6 +94,13 @@ def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode:
                 name,
                 f"is part of the primary key and missing in the DataFrame, which has {', '.join(names)}",
             )
+
+
+def _check_kinds(spec: TableSpecification, schema: spark.StructType) -> None:
+    kinds = [column for column in schema.fields if column.name == CHANGE_TYPE]
+    if len(kinds) != 1 or kinds[0].dataType != spark.StringType():
+        reason = "must be in the DataFrame once, as a string column of row kinds such as '+I' or 'delete'"
+        raise InvalidFieldError(spec.name, CHANGE_TYPE, f"{reason}; mode changes needs it")
 
 
 def _field(spec: TableSpecification, name: str) -> Field:

@@ -69,6 +69,10 @@ class StructableWriter(DataSourceArrowWriter):
         schema: pa.Schema | None = None
         for batch in batches:
             if schema is None:
-                wanted = arrow_schema(self._spec, batch.schema.names)
-                schema = pa.schema([field.with_nullable(True) for field in wanted])
+                schema = self._schema(batch.schema)
             yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+    def _schema(self, given: pa.Schema) -> pa.Schema:
+        """Return the table's types for the columns of a batch; those of changes that are no fields keep theirs."""
+        own = {field.name: field for field in arrow_schema(self._spec, [n for n in given.names if n in self._spec])}
+        return pa.schema([own.get(field.name, field).with_nullable(True) for field in given])
