@@ -10,6 +10,8 @@ import structable.spi
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+ON_EVERY_STORE = [ROOT / "README.md", ROOT / "docs" / "table-types.md"]
+"""Pages whose code runs in memory, as they show it, and on all other stores."""
 
 CODE = re.compile(r"^(?P<skip><!-- not executed -->\n+)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
@@ -22,13 +24,28 @@ def page_name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = page.read_text(encoding="utf-8")
+    run_code(page, page.read_text(encoding="utf-8"))
+
+
+def run_code(page: Path, text: str) -> None:
     namespace: dict[str, object] = {"__name__": page.stem}
     for block in CODE.finditer(text):
         if block["skip"] is None:
             lines_above = text.count("\n", 0, block.start("code"))
             code = compile("\n" * lines_above + block["code"], page_name(page), "exec")
             exec(code, namespace)  # noqa: S102
+
+
+@pytest.mark.parametrize("store", ["leveldb", "hbase"])
+@pytest.mark.parametrize("page", ON_EVERY_STORE, ids=page_name)
+def test_code_runs_on_every_store(
+    page: Path, store: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"leveldb://{tmp_path}/store" if store == "leveldb" else request.getfixturevalue(f"{store}_url")
+    text = page.read_text(encoding="utf-8")
+    assert 'connect("memory://")' in text
+    run_code(page, text.replace('connect("memory://")', f"connect({url!r})"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
