@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from structable.spi import RowKind, Value
 from structable.spi.merging import IGNORED, Values
+from structable.spi.rules.rows import check_row
 from structable.spi.table_options import MergeEngine
 
 from .overlay import TableOverlay
 from .schema.binding import TableBinding
 
-__all__ = ["RowChange", "merged_row", "merged_rows"]
-
-RowChange: TypeAlias = tuple[RowKind, dict[str, Value]]
-"""The kind of a change, and its checked row."""
+__all__ = ["merged_row", "merged_rows"]
 
 
-def merged_row(table: TableOverlay, kind: RowKind, row: Mapping[str, Value]) -> dict[bytes, bytes | None]:
-    """Return what a change of one row writes: the row, None if deleted, or nothing at all."""
-    return _read_and_merged(table, [(table.binding.checked_raw_key(row), kind, row)])
-
-
-def merged_rows(table: TableOverlay, changes: Sequence[RowChange]) -> dict[bytes, bytes | None]:
-    """Return what changes write, one after the other; they are merged with one another, too."""
-    raw_key = table.binding.checked_raw_key
-    return _read_and_merged(table, [(raw_key(row), kind, row) for kind, row in changes])
-
-
-_KeyedChange: TypeAlias = tuple[bytes, RowKind, Mapping[str, Value]]
-
-
-def _read_and_merged(table: TableOverlay, changes: Sequence[_KeyedChange]) -> dict[bytes, bytes | None]:
+def merged_row(table: TableOverlay, kind: RowKind, row: Mapping[str, Value]) -> tuple[bytes, bytes | None] | None:
+    """Return the key and the row that a user's change writes: None for a deleted row, or if nothing is written."""
     binding = table.binding
+    raw_key, row = _checked(binding, row)
+    raw = None if _replaces(binding, kind, row) else table.raw_value(raw_key)
+    old = None if raw is None else binding.rows.decode_values(raw)
+    new = binding.merger.apply(old, kind, row)
+    if new is IGNORED or (new is None and raw is None):
+        return None
+    return raw_key, None if new is None else binding.encoded(raw_key, new)
+
+
+def merged_rows(
+    table: TableOverlay, changes: Sequence[tuple[RowKind, Mapping[str, Value]]]
+) -> dict[bytes, bytes | None]:
+    """Return what a user's changes write, one after the other: they are merged with one another, too."""
+    binding = table.binding
+    checked = [(kind, *_checked(binding, row)) for kind, row in changes]
     rows: dict[bytes, Values | None] = {}
     unread: set[bytes] = set()
-    for raw_key, kind, row in changes:
+    for kind, raw_key, row in checked:
         if raw_key not in rows:
             rows[raw_key] = None
             if not _replaces(binding, kind, row):
@@ -44,15 +43,29 @@ def _read_and_merged(table: TableOverlay, changes: Sequence[_KeyedChange]) -> di
     if unread:
         decode, raw_keys = binding.rows.decode_values, sorted(unread)
         for raw_key, raw in zip(raw_keys, table.raw_values(raw_keys), strict=True):
-            rows[raw_key] = None if raw is None else decode(raw)
-    merge, written = binding.merger.apply, set()
-    for raw_key, kind, row in changes:
+            if raw is not None:
+                rows[raw_key] = decode(raw)
+    merge = binding.merger.apply
+    written: set[bytes] = set()
+    for kind, raw_key, row in checked:
         old = rows[raw_key]
         new = merge(old, kind, row)
         if new is not IGNORED and not (new is old is None and raw_key not in written):
             rows[raw_key] = new
             written.add(raw_key)
-    return {raw_key: _encoded(binding, raw_key, rows[raw_key]) for raw_key in written}
+    encoded: dict[bytes, bytes | None] = {}
+    for raw_key in written:
+        values = rows[raw_key]
+        encoded[raw_key] = None if values is None else binding.encoded(raw_key, values)
+    return encoded
+
+
+def _checked(binding: TableBinding, row: Mapping[str, Value]) -> tuple[bytes, Mapping[str, Value]]:
+    raw_key = binding.patches.checked_key(row)
+    if raw_key is not None:
+        return raw_key, row
+    checked = check_row(binding.write_spec, row)
+    return binding.checked_raw_key(checked), checked
 
 
 def _replaces(binding: TableBinding, kind: RowKind, row: Mapping[str, Value]) -> bool:
@@ -62,7 +75,3 @@ def _replaces(binding: TableBinding, kind: RowKind, row: Mapping[str, Value]) ->
         return False
     unnamed = len(binding.spec.fields) - len(row)
     return unnamed == 0 or (unnamed == 1 and options.soft_delete is not None and options.soft_delete not in row)
-
-
-def _encoded(binding: TableBinding, raw_key: bytes, values: Values | None) -> bytes | None:
-    return None if values is None else binding.encoded(raw_key, values)

@@ -21,7 +21,7 @@ from structable.spi import (
 )
 from structable.spi.evaluation import equal
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_changes, check_default, check_increments, check_row_changes, check_swap
+from structable.spi.rules.changes import check_changes, check_default, check_increments, check_row_kinds, check_swap
 from structable.spi.rules.rows import check_row
 
 from .engine import Increment
@@ -251,7 +251,7 @@ class OrderedTable(TableOverlay, StructuredTable):
         """See `StructuredTable.apply_changes`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        written = merged_rows(self, check_row_changes(self.binding.write_spec, changes))
+        written = merged_rows(self, check_row_kinds(self.binding.spec, changes))
         if written:
             self.write_all(written)
 

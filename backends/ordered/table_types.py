@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from structable.backends.base.keyless import KeylessTable
 from structable.spi import Change, RowKind, TableSpecification, Value
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_row_changes
+from structable.spi.rules.changes import check_row_kinds
 from structable.spi.rules.rows import check_row
 
 from .merging import merged_row, merged_rows
@@ -36,17 +36,17 @@ class OrderedMergingTable(OrderedTable):
         """See `StructuredTable.upsert`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        written = merged_row(self, RowKind.UPDATE_AFTER, check_row(self.binding.write_spec, row))
+        written = merged_row(self, RowKind.UPDATE_AFTER, row)
         if written:
-            self.write_all(written)
+            self.write_raw(*written)
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """See `StructuredTable.upsert_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        spec = self.binding.write_spec
-        given = [(RowKind.UPDATE_AFTER, check_row(spec, row)) for row in check_many(spec, "rows", rows)]
-        written = merged_rows(self, given)
+        written = merged_rows(
+            self, [(RowKind.UPDATE_AFTER, row) for row in check_many(self.binding.spec, "rows", rows)]
+        )
         if written:
             self.write_all(written)
 
@@ -73,19 +73,21 @@ class OrderedKeylessTable(KeylessTable, OrderedTable):
         """See `StructuredTable.apply_changes`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        binding, added = self.binding, dict[bytes, bytes]()
+        binding, equal_rows = self.binding, self.binding.keys.equal_rows
+        given = check_row_kinds(binding.spec, changes)
+        with_retracts = any(kind.retracts for kind, _ in given)
+        added: dict[bytes, bytes] = {}
         of_equal: defaultdict[bytes, list[bytes]] = defaultdict(list)
         taken: Counter[tuple[bytes, bytes]] = Counter()
-        for kind, row in check_row_changes(binding.write_spec, changes):
-            raw_key = binding.checked_raw_key(row)
-            if binding.spec.table_options.append_only:
-                added[raw_key] = binding.merged(raw_key, None, row)
-                continue
-            equal = binding.keys.equal_rows(raw_key)
+        for kind, row in given:
             if not kind.retracts:
-                added[raw_key] = binding.merged(raw_key, None, row)
-                of_equal[equal[0]].append(raw_key)
-            elif of_equal[equal[0]]:
+                raw_key, raw = self._new_row(row)
+                added[raw_key] = raw
+                if with_retracts:
+                    of_equal[equal_rows(raw_key)[0]].append(raw_key)
+                continue
+            equal = equal_rows(binding.checked_raw_key(check_row(binding.write_spec, row)))
+            if of_equal[equal[0]]:
                 del added[of_equal[equal[0]].pop()]
             else:
                 taken[equal] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from structable.spi.changes import Change, RowKind
 from structable.spi.errors import InvalidFieldError
@@ -23,6 +24,7 @@ __all__ = [
     "check_increment",
     "check_increments",
     "check_row_changes",
+    "check_row_kinds",
     "check_swap",
     "incremented",
 ]
@@ -142,7 +144,20 @@ def check_row_changes(spec: TableSpecification, changes: object) -> list[tuple[R
     UnsupportedOperationError
         If the table takes no rows of this kind.
     """
-    checked: list[tuple[RowKind, dict[str, Value]]] = []
+    return [(kind, check_row(spec, row)) for kind, row in check_row_kinds(spec, changes)]
+
+
+def check_row_kinds(spec: TableSpecification, changes: object) -> list[tuple[RowKind, Any]]:
+    """Return the checked kinds of `apply_changes`, with the rows as they were given.
+
+    Raises
+    ------
+    InvalidFieldError
+        If the argument is not a list of changes, or one of them has no kind.
+    UnsupportedOperationError
+        If the table takes no rows of this kind.
+    """
+    checked: list[tuple[RowKind, Any]] = []
     for one in check_many(spec, "changes", changes):
         if isinstance(one, Change):
             given, row = one.kind, one.row
@@ -155,5 +170,5 @@ def check_row_changes(spec: TableSpecification, changes: object) -> list[tuple[R
         except ValueError as error:
             raise InvalidFieldError(spec.name, "changes", str(error)) from None
         check_kind(spec, kind)
-        checked.append((kind, check_row(spec, row)))
+        checked.append((kind, row))
     return checked

@@ -9,6 +9,7 @@ import os
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from structable.spi.bulk import WriteMode
 from structable.spi.changes import RowKind
@@ -79,14 +80,13 @@ def row_digest(spec: TableSpecification, row: Mapping[str, Value]) -> bytes:
     Equal are rows whose fields are, with null equal to null and NaN to NaN, 0.0 to -0.0, and numbers by their value:
     fields that were added or widened later make no difference.
     """
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for name in sorted(row):
-        value = row[name]
-        if value is not None:
-            for part in (name.encode(), _canonical(value)):
-                digest.update(len(part).to_bytes(4))
-                digest.update(part)
-    return digest.digest()
+    parts = [
+        len(part).to_bytes(4) + part
+        for name, value in sorted(row.items(), key=itemgetter(0))
+        if value is not None
+        for part in (name.encode(), _canonical(value))
+    ]
+    return hashlib.blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 
 
 def _canonical(value: Value) -> bytes:
