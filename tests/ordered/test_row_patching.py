@@ -9,6 +9,7 @@ from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field
+from structable.spi.rules.rows import check_row
 from structable.spi.values import Value
 from tests.ordered.strategies import fields, row_values, same, table
 
@@ -42,6 +43,36 @@ def test_patch_is_the_merge_of_decoded_values(data: st.DataObject) -> None:
     wanted = tuple(row.get(name, value) if name in row else value for name, value in zip(names, before, strict=True))
     assert same(codec.decode_values(raw), wanted)
     assert raw == codec.encode_values(wanted)
+
+
+@given(st.data())
+def test_checked_key_is_that_of_rows_that_need_no_check(data: st.DataObject) -> None:
+    key = data.draw(fields("k", keyable=True, min_size=1, max_size=3))
+    others = data.draw(fields("v", min_size=1, max_size=20))
+    schema = table(key, others)
+    keys, key_values = KeyCodec(schema), data.draw(row_values(key))
+    values = dict(zip(schema.row_columns, (*key_values, *data.draw(row_values(others, nulls=True))), strict=True))
+    kept = data.draw(st.sets(st.sampled_from([field.name for field in others])))
+    row = {name: value for name, value in values.items() if name not in kept}
+    patches = RowPatches(schema, keys.rows_begin)
+
+    assert patches.checked_key(row) == keys.encode_checked(key_values)
+    assert same(tuple(check_row(schema.spec, row).values()), tuple(row.values()))
+    for name in row:
+        for bad in (object(), "\ud800", 1 << 70):
+            changed = {**row, name: bad}
+            assert patches.checked_key(changed) is None
+    for name in schema.spec.primary_key:
+        assert patches.checked_key({**row, name: None}) is None
+        assert patches.checked_key({other: value for other, value in row.items() if other != name}) is None
+    assert patches.checked_key({**row, "nobody": 1}) is None
+
+
+def test_rows_near_a_limit_have_no_checked_key() -> None:
+    schema = table(KEY, OTHERS)
+    patches = RowPatches(schema, KeyCodec(schema).rows_begin)
+    assert patches.checked_key({"s": "a" * 3000, "n": 1}) is None
+    assert patches.checked_key({"s": "a", "n": 1, "blob": bytes(3000)}) is None
 
 
 @pytest.mark.parametrize(
