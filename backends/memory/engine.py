@@ -89,6 +89,9 @@ class MemoryEngine(Engine):
         self.require_open()
         return self._stored.newest(key)
 
+    def exclude_older_software(self) -> None:
+        """Do nothing: the map ends with this process."""
+
     def begin(self, read_only: bool) -> MemorySnapshot:
         self.require_open()
         return MemorySnapshot(self, self._stored)

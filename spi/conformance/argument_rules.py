@@ -201,10 +201,14 @@ class ArgumentRules(ConformanceCase):
     def test_names_of_an_enumeration(self, storage: Storage) -> None:
         """A str subclass is a name wherever a str is one, of tables, fields and columns, and kept as plain text."""
         spec = TableSpecification(
-            Name.ITEMS, [Field.long(Name.ID), Field.string(Name.TAG)], [Name.ID], [Name.TAG], {Text("a"): Text("b")}
+            Name.ITEMS,
+            [Field.long(Name.ID), Field.string(Name.TAG)],
+            [Name.ID],
+            [Name.TAG],
+            {Text("user.a"): Text("b")},
         )
         assert {type(name) for name in (spec.name, *spec.field_names, *spec.primary_key, *spec.indexes)} == {str}
-        assert spec.options == {"a": "b"}
+        assert spec.options == {"user.a": "b"}
         storage.admin.create(spec)
         assert storage.admin.list() == ["items"]
         assert storage.admin.get_specification(Name.ITEMS) == spec

@@ -17,12 +17,14 @@ from structable.spi import Field, FieldType, Range, StructuredTable, TableSpecif
 from .conditions import OPERATORS, And, Between, Compare, Condition, IsIn, Not, Null, Or, StartsWith
 from .model import ModelTransaction, kept
 from .samples import EXTREMES, Record
+from .type_chances import random_kind, small_pool
 
 __all__ = [
     "Write",
     "random_condition",
     "random_key",
     "random_range",
+    "random_row",
     "random_specification",
     "random_value",
     "random_write",
@@ -70,8 +72,9 @@ def random_specification(chance: random.Random, name: str) -> TableSpecification
 
 def random_value(chance: random.Random, spec: TableSpecification, field: Field) -> Value:
     """Return a value of a field, not null."""
-    pool = _POOLS[field.type]
-    return chance.choice(pool[-_IN_KEYS[len(spec.primary_key)] :] if field.name in spec.primary_key else pool)
+    if field.name in spec.primary_key:
+        return chance.choice(_POOLS[field.type][-_IN_KEYS[len(spec.primary_key)] :])
+    return chance.choice(small_pool(spec, field) or _POOLS[field.type])
 
 
 def random_key(chance: random.Random, spec: TableSpecification) -> tuple[Value, ...]:
@@ -129,9 +132,9 @@ def random_condition(chance: random.Random, spec: TableSpecification, depth: int
     return Compare(field.name, chance.choice(list(OPERATORS)), value())
 
 
-def random_write(chance: random.Random, model: ModelTransaction) -> Write:
-    """Return a write of any kind, close to existing rows."""
-    return chance.choice(_WRITES)(chance, model)
+def random_write(chance: random.Random, model: ModelTransaction, *, typed: bool) -> Write:
+    """Return a write of any kind, close to existing rows; `typed` says whether the store knows kinds of rows."""
+    return chance.choice(_TYPED_WRITES if typed else _WRITES)(chance, model)
 
 
 def _of_a_row(name: str, chance: random.Random, model: ModelTransaction) -> Write:
@@ -147,6 +150,25 @@ def _of_a_row(name: str, chance: random.Random, model: ModelTransaction) -> Writ
 def _upsert_many(chance: random.Random, model: ModelTransaction) -> Write:
     rows = [random_row(chance, model.spec) for _ in range(chance.randint(0, 6))]
     return Write(f"upsert_many({rows})", lambda one: one.upsert_many(rows), lambda table: table.upsert_many(iter(rows)))
+
+
+def _insert_many(chance: random.Random, model: ModelTransaction) -> Write:
+    rows = [random_row(chance, model.spec) for _ in range(chance.randint(0, 2))]
+    keys = [model.key_of(row) for row in rows]
+    return Write(
+        f"insert_many({rows})", lambda one: one.insert_many(rows), lambda table: table.insert_many(iter(rows)), keys
+    )
+
+
+def _apply_changes(chance: random.Random, model: ModelTransaction) -> Write:
+    changes = [(random_kind(chance), random_row(chance, model.spec)) for _ in range(chance.randint(0, 4))]
+    keys = [model.key_of(row) for _, row in changes]
+    return Write(
+        f"apply_changes({changes})",
+        lambda one: one.apply_changes(changes),
+        lambda table: table.apply_changes(iter(changes)),
+        keys,
+    )
 
 
 def _update(chance: random.Random, model: ModelTransaction) -> Write:
@@ -272,3 +294,5 @@ _WRITES: list[Callable[[random.Random, ModelTransaction], Write]] = [
     _delete_all,
     _update_all,
 ]
+
+_TYPED_WRITES = [*_WRITES, _apply_changes, _apply_changes, _apply_changes, _insert_many]

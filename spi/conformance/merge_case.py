@@ -26,7 +26,18 @@ from .case import ConformanceCase
 from .model import comparable
 from .samples import Record
 
-__all__ = ["MergeCase", "Step", "add", "change_batches", "delete", "postimage", "preimage", "run_job", "stage_steps"]
+__all__ = [
+    "MergeCase",
+    "Step",
+    "add",
+    "change_batch",
+    "delete",
+    "postimage",
+    "preimage",
+    "run_job",
+    "stage_changes",
+    "write",
+]
 
 Step: TypeAlias = tuple[RowKind, Record]
 """A change of a row whose key is given later, or of a whole row."""
@@ -52,36 +63,37 @@ def delete(**fields: Value) -> Step:
     return RowKind.DELETE, fields
 
 
-def change_batches(spec: TableSpecification, steps: Iterable[Step]) -> Iterator[pa.RecordBatch]:
-    """Yield changes as batches with `_change_type`; each has the columns that its rows name."""
+def runs(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Yield changes that follow one another and name the same fields."""
     pending: list[Step] = []
     for step in steps:
         if pending and step[1].keys() != pending[0][1].keys():
-            yield _batch(spec, pending)
+            yield pending
             pending = []
         pending.append(step)
     if pending:
-        yield _batch(spec, pending)
+        yield pending
 
 
-def _batch(spec: TableSpecification, steps: Sequence[Step]) -> pa.RecordBatch:
+def change_batch(spec: TableSpecification, steps: Sequence[Step]) -> pa.RecordBatch:
+    """Return changes that name the same fields as one batch with `_change_type`."""
     names = list(steps[0][1])
     (made,) = rows_to_batches(spec, [row for _, row in steps], names, batch_size=len(steps))
     kinds: pa.Array[Any] = pa.array([kind.change_type for kind, _ in steps])
     return pa.record_batch([*made.columns, kinds], names=[*names, "_change_type"])
 
 
-def stage_steps(storage: Storage, job: WriteJob, partition: int, steps: Iterable[Step]) -> StagedWrite:
-    """Stage changes in mode changes."""
+def stage_changes(storage: Storage, job: WriteJob, steps: Iterable[Step]) -> list[StagedWrite]:
+    """Stage changes, in partitions of those that name the same fields; the last partition first."""
     spec = storage.admin.get_specification(job.table)
-    return storage.stage(job, partition, 0, change_batches(spec, steps))
+    partitions = [change_batch(spec, run) for run in runs(steps)]
+    return [storage.stage(job, number, 0, [partitions[number]]) for number in reversed(range(len(partitions)))]
 
 
-def run_job(storage: Storage, table: str, *partitions: Sequence[Step]) -> None:
-    """Write changes by one job in mode changes; the last partition is staged and handed over first."""
+def run_job(storage: Storage, table: str, steps: Iterable[Step]) -> None:
+    """Write changes by one job in mode changes."""
     job = storage.begin_write(table, mode=WriteMode.CHANGES, job_id=ConformanceCase.fresh_id())
-    numbers = reversed(range(len(partitions)))
-    storage.commit_write(job, [stage_steps(storage, job, number, partitions[number]) for number in numbers])
+    storage.commit_write(job, stage_changes(storage, job, steps))
 
 
 def write(table: StructuredTable, step: Step) -> None:
@@ -131,12 +143,13 @@ def by_upsert_many(storage: Storage, table: str, rows: Sequence[Sequence[Step]])
 
 
 def by_job(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
+    """Let the changes of a row follow one another, as far as may be in one partition."""
     run_job(storage, table, [step for steps in rows for step in steps])
 
 
 def by_partitions(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
-    longest = max(map(len, rows))
-    run_job(storage, table, *([steps[place] for steps in rows if place < len(steps)] for place in range(longest)))
+    """Make the changes of a row in different partitions."""
+    run_job(storage, table, in_turn(rows))
 
 
 def in_turn(rows: Sequence[Sequence[Step]]) -> Iterator[Step]:
@@ -239,9 +252,9 @@ class MergeCase(ConformanceCase):
         """Stage changes; only if that succeeds and may, commit them."""
         job = storage.begin_write(table, mode=WriteMode.CHANGES, job_id=self.fresh_id())
         try:
-            attempt = stage_steps(storage, job, 0, steps)
+            attempts = stage_changes(storage, job, steps)
         except StructableError:
             storage.abort_write(job)
             raise
         assert not staged, "stage did not refuse the change"
-        storage.commit_write(job, [attempt])
+        storage.commit_write(job, attempts)

@@ -23,7 +23,7 @@ from structable.spi import (
 )
 
 from .clients import Client
-from .merge_case import MergeCase, Step, add, change_batches, delete, postimage, preimage, run_job, stage_steps
+from .merge_case import MergeCase, Step, add, change_batch, delete, postimage, preimage, run_job, stage_changes
 from .samples import ITEMS, Record, item, keys, plain
 from .write_jobs import batch
 
@@ -77,8 +77,10 @@ class MergeJobRules(MergeCase):
         self.upsert(
             typed,
             SUMS,
-            [{"id": 1, "n": 2, "list": "b"}, {"id": 2, "n": 7, "last": None}],
-            [{"id": 1, "n": None, "last": None}, {"id": 3, "top": 1}, {"id": 1, "n": 4, "top": 3}],
+            [{"id": 1, "n": 2, "list": "b"}],
+            [{"id": 2, "n": 7, "last": None}, {"id": 1, "n": None, "last": None}],
+            [{"id": 3, "top": 1}],
+            [{"id": 1, "n": 4, "top": 3}],
         )
         assert plain(view.scan()) == [
             {"id": 1, "n": 7, "top": 5, "list": "a,b", "last": None},
@@ -142,7 +144,7 @@ class MergeJobRules(MergeCase):
         """`_commit_version` and `_commit_timestamp` may be in the batches, and are left out."""
         typed.admin.create(ITEMS)
         job = self.begin_job(typed, WriteMode.CHANGES, "items")
-        (given,) = change_batches(ITEMS, [add(id=1, n=1), add(id=2, n=2), delete(id=1, n=None)])
+        given = change_batch(ITEMS, [add(id=1, n=1), add(id=2, n=2), delete(id=1, n=None)])
         times: pa.Array[Any] = pa.array([0, 1, None], pa.timestamp("us", tz="UTC"))
         fed = given.append_column("_commit_version", pa.array([5, 5, 6])).append_column("_commit_timestamp", times)
         typed.commit_write(job, [typed.stage(job, 0, 0, [fed])])
@@ -163,7 +165,7 @@ class MergeJobRules(MergeCase):
         ]
         for wrong in [good, *(good.append_column("_change_type", column) for column in columns)]:
             with pytest.raises(InvalidFieldError, match="_change_type"):
-                typed.stage(job, 0, 0, [next(change_batches(spec, [add(id=3)])), wrong])
+                typed.stage(job, 0, 0, [change_batch(spec, [add(id=3)]), wrong])
         typed.abort_write(job)
         assert typed.table(spec.name).count() == 0
 
@@ -173,7 +175,7 @@ class MergeJobRules(MergeCase):
         typed.admin.create(SUMS)
         job = self.begin_job(typed, mode)
         with pytest.raises(InvalidFieldError):
-            stage_steps(typed, job, 0, [add(id=1)])
+            stage_changes(typed, job, [add(id=1)])
 
     def test_bad_rows_of_a_merge_job(self, typed: Storage) -> None:
         """`stage` rejects bad rows: no key, a null key, unknown columns, wrong types."""
@@ -208,7 +210,7 @@ class MergeJobRules(MergeCase):
         for table, step in refused:
             job = self.begin_job(typed, WriteMode.CHANGES, table)
             with pytest.raises(UnsupportedOperationError):
-                stage_steps(typed, job, 0, [add(id=2), step])
+                stage_changes(typed, job, [add(id=2), step])
             typed.abort_write(job)
             assert typed.table(table).count() == 0
 
@@ -217,7 +219,7 @@ class MergeJobRules(MergeCase):
         for spec in (BLIND, SUMS):
             typed.admin.create(spec)
             job = self.begin_job(typed, WriteMode.CHANGES)
-            staged = [stage_steps(typed, job, 0, [add(id=1, n=1), preimage(id=1, n=3), add(id=2, n=5)])]
+            staged = stage_changes(typed, job, [add(id=1, n=1), preimage(id=1, n=3), add(id=2, n=5)])
             assert typed.commit_write(job, staged)
             assert not typed.commit_write(job, staged)
             again = typed.begin_write("t", mode=WriteMode.CHANGES, job_id=job.job_id)
@@ -243,7 +245,7 @@ class MergeJobRules(MergeCase):
             view = typed.table("t")
             view.upsert_many([{"id": 1, "n": 10}, {"id": 2, "n": 10}])
             job = self.begin_job(typed, WriteMode.CHANGES)
-            staged = [stage_steps(typed, job, 0, [postimage(id=key, n=11) for key in (1, 2, 3)])]
+            staged = stage_changes(typed, job, [postimage(id=key, n=11) for key in (1, 2, 3)])
             view.upsert({"id": 1, "n": 20})
             view.delete((2,))
             view.upsert({"id": 3, "n": 5})
@@ -299,11 +301,12 @@ class MergeJobRules(MergeCase):
         assert found == [(key, times[key], key * times[key], str(key), str(key)) for key in range(7)]
 
     def test_changes_of_one_key_in_a_job(self, typed: Storage) -> None:
-        """A row may be put, deleted and made again within a job, over partitions and windows."""
+        """A row may be put, deleted and made again within a job, over several partitions."""
         spec = BY_SEQUENCE.evolve(options={})
         typed.admin.create(spec)
         steps: list[Step] = [add(id=1, list="a"), delete(id=1), add(id=1, last="b"), add(id=1, top=3)]
-        run_job(typed, "t", steps, [preimage(id=1, top=3), postimage(id=1, top=4), add(id=2, top=4)], [delete(id=2)])
+        more: list[Step] = [preimage(id=1, top=3), postimage(id=1, top=4), add(id=2, top=4), delete(id=2)]
+        run_job(typed, "t", [*steps, *more])
         assert plain(typed.table("t").scan()) == [{"id": 1, "n": None, "top": 4, "list": None, "last": None}]
         assert keys(typed.table("t").scan_index("top", 4)) == [(1,)]
         assert keys(typed.table("t").scan_index("top", 3)) == []

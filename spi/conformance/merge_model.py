@@ -19,7 +19,7 @@ from .samples import Record
 __all__ = ["MergeModel", "functions_of", "groups_of"]
 
 _BLIND = {"sum", "count", "min", "max", "bool_and", "bool_or"}
-_WIDE = {FieldType.STRING, FieldType.BYTES, FieldType.DECIMAL}
+_WIDE = {FieldType.STRING, FieldType.BYTES}
 
 
 def functions_of(spec: TableSpecification) -> dict[str, str]:
@@ -90,6 +90,10 @@ class MergeModel:
 
         `given` has stored values, as `kept` makes them. Raises what the rules demand.
         """
+        with decimal.localcontext(prec=80):
+            return self._merge(old, kind, given)
+
+    def _merge(self, old: Record | None, kind: RowKind, given: Mapping[str, Value]) -> Record | None:
         retract = kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
         if retract and self.on("ignore-delete"):
             return old
@@ -211,8 +215,7 @@ class MergeModel:
         return f"{acc}{delimiter}{value}" if acc else value
 
     def number(self, name: str, operation: Callable[[Any, Any], Any], acc: Any, value: Any) -> Value:  # noqa: ANN401
-        with decimal.localcontext(prec=80):
-            return self.fitting(name, operation(acc, value), [acc, value])
+        return self.fitting(name, operation(acc, value), [acc, value])
 
     def fitting(self, name: str, result: Any, operands: list[Any]) -> Value:  # noqa: ANN401 - a number
         """Return a result as the field keeps it; `InvalidFieldError` if it does not fit."""

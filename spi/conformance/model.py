@@ -12,6 +12,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from structable.spi import (
@@ -20,11 +21,13 @@ from structable.spi import (
     Range,
     RecordExistsError,
     RecordNotFoundError,
+    RowKind,
     TableSpecification,
     Value,
 )
 
 from .conditions import Condition, equals, rank
+from .merge_model import MergeModel
 from .samples import Record
 
 __all__ = ["Model", "ModelTransaction", "Verdict", "comparable", "kept"]
@@ -58,8 +61,15 @@ class Kind(enum.Enum):
 
     WRITE = "write"
     INCREMENT = "increment"  # by increments alone
+    MERGE = "merge"  # by merges of a blind table alone
     VANISHED = "vanished"  # a row that was absent is absent again
     NOTHING = "nothing"  # by an operation that changed nothing
+
+
+@cache
+def merging(spec: TableSpecification) -> MergeModel:
+    """Return the merges of a table."""
+    return MergeModel(spec)
 
 
 @dataclass
@@ -86,6 +96,7 @@ class ModelTransaction:
     rows: State  # as this transaction sees them
     kinds: dict[Key, Kind] = field(default_factory=dict)
     increments: dict[Key, dict[str, int]] = field(default_factory=dict)  # sums by field, of rows only incremented
+    merges: dict[Key, list[tuple[RowKind, Record]]] = field(default_factory=dict)  # of rows only merged
 
     @property
     def spec(self) -> TableSpecification:
@@ -94,8 +105,9 @@ class ModelTransaction:
     def copy(self) -> ModelTransaction:
         """Return a copy to try an operation on."""
         deltas = {key: dict(sums) for key, sums in self.increments.items()}
+        merges = {key: list(changes) for key, changes in self.merges.items()}
         return ModelTransaction(
-            self.model, self.isolation, self.before, self.since, dict(self.rows), dict(self.kinds), deltas
+            self.model, self.isolation, self.before, self.since, dict(self.rows), dict(self.kinds), deltas, merges
         )
 
     def verdict(self) -> Verdict:
@@ -106,14 +118,15 @@ class ModelTransaction:
             for key in self.kinds.keys() & written.keys():
                 kinds = {self.kinds[key], written[key]}
                 absent = key not in self.before and key not in self.model.rows
-                if kinds & {Kind.VANISHED, Kind.NOTHING} or kinds == {Kind.INCREMENT} or absent:
+                both_may = kinds in ({Kind.INCREMENT}, {Kind.MERGE})
+                if kinds & {Kind.VANISHED, Kind.NOTHING} or both_may or absent:
                     found = Verdict.MAY
                 else:
                     return Verdict.MUST
         return found
 
     def commit(self) -> None:
-        """Commit the changes; increments apply to rows as others have left them."""
+        """Commit the changes; increments and blind merges apply to rows as others have left them."""
         rows = dict(self.model.rows)
         for key, kind in self.kinds.items():
             if kind is Kind.INCREMENT:
@@ -121,6 +134,11 @@ class ModelTransaction:
                 for name, amount in self.increments[key].items():
                     row[name] = (row[name] or 0) + amount
                 rows[key] = row
+            elif kind is Kind.MERGE:
+                for change, given in self.merges[key]:
+                    merged = merging(self.spec).merge(rows.get(key), change, given)
+                    assert merged is not None
+                    rows[key] = merged
             elif kind is Kind.WRITE and key in self.rows:
                 rows[key] = self.rows[key]
             elif kind is Kind.WRITE:
@@ -147,6 +165,7 @@ class ModelTransaction:
         else:
             self.rows[key] = row
         self.increments.pop(key, None)
+        self.merges.pop(key, None)
         vanished = row is None and key not in self.before
         self.kinds[key] = Kind.VANISHED if vanished else Kind.WRITE
 
@@ -164,12 +183,38 @@ class ModelTransaction:
             self.kinds.setdefault(key, Kind.NOTHING)
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        key = self.key_of(row)
-        self._change(key, self.rows.get(key, self.empty(key)), row)
+        self.apply_changes([(RowKind.INSERT, row)])
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         for row in rows:
             self.upsert(row)
+
+    def apply_changes(self, changes: Iterable[tuple[RowKind, Mapping[str, Value]]]) -> None:
+        engine = merging(self.spec)
+        for kind, row in changes:
+            key = self.key_of(row)
+            if engine.plain and not kind.retracts:
+                self._change(key, self.rows.get(key, self.empty(key)), row)
+            else:
+                self._merge(engine, key, kind, {name: kept(self.spec, name, value) for name, value in row.items()})
+
+    def _merge(self, engine: MergeModel, key: Key, kind: RowKind, given: Record) -> None:
+        before = self.rows.get(key)
+        after = engine.merge(before, kind, given)
+        if after is before or (after is None and before is None):
+            self.kinds.setdefault(key, Kind.NOTHING)
+        elif engine.blind and after is not None and self.kinds.get(key) in (None, Kind.NOTHING, Kind.MERGE):
+            self.rows[key] = after
+            self.kinds[key] = Kind.MERGE
+            self.merges.setdefault(key, []).append((kind, given))
+        elif after == before and (engine.engine != "deduplicate" or engine.sequence):
+            self.kinds.setdefault(key, Kind.NOTHING)  # whether equal rows are writes is unspecified
+        else:
+            self._put(key, after)
+
+    def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        for row in rows:
+            self.insert(row)
 
     def replace(self, row: Mapping[str, Value]) -> None:
         key = self.key_of(row)
@@ -203,7 +248,7 @@ class ModelTransaction:
     def increment(self, key: Key, name: str, amount: int) -> None:
         row = self.rows.get(key, self.empty(key))
         changed = {**row, name: (row[name] or 0) + amount}
-        if self.kinds.get(key) in (Kind.WRITE, Kind.VANISHED):
+        if self.kinds.get(key) in (Kind.WRITE, Kind.VANISHED, Kind.MERGE):
             self._put(key, changed)
             return
         self.rows[key] = changed

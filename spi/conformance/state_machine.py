@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from structable.spi import (
+    InvalidFieldError,
     Isolation,
     Range,
     RecordExistsError,
@@ -25,6 +26,7 @@ from structable.spi import (
     TableSpecification,
     Transaction,
     TransactionConflictError,
+    UnsupportedOperationError,
     Value,
     connect,
 )
@@ -41,6 +43,7 @@ from .chances import (
 )
 from .model import Model, ModelTransaction, Verdict, comparable, kept
 from .samples import Record
+from .type_chances import indexable, random_type
 
 __all__ = ["StateMachineCase", "TableMachine"]
 
@@ -66,14 +69,15 @@ class TableMachine(RuleBasedStateMachine):
     """One table, read and written in the auto-commit view and in up to three open transactions.
 
     A `restartable` machine connects anew now and then. Unless `overlapping`, no two open transactions write one row:
-    where writes wait, they would wait on one thread.
+    where writes wait, they would wait on one thread. If `typed`, the table may have a merge engine.
     """
 
-    def __init__(self, url: str, *, restartable: bool, overlapping: bool) -> None:
+    def __init__(self, url: str, *, restartable: bool, overlapping: bool, typed: bool) -> None:
         super().__init__()
         self.url = url
         self.restartable = restartable
         self.overlapping = overlapping
+        self.typed = typed
         self.storage: Storage = connect(url)
         self.name = f"t{uuid.uuid4().hex}"
         self.open: list[Pair] = []
@@ -87,12 +91,13 @@ class TableMachine(RuleBasedStateMachine):
     def create(self, seed: int) -> None:
         """Create a table of random fields, with a few rows."""
         chance = random.Random(seed)
-        self.model = Model(random_specification(chance, self.name))
+        spec = random_specification(chance, self.name)
+        self.model = Model(random_type(chance, spec) if self.typed and chance.random() < 0.7 else spec)
         note(f"{self.spec}")
         self.storage.admin.create(self.spec)
         for _ in range(3):
             auto_commit = Pair(None, self.model.begin())
-            self.write_once(auto_commit, random_write(chance, auto_commit.model))
+            self.write_once(auto_commit, random_write(chance, auto_commit.model, typed=self.typed))
 
     def pick(self, chance: random.Random) -> Pair:
         """Choose an open transaction, or now and then the auto-commit view."""
@@ -129,7 +134,7 @@ class TableMachine(RuleBasedStateMachine):
                 self.commit_one(chance.randrange(len(self.open)))
             else:
                 pair = self.pick(chance)
-                self.write_once(pair, random_write(chance, pair.model))
+                self.write_once(pair, random_write(chance, pair.model, typed=self.typed))
 
     def write_once(self, pair: Pair, write: Write) -> None:
         """Make a write on table and model, and compare results, errors and conflicts."""
@@ -175,7 +180,7 @@ class TableMachine(RuleBasedStateMachine):
         """Return the result of an operation, or the class of the error that its rule demands."""
         try:
             return operation()
-        except (RecordExistsError, RecordNotFoundError) as error:
+        except (RecordExistsError, RecordNotFoundError, InvalidFieldError, UnsupportedOperationError) as error:
             return type(error)
 
     @precondition(lambda self: self.open)
@@ -290,14 +295,16 @@ class TableMachine(RuleBasedStateMachine):
     @rule(place=st.integers(0, 10))
     def change_indexes(self, place: int) -> None:
         spec = self.spec
-        candidates = [field.name for field in spec.value_fields if field.type.keyable]
+        candidates = indexable(spec)
+        if not candidates:
+            return
         name = candidates[place % len(candidates)]
         if name in spec.indexes:
             indexes = tuple(other for other in spec.indexes if other != name)
             self.storage.admin.drop_index(self.name, name)
         else:
             indexes = (*spec.indexes, name)
-        self.model.spec = TableSpecification(self.name, spec.fields, spec.primary_key, indexes)
+        self.model.spec = spec.evolve(indexes=indexes)
         self.storage.admin.create_or_update(self.model.spec)
         assert self.storage.table(self.name).specification == self.model.spec
         self.check_everything(Pair(None, self.model.begin()))
@@ -327,6 +334,7 @@ class StateMachineCase(ConformanceCase):
                 storage_url,
                 restartable=self.capabilities.restartable,
                 overlapping=self.capabilities.writes_never_wait,
+                typed=self.capabilities.table_types,
             )
 
         run_state_machine_as_test(

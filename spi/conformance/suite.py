@@ -28,6 +28,7 @@ from .merge_job_rules import MergeJobRules
 from .merge_rules import MergeRules
 from .option_rules import OptionRules
 from .processes import ForkCases, ProcessCases
+from .random_merges import RandomMerges
 from .range_rules import RangeRules
 from .read_rules import ReadRules
 from .row_kind_rules import RowKindRules
@@ -93,6 +94,7 @@ class BackendConformance(
     KeylessRules,
     MergeJobRules,
     MergeConflictRules,
+    RandomMerges,
     StateMachineCase,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""

@@ -51,6 +51,7 @@ class SumRules(MergeCase):
         """A retract of a sum subtracts; of a null value or an absent row it is the negative value."""
         kinds = [*INTEGERS, FieldType.DOUBLE, FieldType.FLOAT]
         numbers: dict[int, Record] = {n: {kind.value: n for kind in kinds} for n in (1, 2, 3, -3)}
+        most = Decimal("9999999999999999999999999999.9999999999")
         self.merge(
             typed,
             aggregated("sum", *kinds, FieldType.DECIMAL),
@@ -60,6 +61,7 @@ class SumRules(MergeCase):
             ([preimage(int=3), postimage(int=4)], {"int": 1}),
             ([preimage(int=None)], {}),
             ([delete(decimal=Decimal("1.5"))], {"decimal": Decimal("-1.5")}),
+            ([add(decimal=most), delete(decimal=most), delete(decimal=most)], {"decimal": most.copy_negate()}),
             ([add(int=1), delete(int=1)], {"int": 0}),
         )
 

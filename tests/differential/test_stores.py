@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -31,44 +28,17 @@ from structable.spi import (
     StructuredTable,
     TableSpecification,
     WriteMode,
-    connect,
     rows_to_batches,
 )
 
 from .calls import Call, random_call, random_rows, random_specification
 
-ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("STRUCTABLE_TEST_FUZZ_SECONDS", "60"))
 SEED = os.environ.get("STRUCTABLE_TEST_FUZZ_SEED")
 CALLS = 120
 REFERENCE = "memory"
 
 Stores = dict[str, Storage]
-
-
-@pytest.fixture
-def stores(tmp_path: Path, postgresql_url: str, hbase_url: str) -> Iterator[Stores]:
-    """Connect to a fresh store of every kind; one LevelDB database is owned by another process."""
-    client = f"leveldb://{tmp_path}/client"
-    with ExitStack() as stack:
-        command = [sys.executable, "-m", "tests.conformance.support.owner"]
-        owner = stack.enter_context(
-            subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
-        stack.callback(owner.kill)
-        assert owner.stdin is not None
-        assert owner.stdout is not None
-        owner.stdin.write(f"{client}\n")
-        owner.stdin.flush()
-        assert owner.stdout.readline().strip() == "held"
-        urls = {
-            REFERENCE: f"memory://{uuid.uuid4().hex}",
-            "leveldb": f"leveldb://{tmp_path}/owned?durability=process",
-            "leveldb, another's": client,
-            "postgresql": postgresql_url,
-            "hbase": hbase_url,
-        }
-        yield {name: stack.enter_context(connect(url)) for name, url in urls.items()}
 
 
 def test_all_stores_do_the_same(stores: Stores) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from structable.spi import Finding
+from structable.spi import Finding, UnsupportedOperationError
 
 from .ordered_map import OrderedMap, WriteSet, successor
 
@@ -61,14 +61,19 @@ class Upkeep(OrderedMap):
         """Make older software refuse the store from now on: it knows nothing of table types.
 
         Called before the catalog records the first table that older software could damage, and before each further one;
-        idempotent. A store that no other software opens does nothing.
+        idempotent. An engine that does not override this has no table types; one that no other software opens overrides
+        it to do nothing.
 
         Raises
         ------
         StorageUnavailableError
             If older software uses the store now; nothing has changed.
+        UnsupportedOperationError
+            By default.
         """
-        return None
+        raise UnsupportedOperationError(
+            "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
+        )
 
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
         """Delete all keys that start with `beginning`, which no snapshot taken from now on reads.

@@ -1,0 +1,130 @@
+"""Random change rows on tables with types, and random bags, compared with the naive model."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from structable.spi import (
+    Field,
+    InvalidFieldError,
+    Range,
+    Storage,
+    StructuredTable,
+    TableSpecification,
+    UnsupportedOperationError,
+    Value,
+)
+
+from .chances import random_specification, random_value
+from .keyless_rules import counted
+from .merge_case import MergeCase, Step, run_job, write
+from .model import Model, comparable, kept
+from .samples import Record
+from .type_chances import FUNCTIONS, aggregated_by, random_change, random_kind
+
+__all__ = ["RandomMerges"]
+
+_KEYS = 3
+_BATCH = 12
+
+
+class RandomMerges(MergeCase):
+    """Whatever comes in whatever order, the rows are those of the model."""
+
+    @pytest.mark.parametrize("function", FUNCTIONS)
+    def test_random_change_rows_match_the_model(self, typed: Storage, function: str) -> None:
+        """Of each function and type: random changes, extremes too, make the rows and the errors of the model."""
+        chance = random.Random(function)
+        spec = aggregated_by(function)
+        typed.admin.create(spec)
+        model, table = Model(spec), typed.table(spec.name)
+        for place in range(4 * self.max_examples):
+            step = random_change(chance, spec, _KEYS, extremes=True)
+            self.compare(model, [step], table, f"{place}: {step}")
+            if chance.random() < 0.1:
+                table.replace(self.restarted(chance, model))
+        table.delete_all(Range.all())
+        model.rows = {}
+        for place in range(max(2, self.max_examples // 8)):
+            steps = [random_change(chance, spec, _KEYS, extremes=False) for _ in range(_BATCH)]
+            self.compare(model, steps, table if place % 2 else typed, f"{place}: {steps}")
+
+    def restarted(self, chance: random.Random, model: Model) -> Record:
+        """Return a row of nulls that replaces one of the model."""
+        row: Record = {"id": chance.randrange(_KEYS)}
+        transaction = model.begin()
+        transaction.replace(row)
+        transaction.commit()
+        return row
+
+    def compare(self, model: Model, steps: list[Step], target: StructuredTable | Storage, text: str) -> None:
+        """Make changes by one call, or by a job on a storage, and compare the error, or else the rows."""
+        transaction = model.begin()
+        table = target.table(model.spec.name) if isinstance(target, Storage) else target
+        try:
+            transaction.apply_changes(steps)
+        except (InvalidFieldError, UnsupportedOperationError) as error:
+            with pytest.raises(type(error)):
+                self.make(steps, target, table)
+        else:
+            self.make(steps, target, table)
+            transaction.commit()
+        expected = [comparable(row) for row in model.begin().scan([Range.all()])]
+        assert [comparable(row) for row in table.scan()] == expected, text
+
+    def make(self, steps: list[Step], target: StructuredTable | Storage, table: StructuredTable) -> None:
+        if isinstance(target, Storage):
+            run_job(target, table.specification.name, steps)
+        elif len(steps) == 1:
+            write(table, steps[0])
+        else:
+            table.apply_changes(steps)
+
+    def test_random_changes_of_a_bag_match_the_model(self, typed: Storage) -> None:
+        """Random rows are put into bags and taken away, by calls, transactions and jobs; the model is a multiset."""
+        for seed in range(max(2, self.max_examples // 10)):
+            chance = random.Random(seed)
+            plain = random_specification(chance, "bag")
+            spec = TableSpecification(
+                "bag", [*plain.value_fields, Field.int("few")], indexes=["few"], options={"write-mode": "change-log"}
+            )
+            typed.admin.create(spec)
+            pool = [self.random_row(chance, spec) for _ in range(6)]
+            rows: Counter[int] = Counter()
+            for _ in range(8):
+                steps = [(random_kind(chance), pool[chance.randrange(len(pool))]) for _ in range(chance.randint(1, 6))]
+                for kind, row in steps:
+                    rows[self.place(spec, pool, row)] += -1 if kind.retracts else 1
+                    rows = +rows
+                match chance.randrange(3):
+                    case 0:
+                        typed.table("bag").apply_changes(steps)
+                    case 1:
+                        with typed.transaction() as transaction:
+                            for step in steps:
+                                transaction.table("bag").apply_changes([step])
+                    case 2:
+                        run_job(typed, "bag", steps)
+                expected = [self.whole(spec, pool[place]) for place in rows.elements()]
+                assert counted(typed.table("bag").scan()) == counted(expected), steps
+                some = [row for row in expected if row["few"] == 1]
+                assert counted(typed.table("bag").scan_index("few", 1)) == counted(some)
+            typed.admin.drop("bag")
+
+    def random_row(self, chance: random.Random, spec: TableSpecification) -> Record:
+        row: dict[str, Value] = {"few": chance.choice([None, 0, 1])}
+        for field in spec.fields[:-1]:
+            if chance.random() < 0.6:
+                row[field.name] = random_value(chance, spec, field)
+        return row
+
+    def whole(self, spec: TableSpecification, row: Record) -> Record:
+        return {name: kept(spec, name, row.get(name)) for name in spec.field_names}
+
+    def place(self, spec: TableSpecification, pool: list[Record], row: Record) -> int:
+        """Return the first place of an equal row."""
+        wanted = comparable(self.whole(spec, row))
+        return next(place for place, one in enumerate(pool) if comparable(self.whole(spec, one)) == wanted)
