@@ -4,7 +4,7 @@
     index entry    space + 0x02 + index number (2 bytes) + indexed value + key fields
 
 `key_fields` defines the form of a field. An indexed value is 0x00 if null, else 0x01 and its form, with all integers as
-LONG so that entries stay valid when the field is widened.
+LONG so that entries stay valid when the field is widened. The key field of a table without a primary key is hidden.
 """
 
 from __future__ import annotations
