@@ -213,7 +213,7 @@ def _index_path(
     else:
         cost = _INDEX_RANGE if condition.used else _INDEX_ALL
     if request.order_by is None:
-        in_order = single or (binding.spec.keyless and bool(condition.used))  # without a key, any order will do
+        in_order = single or (binding.keyless and bool(condition.used))  # without a key, any order will do
     else:
         in_order = request.order_by == field.name
     if not in_order:

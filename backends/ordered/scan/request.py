@@ -48,7 +48,7 @@ class KeyedRequest(ScanRequest):
         """
         spec = binding.spec
         given = check_many(spec, "ranges", ranges)
-        if spec.keyless:
+        if binding.keyless:
             given = _distinct(spec, given)
         raw_keys = _plain_keys(binding, given)
         request = cls.checked(

@@ -62,7 +62,7 @@ def plan_table_scan(
     common = _Divided(binding.raw_schema, names, path.residual, path.intervals, index, path.within)
     states = [pickle.dumps((common, state)) for state in divided.states]
     # Entries of one value are in the order of the keys.
-    ordered = not binding.spec.keyless and (index is None or path.sort_by is None)
+    ordered = not binding.keyless and (index is None or path.sort_by is None)
     plan = ScanPlan(binding.spec.name, names, states, SnapshotHold(divided.release), ordered=ordered)
     return plan, divided.epoch
 

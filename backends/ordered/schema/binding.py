@@ -60,7 +60,8 @@ class TableBinding:
         self.encode_full = self.rows.encode_full
         self.patches = RowPatches(schema, self.keys.rows_begin)
         self._version_mark = schema.version.to_bytes(2, "little")
-        self.encode_tuple = _no_key if self.spec.keyless else self.keys.encode_tuple
+        self.keyless = self.spec.keyless
+        self.encode_tuple = _no_key if self.keyless else self.keys.encode_tuple
         self.value_names = tuple(field.name for field in schema.value_fields)
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
         self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
@@ -68,7 +69,7 @@ class TableBinding:
         """Decodes a row to all columns, in the order of `shape`."""
         self.row_of = self.rows.row_completion(self.shape)
         """Likewise, from a raw value and a key that `encode_tuple` accepted."""
-        self.has_type = self.spec.keyless or self.spec.table_options.merges
+        self.has_type = self.keyless or self.spec.table_options.merges
         """Whether the table is another one than a plain `OrderedTable`."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
         self.maintained = tuple(
@@ -92,13 +93,13 @@ class TableBinding:
 
     def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
         """Return the encoded key of a checked row: in a table without a key, a new one."""
-        if self.spec.keyless:
+        if self.keyless:
             return self.keys.encode_checked((new_id(self.spec, row),))
         return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))
 
     def key_of(self, raw_key: bytes) -> tuple[Value, ...]:
         """Return the primary key of a row, which is empty in a table without one."""
-        return () if self.spec.keyless else self.keys.decode(raw_key)
+        return () if self.keyless else self.keys.decode(raw_key)
 
     def row_decoder(self, columns: tuple[str, ...]) -> RowDecoder:
         """Return the decoder of rows of these columns, the key among them."""
