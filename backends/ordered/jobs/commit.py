@@ -19,7 +19,8 @@ __all__ = ["JobCommit", "job_rows"]
 def job_rows(engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...]) -> JobRows:
     """Return the rows that a job staged, in the order of its partitions."""
     runs = StagedRuns(engine, binding, [StagedRows.decode(state) for state in staged])
-    if mode is WriteMode.CHANGES or (mode is WriteMode.UPSERT and binding.spec.table_options.merges):
+    merges = mode is WriteMode.UPSERT and (binding.spec.table_options.merges or runs.mixed)
+    if merges or mode is WriteMode.CHANGES:
         return MergedRows(binding, runs, mode)
     return PlainRows(binding, runs, mode)
 

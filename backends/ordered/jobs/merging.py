@@ -1,4 +1,4 @@
-"""`MergedRows`: the rows of a job that the table's merge engine merges, or that come with their kinds."""
+"""`MergedRows`: the rows of a job that are merged: by the table's engine, or since they have kinds or lack fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import itemgetter
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import RowKind, Value, WriteMode
-from structable.spi.merging import IGNORED, Merger
+from structable.spi.merging import IGNORED
 
 from .rows import Chunk, JobRows, chunked
 from .staged import StagedRow, StagedRuns, kind_of
@@ -22,7 +22,6 @@ class MergedRows(JobRows):
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
-        self._merger = Merger(binding.spec, binding.value_names)
         self._has_kinds = mode is WriteMode.CHANGES
         self._reads = binding.spec.table_options.merges or runs.partial or bool(binding.maintained)
 
@@ -56,12 +55,11 @@ class MergedRows(JobRows):
         ignored = True
         for _, raw, columns in rows:
             kind = kind_of(raw) if self._has_kinds else RowKind.UPDATE_AFTER
-            merged = self._merger.apply(values, kind, self._given(raw, columns))
+            merged = binding.merger.apply(values, kind, self._given(raw, columns))
             if merged is not IGNORED:
                 values, ignored = merged, False
         if not ignored:
-            final = None if values is None else dict(zip(binding.value_names, values, strict=True))
-            writes[raw_key] = None if final is None else binding.merged(raw_key, None, final)
+            writes[raw_key] = None if values is None else binding.encoded(raw_key, values)
 
     def _given(self, raw: bytes, columns: tuple[str, ...] | None) -> dict[str, Value]:
         binding = self._binding

@@ -79,13 +79,15 @@ class StagedRuns:
         self._everything = {field.name for field in binding.spec.fields}
         self.partial = any(set(one.columns) != self._everything for one in staged)
         """Whether a row may leave out fields."""
+        self.mixed = len({frozenset(one.columns) for one in staged if one.runs}) > 1
+        """Whether rows may leave out different fields."""
 
     def _require_readable(self, staged: TableSchema) -> None:
         """Raise if the rows were staged for a dropped table of the same name."""
         schema = self._binding.schema
-        if (staged.identity, staged.spec.key_fields, staged.value_fields) != (
+        if (staged.identity, staged.key_fields, staged.value_fields) != (
             schema.identity,
-            schema.spec.key_fields,
+            schema.key_fields,
             schema.layouts.get(staged.version),
         ):
             raise staged_for_dropped(schema.spec.name)

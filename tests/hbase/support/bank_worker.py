@@ -4,6 +4,7 @@
     payday URL POINT NUMBER      many transfers in one transaction
     conflict URL POINT NUMBER    one that another transaction makes abort
     job URL POINT NUMBER         a write job
+    sums URL POINT NUMBER        a write job that adds to rows, each of which it names twice
     collect URL POINT NUMBER     transfers, and a round of the janitor
     load URL NAME                transfers until it is killed; prints each when it is acknowledged
 
@@ -33,6 +34,8 @@ from .bank import OPENING, account, payday, transfer
 from .internals import collect_garbage, drained
 
 JOB = "job"
+SUMS = 3_000
+"""Rows of a job that adds: two chunks."""
 
 
 def _die_at(point: str, number: int) -> None:
@@ -84,6 +87,24 @@ def _job(storage: Storage, arm: Callable[[], None]) -> None:
     storage.commit_write(job, [staged])
 
 
+def _sums(storage: Storage, arm: Callable[[], None]) -> None:
+    submit_sums(storage, arm)
+
+
+def submit_sums(storage: Storage, arm: Callable[[], None] = lambda: None) -> bool:
+    """Add 2 and 3 to each row of the table `sums` by one job; tell whether this call did so."""
+    import pyarrow as pa
+
+    job = storage.begin_write("sums", mode="upsert", job_id=JOB)
+    keys = list(range(SUMS))
+    staged = [
+        storage.stage(job, partition, 0, [pa.RecordBatch.from_pydict({"k": keys, "n": [amount] * SUMS})])
+        for partition, amount in ((1, 3), (0, 2))
+    ]
+    arm()
+    return storage.commit_write(job, staged).applied
+
+
 def _collect(storage: Storage, arm: Callable[[], None]) -> None:
     for number in range(6):
         with storage.transaction() as transaction:
@@ -113,7 +134,14 @@ def main(what: str, url: str, *rest: str) -> None:
         if what == "load":
             _load(storage, *rest)
             return
-        works = {"transfer": _transfer, "payday": _payday, "conflict": _conflict, "job": _job, "collect": _collect}
+        works = {
+            "transfer": _transfer,
+            "payday": _payday,
+            "conflict": _conflict,
+            "job": _job,
+            "sums": _sums,
+            "collect": _collect,
+        }
         works[what](storage, lambda: _die_at(rest[0], int(rest[1])))
         print("alive", flush=True)
 
