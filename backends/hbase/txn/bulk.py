@@ -9,6 +9,7 @@ meet it give way.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -26,7 +27,6 @@ from structable.spi.errors import (
     StorageUnavailableError,
     StructableError,
     TransactionConflictError,
-    UnsupportedOperationError,
 )
 
 from .bulk_search import bulk_intents
@@ -36,10 +36,11 @@ from .decision import Decision
 from .intent_resolution import IntentResolution
 from .intents import LOCK, write_intent
 from .pending_commit import PendingCommit, draw_timestamp
-from .reader import table_dropped
+from .reader import Reader, table_dropped
 from .recent_writes import Digest
 from .rows import RowId
 from .session import Session, read_clock
+from .snapshot import HBaseSnapshot
 from .status import ABORTED, PENDING, Status
 from .visibility import Visibility
 from .written_rows import encode_rows
@@ -59,6 +60,7 @@ class BulkCommitter:
         self._layout = context.layout
         self._status_table = context.status_table
         self._visibility = Visibility(context)
+        self.reader = Reader(context, self._visibility)
         self._conflicts = Conflicts(context)
         self._decision = Decision(context, self._conflicts)
         self._resolution = IntentResolution(context)
@@ -212,7 +214,39 @@ class _Locked(EngineSnapshot):
         return values
 
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
-        raise UnsupportedOperationError("a write job that is being committed reads by key only")
+        return self.scan_intervals([(begin, end)], reverse=reverse)
+
+    def scan_intervals(
+        self,
+        intervals: Sequence[tuple[bytes, bytes]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        limit_each: int | None = None,
+    ) -> Iterator[Pair]:
+        """Yield the pairs of disjoint intervals, all locked; the rows that another transaction adds may be missing."""
+        found: dict[bytes, bytes] = {}
+        left = list(intervals)
+        while left:
+            present = self._newest().scan_intervals(left, reverse=reverse, limit=limit, limit_each=limit_each)
+            keys = [key for key, _ in present if key not in found]
+            gone: list[bytes] = []
+            for key, value in zip(keys, self.get_many(keys), strict=True):
+                if value is None:
+                    gone.append(key)  # since the scan: others may take its place
+                else:
+                    found[key] = value
+            left = [(begin, end) for begin, end in left if any(begin <= key < end for key in gone)]
+        locked = sorted(found.items())
+        for begin, end in intervals:
+            pairs = locked[bisect_left(locked, (begin,)) : bisect_left(locked, (end,))]
+            yield from (pairs[::-1] if reverse else pairs)[:limit_each]
+
+    def _newest(self) -> HBaseSnapshot:
+        context = self._committer.context
+        snapshot = HBaseSnapshot(self._committer.reader, self._session)
+        snapshot.timestamp = read_clock(context.gateway, context.layout)  # the session holds an earlier one
+        return snapshot
 
     def close(self) -> None:
         return None

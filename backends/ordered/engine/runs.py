@@ -28,7 +28,7 @@ class RunStore(ABC):
         job_id : str
             A name unique to the job for all time: its id, and a part that distinguishes it from jobs of the same id.
         pairs : iterator of Pair
-            In key order.
+            In the order in which `read_run` yields them; nearly always that of the keys.
         """
 
     @abstractmethod

@@ -9,6 +9,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.job_records import JobRecord, job_key, progress_key
 from structable.spi import WriteMode
 
+from .bags import BagRows
 from .merging import MergedRows
 from .rows import JobRows, PlainRows
 from .staged import StagedRows, StagedRuns
@@ -18,7 +19,9 @@ __all__ = ["JobCommit", "job_rows"]
 
 def job_rows(engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...]) -> JobRows:
     """Return the rows that a job staged, in the order of its partitions."""
-    runs = StagedRuns(engine, binding, [StagedRows.decode(state) for state in staged])
+    runs = StagedRuns(engine, binding, mode, [StagedRows.decode(state) for state in staged])
+    if mode is WriteMode.CHANGES and binding.spec.keyless:
+        return BagRows(binding, runs)
     merges = mode is WriteMode.UPSERT and (binding.spec.table_options.merges or runs.mixed)
     if merges or mode is WriteMode.CHANGES:
         return MergedRows(binding, runs, mode)

@@ -52,7 +52,7 @@ from .commit import JobCommit, job_rows
 from .orders import JobEndedError, JobOrder, open_job, required_schema
 from .recovery import JobRecovery
 from .rows import PlainRows, is_repeatable
-from .staged import StagedRows, StagedRuns, of_kinds
+from .staged import StagedRows, StagedRuns, of_kinds, run_order
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -130,6 +130,7 @@ class WriteJobs:
 
         binding = self._catalog.bind(job.state)
         owner = runs_owner(job.job_id, binding.schema.identity)
+        order = run_order(binding, job.mode)
         encoder: ArrowEncoder | None = None
         columns: tuple[str, ...] = ()
         runs: list[bytes] = []
@@ -146,15 +147,15 @@ class WriteJobs:
             size += conformed.nbytes
             buffered.extend(pairs)
             if len(buffered) >= _RUN_ROWS or size >= _RUN_BYTES:
-                runs.append(self._write_run(owner, buffered))
+                runs.append(self._write_run(owner, buffered, order))
                 buffered, size = [], 0
         if buffered:
-            runs.append(self._write_run(owner, buffered))
+            runs.append(self._write_run(owner, buffered, order))
         staged = StagedRows(binding.schema, columns, tuple(runs))
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
-    def _write_run(self, owner: str, pairs: list[Pair]) -> bytes:
-        pairs.sort(key=lambda pair: pair[0])  # stable: of two rows with one key the later one stays last
+    def _write_run(self, owner: str, pairs: list[Pair], order: Callable[[Pair], bytes]) -> bytes:
+        pairs.sort(key=order)  # stable: of two rows with one key the later one stays last
         return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
@@ -256,7 +257,9 @@ class WriteJobs:
 
         loaded = self._change(prepare)
         binding = self._catalog.bind(loaded.encode())
-        runs = StagedRuns(self._engine, binding, [StagedRows.decode(state) for state in order.staged])
+        runs = StagedRuns(
+            self._engine, binding, WriteMode.OVERWRITE, [StagedRows.decode(state) for state in order.staged]
+        )
         rows = PlainRows(binding, runs, WriteMode.OVERWRITE)
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:

@@ -79,7 +79,7 @@ class PlainRows(JobRows):
     def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
         """Raise if the current table rejects a row: its key exists, or does not, or it is too large."""
         self._runs.check()
-        if self._mode is WriteMode.INSERT:
+        if self._mode is WriteMode.INSERT and not self._binding.spec.keyless:
             self._check_new(latest)
         elif self._mode is WriteMode.UPDATE:
             self._check_existing(latest)

@@ -7,15 +7,15 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from structable.backends.base.job_rules import staged_for_dropped
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, RowKind
+from structable.spi import DataCorruptionError, RowKind, WriteMode
 
-__all__ = ["StagedRow", "StagedRows", "StagedRuns", "kind_of", "of_kinds"]
+__all__ = ["StagedRow", "StagedRows", "StagedRuns", "kind_of", "of_kinds", "run_order"]
 
 StagedRow: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
 """Raw key, raw value, and the columns that the row names; None for all. In mode changes a byte that tells the kind of
@@ -28,6 +28,14 @@ _KIND_BYTES = {kind: bytes([number]) for number, kind in enumerate(_KINDS)}
 def of_kinds(pairs: Iterable[Pair], kinds: Iterable[RowKind]) -> list[Pair]:
     """Return the pairs of a run of mode changes."""
     return [(raw_key, _KIND_BYTES[kind] + raw) for (raw_key, raw), kind in zip(pairs, kinds, strict=True)]
+
+
+def run_order(binding: TableBinding, mode: WriteMode) -> Callable[[tuple[Any, ...]], bytes]:
+    """Return what the rows of a run are sorted by: the key, or what equal rows of a bag have in common of it."""
+    if mode is WriteMode.CHANGES and binding.spec.keyless:
+        equal_rows = binding.keys.equal_rows
+        return lambda row: equal_rows(row[0])[0]
+    return itemgetter(0)
 
 
 def kind_of(raw: bytes) -> RowKind:
@@ -70,9 +78,10 @@ class StagedRows:
 class StagedRuns:
     """The runs of a job's attempts, which are in the order of their partitions."""
 
-    def __init__(self, engine: RunStore, binding: TableBinding, staged: list[StagedRows]) -> None:
+    def __init__(self, engine: RunStore, binding: TableBinding, mode: WriteMode, staged: list[StagedRows]) -> None:
         self._engine = engine
         self._binding = binding
+        self._order = run_order(binding, mode)
         self._staged = staged
         for one in staged:
             self._require_readable(one.schema)
@@ -103,14 +112,14 @@ class StagedRuns:
         indexed = set(self._binding.schema.maintained)
         return all(indexed <= set(one.schema.maintained) for one in self._staged)
 
-    def rows(self, order: Callable[[StagedRow], bytes] = itemgetter(0)) -> Iterator[StagedRow]:
-        """Yield the rows by key, or by a part of the key; those of one by partition, then as they were staged."""
+    def rows(self) -> Iterator[StagedRow]:
+        """Yield the rows in the order of runs; those that are one in it by partition, then as they were staged."""
         runs = [
             self._run(one.schema.space, state, None if set(one.columns) == self._everything else one.columns)
             for one in self._staged
             for state in one.runs
         ]
-        return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=order)
+        return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
 
     def _run(self, space: bytes, state: bytes, columns: tuple[str, ...] | None) -> Iterator[StagedRow]:
         now = self._binding.schema.space
