@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,8 @@ def test_checked_key_is_that_of_rows_that_need_no_check(data: st.DataObject) -> 
     assert patches.checked_key(row) == keys.encode_checked(key_values)
     assert same(tuple(check_row(schema.spec, row).values()), tuple(row.values()))
     for name in row:
-        for bad in (object(), "\ud800", 1 << 70):
+        wrong: list[Any] = [object(), "\ud800", 1 << 70]
+        for bad in wrong:
             changed = {**row, name: bad}
             assert patches.checked_key(changed) is None
     for name in schema.spec.primary_key:
