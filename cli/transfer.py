@@ -145,7 +145,8 @@ class _KeyCount:
         import pyarrow as pa
 
         different = pa.Table.from_batches(self._batches).group_by(self._key).aggregate([]).num_rows
-        return rows if different == self.rows else f"{rows} ({different:,} different keys)"
+        keys = "1 key" if different == 1 else f"{different:,} different keys"
+        return rows if different == self.rows else f"{rows} ({keys})"
 
 
 def _fate(spec: TableSpecification, mode: WriteMode) -> str:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli.md"
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
+COMMAND = re.compile(r"^\$ (?P<command>.*\n(?:> .*\n)*)(?P<output>(?:(?![$>] ).*\n)*)", re.MULTILINE)
 
 
 def test_example_shows_what_happens(tmp_path: Path) -> None:
-    blocks = {match["language"]: match["content"] for match in BLOCK.finditer(DOCUMENTATION.read_text("utf-8"))}
-    (tmp_path / "runs.toml").write_text(blocks["toml"])
+    blocks = [(match["language"], match["content"]) for match in BLOCK.finditer(DOCUMENTATION.read_text("utf-8"))]
+    (tmp_path / "runs.toml").write_text("".join(content for language, content in blocks if language == "toml"))
     script = 'structable() { "$PYTHON" -m structable.cli "$@"; }\n'
     expected = ""
-    for match in COMMAND.finditer(blocks["console"]):
-        script += f"{match['command']}\n"
+    for match in COMMAND.finditer("".join(content for language, content in blocks if language == "console")):
+        script += re.sub(r"^> ", "", match["command"], flags=re.MULTILINE)
         expected += match["output"]
     done = subprocess.run(
         ["sh", "-c", script],
