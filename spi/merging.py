@@ -81,12 +81,12 @@ class Merger:
                     reason = f"a retract of a table with soft-delete.field must name its sequence: {names}"
                     raise InvalidFieldError(self._spec.name, options.sequence[0], reason)
             case MergeEngine.FIRST_ROW:
-                raise self._refusal(kind, "set ignore-delete to drop retracts")
+                raise self._refusal(kind, "one created with ignore-delete drops it")
             case MergeEngine.PARTIAL_UPDATE:
                 if options.remove_on_delete:
                     return
                 if not options.groups:
-                    raise self._refusal(kind, "set ignore-delete or remove-record-on-delete")
+                    raise self._refusal(kind, "one created with ignore-delete or remove-record-on-delete does")
                 for group in options.groups:
                     if not _all_null(given, group.fields):
                         self._refuse_members(kind, given, group.members)
@@ -102,7 +102,7 @@ class Merger:
                 continue
             raise UnsupportedOperationError(
                 f"table {self._spec.name!r}: field {name!r} is aggregated by {one.function}, which cannot retract "
-                f"({kind}) a value; leave it null, or set fields.{name}.ignore-retract"
+                f"({kind}) a value; leave it null (a table created with fields.{name}.ignore-retract would ignore it)"
             )
 
     def apply(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Merged:

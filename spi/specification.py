@@ -79,7 +79,7 @@ class TableSpecification:
         checked_options = _checked_options(name, {} if options is None else options)
         if len(key) > MAX_KEY_FIELDS or not (key or "write-mode" in checked_options):
             problem = f"the primary key has {len(key)} fields; allowed are 1 to {MAX_KEY_FIELDS}"
-            _invalid(name, f"{problem}, and none with the option write-mode")
+            _invalid(name, f"{problem}, and none with the option write-mode, append-only or change-log")
         indexed = _checked_key_fields(name, by_name, indexes, "indexes")
         for index in indexed:
             if index in key:
@@ -187,7 +187,7 @@ def _checked_options(table: str, options: Mapping[str, str]) -> Mapping[str, str
         _invalid(table, f"options is {shown(options)}; it must map strings to strings")
     for option, value in options.items():
         if not isinstance(option, str) or not isinstance(value, str):
-            _invalid(table, f"option {shown(option)}: {shown(value)} must map a string to a string")
+            _invalid(table, f"option {shown(option)} is {shown(value)}; names and values of options must be strings")
     return MappingProxyType({str.__str__(option): str.__str__(value) for option, value in options.items()})
 
 

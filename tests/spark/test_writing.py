@@ -233,4 +233,7 @@ def test_a_column_of_another_type_is_refused_with_the_cast_to_make(tables: Table
 
 @pytest.mark.parametrize("mode", WriteMode)
 def test_every_mode_of_the_interface_is_an_option(tables: Tables, mode: WriteMode) -> None:
-    tables.write(tables.frame(RUNS, runs(1, first=0 if mode is not WriteMode.INSERT else 9), KEYS), "runs", mode=mode)
+    frame = tables.frame(RUNS, runs(1, first=0 if mode is not WriteMode.INSERT else 9), KEYS)
+    if mode is WriteMode.CHANGES:
+        frame = frame.withColumn("_change_type", lit("+U"))
+    tables.write(frame, "runs", mode=mode)
