@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from structable.spi import (
@@ -48,6 +49,7 @@ from .sql.key_lookups import build_rows, decode_row, lookup_call
 from .sql.queries import FEW_ROWS, scan_query
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
+from .txn.merges import SnapshotNeededError
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -59,6 +61,7 @@ Result = TypeVar("Result")
 _ALL = Range()
 _SINGLE = frozenset({"upsert", "replace", "update", "increment", "delete"})
 """Operations that begin with the write of one row."""
+_MERGES = frozenset({"upsert", "upsert_many", "apply_changes"})
 
 
 class PostgreSQLStorage(Storage):
@@ -185,12 +188,22 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
                 raise translated(error, "reading the catalog") from error
 
     def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
-        if operation not in _SINGLE:
-            return super()._write(operation, body)
+        known = self._catalog.known(self._name)
+        if operation in _MERGES and known is not None and known.merges:
+            with suppress(SnapshotNeededError):
+                return self._once(body, waits=True)
+        elif operation in _SINGLE:
+            return self._once(body, is_single=True)
+        return super()._write(operation, body)
+
+    def _once(
+        self, body: Callable[[StructuredTable], Result], *, is_single: bool = False, waits: bool = False
+    ) -> Result:
+        """Run a call in a transaction of its own."""
 
         def attempt() -> Result:
             with PostgreSQLTransaction(
-                self._pool, self._catalog, Isolation.SNAPSHOT, read_only=False, is_single=True
+                self._pool, self._catalog, Isolation.SNAPSHOT, read_only=False, is_single=is_single, waits=waits
             ) as transaction:
                 return body(transaction.table(self._name))
 

@@ -15,45 +15,44 @@ from structable.spi import (
     Row,
     RowIterator,
     ScanExplanation,
-    StructuredTable,
     TableSpecification,
     Value,
 )
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_changes, check_default, check_increment, check_increments, check_swap
+from structable.spi.rules.changes import (
+    check_changes,
+    check_default,
+    check_increment,
+    check_swap,
+)
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import ScanRequest, check_limit, row_columns
 from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call
+from .many_rows import ManyRowsTable
 from .sql import statements
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
 from .sql.row_codec import Pieces, at_most
 from .sql.templates import prefix_template
-from .txn.bound_table import BoundTable, on_current_schema
+from .txn.bound_table import on_current_schema
 from .txn.cursor_scan import ScanRows
 from .txn.explain import explain_scan
 from .txn.increments import defer_increments
-from .txn.key_deletes import delete_keys
+from .txn.merges import merge_one
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
 from .txn.row_probes import find_row, find_size, find_swap
 from .txn.seen_rows import ABSENT
-from .txn.server_transaction import ServerTransaction
-from .txn.upsert_many import upsert_batch
 
 __all__ = ["PostgreSQLTable"]
 
 _ALL = Range()
 
 
-class PostgreSQLTable(BoundTable, StructuredTable):
+class PostgreSQLTable(ManyRowsTable):
     """One table in one transaction."""
-
-    def __init__(self, transaction: ServerTransaction, binding: TableBinding) -> None:
-        super().__init__(binding, transaction.verify)
-        self._tx = transaction
 
     @property
     def specification(self) -> TableSpecification:
@@ -235,7 +234,11 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     def upsert(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.upsert`."""
         self._tx.require_writable()
-        self._upsert(row)
+        if self.binding.merges:
+            names, pieces = self._encoded(row)
+            merge_one(self._tx, self, dict(row), names, pieces)
+        else:
+            self._upsert(row)
 
     def _upsert(self, row: Mapping[str, Value], *, whole: bool = False) -> None:
         names, pieces = self._encoded(row)
@@ -244,8 +247,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         key = pieces[: len(self.binding.key_fields)]
         seen = self.seen.get(key)
         width = self.binding.width_without(names)
-        if width == 0:
-            self._tx.writes.supersede(self, key)
+        if width == 0 and self._tx.writes.supersede(self, key):
+            seen = None  # one of them may have made the row
         there = seen not in (None, ABSENT)
         most = 0 if width == 0 or seen == ABSENT else width if seen is None else seen
         if most is not None and (most == 0 or most + size <= MAX_ROW_SIZE):
@@ -350,28 +353,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), pieces), pieces)
         self.seen.put(pieces, ABSENT)
 
-    # Writing many rows
-
-    @on_current_schema
-    def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
-        """See `StructuredTable.increment_many`."""
-        self._tx.require_writable()
-        defer_increments(self._tx, self, check_increments(self.binding.spec, increments))
-
-    @on_current_schema
-    def delete_many(self, keys: Iterable[Key]) -> None:
-        """See `StructuredTable.delete_many`."""
-        self._tx.require_writable()
-        delete_keys(
-            self._tx, self, [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", keys)]
-        )
-
-    @on_current_schema
-    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.upsert_many`."""
-        self._tx.require_writable()
-        given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
-        upsert_batch(self._tx, self, given)
+    # Writing the rows of a range
 
     @on_current_schema
     def delete_all(self, range: Range, where: Filter | None = None) -> int:

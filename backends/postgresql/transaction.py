@@ -7,6 +7,7 @@ from types import TracebackType
 from structable.spi import Isolation, Transaction
 
 from .driver.pool import ServerPool
+from .keyless_table import KeylessPostgreSQLTable
 from .schema.catalog import Catalog
 from .table import PostgreSQLTable
 from .txn.server_transaction import ServerTransaction
@@ -17,13 +18,20 @@ __all__ = ["PostgreSQLTransaction"]
 class PostgreSQLTransaction(Transaction):
     """A transaction that takes a connection and a snapshot with its first operation.
 
-    One that `is_single` has one call, which writes one row.
+    One that `is_single` has one call, which writes one row; for one that `waits`, see `ServerTransaction`.
     """
 
     def __init__(
-        self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool, *, is_single: bool = False
+        self,
+        pool: ServerPool,
+        catalog: Catalog,
+        isolation: Isolation,
+        read_only: bool,
+        *,
+        is_single: bool = False,
+        waits: bool = False,
     ) -> None:
-        self._tx = ServerTransaction(pool, catalog, isolation, read_only, is_single=is_single)
+        self._tx = ServerTransaction(pool, catalog, isolation, read_only, is_single=is_single, waits=waits)
         self._tables: dict[str, PostgreSQLTable] = {}
 
     def table(self, name: str) -> PostgreSQLTable:
@@ -32,7 +40,9 @@ class PostgreSQLTransaction(Transaction):
             tx.refuse()
         table = self._tables.get(name) if isinstance(name, str) else None
         if table is None:
-            table = self._tables[name] = PostgreSQLTable(tx, tx.binding(name))
+            binding = tx.binding(name)
+            kind = KeylessPostgreSQLTable if binding.spec.keyless else PostgreSQLTable
+            table = self._tables[name] = kind(tx, binding)
             tx.join(name, table)
         return table
 

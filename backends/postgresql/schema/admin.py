@@ -25,7 +25,7 @@ from structable.spi import (
 from structable.spi.rules.schema_changes import plan_schema_change
 
 from .alter_table import change_table, remove_index, token_definition
-from .catalog import Catalog, encode_specification, is_name
+from .catalog import Catalog, encode_specification, format_for, is_name
 from .ddl_lock import AdminWork, TableLock, alone
 from .indexes import index_definition
 from .inspection import inspect
@@ -83,7 +83,7 @@ class PostgreSQLAdmin(TableAdmin):
         made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
         table = TableVersion(int(str(made[0][0])), 1, spec)
         binding = TableBinding(self._catalog.schema, table)
-        key = ", ".join(quoted(column_name(name)) for name in spec.primary_key)
+        key = ", ".join(quoted(column_name(name)) for name in table.stored_key)
         text = str(CreateTable(binding.core).compile(dialect=DIALECT)).strip()
         primary = f", constraint {quoted(f'_k{table.id:x}')} primary key ({key}))"
         schema = self._catalog.schema
@@ -91,8 +91,9 @@ class PostgreSQLAdmin(TableAdmin):
             [
                 command(text.removesuffix(")").rstrip() + primary),
                 command(token_definition(schema, table)),
+                *format_for(schema, spec),
                 *(
-                    command(index_definition(schema, spec.name, table.id, field, spec.primary_key))
+                    command(index_definition(schema, spec.name, table.id, field, table.stored_key))
                     for field in spec.indexes
                 ),
             ]

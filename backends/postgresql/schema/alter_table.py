@@ -21,7 +21,7 @@ from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import StorageUnavailableError, StructableError, TableSpecification
 from structable.spi.rules.schema_changes import SchemaChange
 
-from .catalog import encode_specification
+from .catalog import encode_specification, format_for
 from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .indexes import build_index, check_indexed_rows, index_removal, remove_indexes
 from .inspection import FoundTable, require_intact
@@ -53,6 +53,7 @@ def _version_change(schema: str, before: TableVersion, after: TableVersion) -> l
         command(f"drop function if exists {qualified(schema, token_name(before.id, before.version))}()"),
         command(token_definition(schema, after)),
         Call(update, (after.spec.name.encode(), specification.encode(), building.encode())),
+        *format_for(schema, after.spec),
     ]
 
 

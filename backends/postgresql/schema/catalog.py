@@ -10,14 +10,32 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, Values, command
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, literal, qualified, quoted
-from structable.spi import DataCorruptionError, StoreNotFoundError, StructableError, TableNotFoundError
+from structable.spi import (
+    DataCorruptionError,
+    StoreNotFoundError,
+    StructableError,
+    TableNotFoundError,
+    TableSpecification,
+)
 from structable.spi.documents import specification_from_catalog, specification_to_document
 
-__all__ = ["FORMAT_VERSION", "Catalog", "decode_version", "encode_specification", "is_name", "prepare"]
+__all__ = [
+    "FORMAT_VERSION",
+    "TYPES_VERSION",
+    "Catalog",
+    "decode_version",
+    "encode_specification",
+    "format_for",
+    "is_name",
+    "prepare",
+]
 
 _log = logging.getLogger("structable.postgresql")
 
 FORMAT_VERSION = 1
+"""The format of a new schema."""
+TYPES_VERSION = 2
+"""The format of a schema with a table whose options mean something: older software would write past them."""
 _TEXT = 25
 # A restored dump has transaction numbers of another server: a number in this server's future changed nothing here.
 _COLUMNS = (
@@ -112,12 +130,12 @@ def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
         there = command(f"select to_regclass({literal(qualified(schema, FORMAT))}) is not null")
         if connection.ask(there)[0][0]:
             found = connection.ask(command(f"select max(version) from {qualified(schema, FORMAT)}"))[0][0]
-            if found == FORMAT_VERSION:
+            if found in (FORMAT_VERSION, TYPES_VERSION):
                 return
             if found is not None:
                 raise DataCorruptionError(
-                    f"the schema {schema!r} has the format {found}, and this structable knows {FORMAT_VERSION}: "
-                    "a newer one made it"
+                    f"the schema {schema!r} has the format {found}, and this structable knows formats up to "
+                    f"{TYPES_VERSION}: a newer one made it"
                 )
         if not create:
             raise StoreNotFoundError(
@@ -127,6 +145,15 @@ def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
         if attempt == 1:
             _create(connection, schema)
     raise DataCorruptionError(f"the schema {schema!r} has a table {FORMAT} without a version")
+
+
+def format_for(schema: str, spec: TableSpecification) -> list[Call]:
+    """Return the calls that make the schema's format that of a table; they run in the transaction that records it."""
+    if not spec.has_type:
+        return []
+    return [
+        command(f"update {qualified(schema, FORMAT)} set version = {TYPES_VERSION} where version < {TYPES_VERSION}")
+    ]
 
 
 def _create(connection: ServerConnection, schema: str) -> None:

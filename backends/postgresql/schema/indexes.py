@@ -53,9 +53,12 @@ def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str]
 def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[str]) -> None:
     """Reject a field with a value, in any row, that is too large for an index."""
     spec = binding.write_spec
-    key = " + ".join(
-        f"octet_length({quoted(column_name(one.name))})" if one.type in _VARIABLE else str(one.type.width)
-        for one in spec.key_fields
+    key = (
+        " + ".join(
+            f"octet_length({quoted(column_name(one.name))})" if one.type in _VARIABLE else str(one.type.width)
+            for one in spec.key_fields
+        )
+        or "0"
     )
     for name in fields:
         if spec.field(name).type not in _VARIABLE:
@@ -77,7 +80,7 @@ def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:
     An invalid index may remain if open transactions block the build for too long.
     """
     spec, table = binding.spec, binding.version
-    definition = index_definition(binding.schema, spec.name, table.id, field, spec.primary_key, concurrently=True)
+    definition = index_definition(binding.schema, spec.name, table.id, field, table.stored_key, concurrently=True)
     while not work.outside(definition):
         _log.info("building the index of table %r on %r again after a deadlock", spec.name, field)
         remove_indexes(work, binding, [field], work.budget)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.sql.elements import quoted_name
 
@@ -16,8 +17,9 @@ from structable.spi import Field, Range, TableSpecification, UnsupportedOperatio
 from structable.spi.rows import RowShape
 from structable.spi.rules.rows import check_key
 from structable.spi.rules.scans import row_columns
+from structable.spi.table_options import TableOptions
 
-from .names import column_name, qualified, token_name
+from .names import HIDDEN_KEY, column_name, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder
 from .types import encode_value, stored_type, stored_width
 
@@ -113,6 +115,11 @@ class TableVersion:
     building: tuple[str, ...] = field(default=())
     changed_by: int = 0
 
+    @property
+    def stored_key(self) -> tuple[str, ...]:
+        """The names under which a binding has the columns of the key, which is hidden in a table without one."""
+        return self.spec.primary_key or (HIDDEN_KEY,)
+
 
 def _laid_out(spec: TableSpecification) -> list[Field]:
     """Return the fields in the order of a new table's columns: fixed-width fields first, the widest foremost.
@@ -132,6 +139,7 @@ class TableBinding:
         self.version = table
         self.spec = spec
         self.write_spec = spec.evolve(indexes=(*spec.indexes, *table.building))
+        self.merges = spec.table_options.merges
         self.value_names = tuple(name for name in spec.field_names if name not in spec.primary_key)
         self.key_fields = spec.key_fields
         self.core = sa.Table(
@@ -141,6 +149,7 @@ class TableBinding:
                 sa.Column(quoted_name(column_name(one.name), True), stored_type(one).core, key=one.name)
                 for one in _laid_out(spec)
             ),
+            *([sa.Column(HIDDEN_KEY, BYTEA())] if spec.keyless else []),
         )
         self.qualified = qualified(schema, spec.name)
         self.token = f"{qualified(schema, token_name(table.id, table.version))}()"
@@ -156,6 +165,11 @@ class TableBinding:
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._widths: dict[tuple[str, ...], int] = {}
         self._copies_to_skip = 0
+
+    @property
+    def kind(self) -> TableOptions:
+        """What the table's verbs depend on."""
+        return self.spec.table_options
 
     @property
     def current(self) -> sa.ColumnElement[bool]:

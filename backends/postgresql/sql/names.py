@@ -5,11 +5,24 @@ A name of the contract begins with a letter, so these never collide with a user'
 
 from __future__ import annotations
 
-__all__ = ["CATALOG", "FORMAT", "JOBS", "column_name", "index_name", "literal", "qualified", "quoted", "token_name"]
+__all__ = [
+    "CATALOG",
+    "FORMAT",
+    "HIDDEN_KEY",
+    "JOBS",
+    "column_name",
+    "index_name",
+    "literal",
+    "qualified",
+    "quoted",
+    "token_name",
+]
 
 CATALOG = "_structable_tables"
 FORMAT = "_structable_format"
 JOBS = "_structable_jobs"
+HIDDEN_KEY = "_id"
+"""The column of the key of tables without one."""
 
 _SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 

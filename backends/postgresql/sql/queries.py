@@ -211,7 +211,7 @@ class _Order:
         most: sa.ColumnElement[int],
     ) -> sa.ColumnElement[bool]:
         """Return the condition that a row is among the first of a range."""
-        key = self.binding.spec.primary_key
+        key = self.binding.version.stored_key
         firsts = self.select([*union([inside]), *where], key).limit(most)
         return sa.tuple_(*(self.binding.core.c[name] for name in key)).in_(firsts)
 

@@ -88,7 +88,8 @@ def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces |
     constants = _constants(copied=False)
     lines = ["def encode(key):", f"    if key.__class__ is not tuple or len(key) != {len(fields)}: return None"]
     lines.append("    try:")
-    lines.append(f"        {', '.join(f'v{place}' for place in range(len(fields)))}, = key")
+    if fields:
+        lines.append(f"        {', '.join(f'v{place}' for place in range(len(fields)))}, = key")
     sizes: dict[str, str] = {}
     for position, field in enumerate(fields):
         name = f"v{position}"
@@ -99,7 +100,7 @@ def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces |
         lines += [f"        {line}" for line in _encoded(field, name, position, constants, copied=False)]
     if any(sizes.values()):
         lines.append(f"        if {_size(fields, sizes)} > {MAX_KEY_SIZE}: return None")
-    lines.append(f"        return {', '.join(f'v{place}' for place in range(len(fields)))},")
+    lines.append(f"        return ({''.join(f'v{place}, ' for place in range(len(fields)))})")
     lines += ["    except FAILURES:", "        return None"]
     exec(compile("\n".join(lines), "<generated encode>", "exec"), constants)  # noqa: S102
     return constants["encode"]  # type: ignore[no-any-return]
@@ -147,7 +148,7 @@ def _generate(
         constants["head"] = _COUNT.pack(len(fields))
         lines.append(f"        return b''.join(({', '.join(['head', *names])}))")
     else:
-        lines.append(f"        return {', '.join(names)},")
+        lines.append(f"        return ({''.join(f'{name}, ' for name in names)})")
     lines += ["    except FAILURES:", "        return None"]
     exec(compile("\n".join(lines), "<generated encode>", "exec"), constants)  # noqa: S102
     return constants["encode"]  # type: ignore[no-any-return]

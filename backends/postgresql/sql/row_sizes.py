@@ -15,10 +15,13 @@ from structable.spi.values import MAX_ROW_SIZE
 from .binding import TableBinding
 from .names import literal
 
-__all__ = ["TOO_LARGE", "guarded", "number", "raised", "row_size", "size_of"]
+__all__ = ["TOO_LARGE", "TOO_LARGE_VALUE", "guarded", "number", "raised", "row_size", "size_of"]
 
 TOO_LARGE = "structable row of "
 """Begins the text that a statement tries in vain to read as a number if a row would be too large; its size follows."""
+
+TOO_LARGE_VALUE = "structable value of "
+"""The same if an indexed value would be too large; the name of its field and the size follow."""
 
 
 def number(value: int) -> sa.ColumnElement[int]:

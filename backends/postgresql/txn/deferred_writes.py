@@ -53,10 +53,15 @@ class DeferredWrites:
         self.works.clear()
         self._bytes = 0
 
-    def supersede(self, table: BoundTable, key: Pieces) -> None:
-        """Remove statements that may not fit a row: with the next write of the row they make no difference."""
+    def supersede(self, table: BoundTable, key: Pieces) -> bool:
+        """Remove statements that may not fit a row, and return whether there were any.
+
+        With the next write of the row they make no difference.
+        """
+        before = len(self.works)
         if self.may_not_fit:
             self.works = [one for one in self.works if one.refusal is None or one.table is not table or one.key != key]
+        return len(self.works) < before
 
     @property
     def may_not_fit(self) -> bool:

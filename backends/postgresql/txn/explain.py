@@ -56,7 +56,7 @@ def _explanation(binding: TableBinding, plan: dict[str, Any]) -> ScanExplanation
         return ScanExplanation(
             spec.name, "index scan", fields[name], condition, condition or None, residual, order, notes
         )
-    whole = condition.count(" = ") == len(spec.primary_key)
+    whole = bool(condition) and condition.count(" = ") == len(spec.primary_key)
     path = "key lookup" if whole else "key range scan" if condition else "full scan"
     return ScanExplanation(spec.name, path, None, condition, condition or None, residual, order, notes)
 

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.row_sizes import TOO_LARGE
+from structable.backends.postgresql.sql.row_sizes import TOO_LARGE, TOO_LARGE_VALUE
 from structable.spi import FieldSizeLimitError, InvalidFieldError, StructableError
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .bound_table import Refusal
 
-__all__ = ["CHECKED_SIZE", "refusal_of_increments", "refusal_of_sizes"]
+__all__ = ["CHECKED_SIZE", "merge_refusal", "refusal_of_increments", "refusal_of_merges", "refusal_of_sizes"]
 
 CHECKED_SIZE = 64 << 10
 """The maximum size of a write that the server checks when it runs. A larger one is checked when it is called."""
 
 _OVERFLOW = "22003"
 _SIZE = re.compile(f"{TOO_LARGE}([0-9]+)")
+_VALUE_SIZE = re.compile(f"{TOO_LARGE_VALUE}([A-Za-z0-9_]+) ([0-9]+)")
 
 
 def refusal_of_sizes(binding: TableBinding) -> Refusal:
@@ -43,3 +44,22 @@ def refusal_of_increments(binding: TableBinding, names: Sequence[str]) -> Refusa
         return InvalidFieldError(binding.spec.name, ", ".join(names), f"incremented, the value overflows {bits} bits")
 
     return explain
+
+
+def refusal_of_merges(binding: TableBinding, names: Sequence[str]) -> Refusal:
+    """Return the explanation of merges of rows that name some fields."""
+    return lambda error: merge_refusal(binding, names, error)
+
+
+def merge_refusal(binding: TableBinding, names: Sequence[str], error: StatementRefusedError) -> StructableError | None:
+    """Return the error of a merge whose result does not fit; None if the server refused it for another reason."""
+    table = binding.spec.name
+    if error.state == _OVERFLOW:
+        values = ", ".join(name for name in names if name not in binding.spec.primary_key)
+        return InvalidFieldError(table, values, f"merged, a value does not fit its field: {error.message}")
+    if found := _VALUE_SIZE.search(error.message):
+        size = int(found[2])
+        if size > MAX_KEY_SIZE:
+            return FieldSizeLimitError(table, found[1], size, MAX_KEY_SIZE)
+        return FieldSizeLimitError(table, f"primary key with {found[1]}", size, MAX_KEY_AND_INDEX_SIZE)
+    return refusal_of_sizes(binding)(error)

@@ -27,7 +27,7 @@ from structable.backends.postgresql.driver.errors import (
 from structable.backends.postgresql.driver.planning import PLAN_BY_INDEX
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible
-from structable.backends.postgresql.driver.statement import Call, Statement, Values
+from structable.backends.postgresql.driver.statement import Call, Values
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.schema.inspection import require_intact
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -43,6 +43,7 @@ from structable.spi import (
 from structable.spi.rules.transaction_size import check_transaction_size
 
 from .bound_table import BoundTable, Refusal, TableCall
+from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT
 from .deferred_writes import DeferredWrites
 
 __all__ = ["ServerTransaction"]
@@ -51,33 +52,31 @@ _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5
 _MISFITS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, struct.error)
-_BEGIN = {
-    (isolation, read_only): Call(
-        Statement(f"begin isolation level {level} {'read only' if read_only else 'read write'}")
-    )
-    for isolation, level in ((Isolation.SNAPSHOT, "repeatable read"), (Isolation.SERIALIZABLE, "serializable"))
-    for read_only in (False, True)
-}
-_SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
-# The outcome is looked up by the transaction's number if the connection breaks during the commit.
-_NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
-COMMIT = Call(Statement("commit"))
 
 
 class ServerTransaction(TransactionLifecycle):
     """One connection and one snapshot, from the first operation to the end.
 
-    One that `is_single` has one call, which writes one row.
+    One that `is_single` has one call, which writes one row. One that `waits` has one call, whose statements wait for
+    other writers of their rows instead of conflicting: they take effect on the newest rows, not on a snapshot.
     """
 
     _connection: ServerConnection | None = None
 
     def __init__(
-        self, pool: ServerPool, catalog: Catalog, isolation: Isolation, read_only: bool, *, is_single: bool = False
+        self,
+        pool: ServerPool,
+        catalog: Catalog,
+        isolation: Isolation,
+        read_only: bool,
+        *,
+        is_single: bool = False,
+        waits: bool = False,
     ) -> None:
         self._pool = pool
         self._catalog = catalog
-        self._begin = _BEGIN[isolation, read_only]
+        self._begin = BEGIN_WAITING if waits else BEGIN[isolation, read_only]
+        self.waits = waits
         self.read_only = read_only
         self._is_single = is_single
         self._begun = False
@@ -256,7 +255,7 @@ class ServerTransaction(TransactionLifecycle):
             calls = _with_plans(connection, calls)
         if self._begun:
             return connection.pipeline(calls)[last] if len(calls) > 1 else connection.run(calls[0])
-        identify = _SNAPSHOT if self.read_only else _NUMBER_AND_SNAPSHOT
+        identify = SNAPSHOT if self.read_only else NUMBER_AND_SNAPSHOT
         # With no statement yet, the server checks the bindings: otherwise the commit would reject a deferred write, too
         # late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
@@ -278,7 +277,10 @@ class ServerTransaction(TransactionLifecycle):
         try:
             for name, table in self._tables.items():
                 self._catalog.forget(name)
-                table.binding = self._looked_up(name)
+                found = self._looked_up(name)
+                if found.version.id != table.binding.version.id and found.kind != table.binding.kind:
+                    self.fail(_changed(name))  # its verbs mean something else
+                table.binding = found
             for one in [*self.writes.works, *([] if work is None else [work])]:
                 one.call = one.build(one.table.binding)
         except PostgreSQLError as error:

@@ -1,0 +1,290 @@
+"""What a merge engine does to a row, as SQL; it does what `structable.spi.merging` says, against which it is tested.
+
+A change is turned into an operand first, the row that it makes of nothing. The operand is then merged into the row of
+the key, which the SQL calls `t`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+
+from structable.spi import Field, FieldType, RowKind, TableSpecification
+from structable.spi.merging import Merger
+from structable.spi.table_options import Aggregate, AggregateFunction, MergeEngine, SequenceGroup
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+
+from .names import column_name, literal, quoted
+from .row_sizes import TOO_LARGE, TOO_LARGE_VALUE
+from .types import stored_type
+
+__all__ = ["Effect", "MergeSql", "column", "effect_of"]
+
+_VARIABLE = (FieldType.STRING, FieldType.BYTES)
+_SUM, _COUNT = AggregateFunction.SUM, AggregateFunction.COUNT
+_FIRST, _LAST = AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE
+Name = Callable[[str], str]
+"""Returns the SQL of a field's value."""
+
+
+class Effect(enum.Enum):
+    """What a change of some kind does."""
+
+    ADD = "add"
+    RETRACT = "retract"
+    DELETE = "delete"
+    NOTHING = "nothing"
+
+
+def effect_of(spec: TableSpecification, merger: Merger, kind: RowKind) -> Effect:
+    """Return what changes of a kind do to rows of a table."""
+    if not kind.retracts:
+        return Effect.ADD
+    if merger.drops(kind):
+        return Effect.NOTHING
+    options = spec.table_options
+    match options.merge_engine:
+        case MergeEngine.DEDUPLICATE:
+            return Effect.RETRACT if options.soft_delete else Effect.DELETE
+        case MergeEngine.PARTIAL_UPDATE:
+            return Effect.DELETE if options.remove_on_delete else Effect.RETRACT
+        case _:
+            return Effect.DELETE if options.remove_on_delete and kind is RowKind.DELETE else Effect.RETRACT
+
+
+def column(name: str) -> str:
+    """Return the quoted column of a field."""
+    return quoted(column_name(name))
+
+
+class MergeSql:
+    """The SQL of changes that have one effect and name the same fields.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table, with all indexes that its rows must fit.
+    effect : Effect
+        What the changes do.
+    names : sequence of str
+        The fields that they name.
+    """
+
+    def __init__(self, spec: TableSpecification, effect: Effect, names: Sequence[str]) -> None:
+        self._spec = spec
+        self._options = spec.table_options
+        self._effect = effect
+        self._named = [field.name for field in spec.value_fields if field.name in names]
+        self.keeps_existing = self._options.merge_engine is MergeEngine.FIRST_ROW
+        """Whether an existing row stays as it is."""
+
+    # The operand
+
+    def operand(self, given: Name) -> dict[str, str]:
+        """Return the fields of the operand, and the SQL of their values; the others are null."""
+        options = self._options
+        match options.merge_engine:
+            case MergeEngine.AGGREGATION:
+                found = {name: self._single(name, given(name)) for name in self._named}
+                return {name: text for name, text in found.items() if text is not None}
+            case MergeEngine.PARTIAL_UPDATE:
+                grouped = {name for group in options.groups for name in (*group.fields, *group.members)}
+                plain = {name: given(name) for name in self._named if name not in grouped}
+                fields = plain if self._effect is Effect.ADD else {}
+                for group in options.groups:
+                    fields |= self._group_operand(group, given)
+                return fields
+            case _:
+                fields = {name: given(name) for name in self._named}
+                softly = options.soft_delete
+                if softly is not None and (self._effect is Effect.RETRACT or softly not in fields):
+                    fields[softly] = "true" if self._effect is Effect.RETRACT else "false"
+                return fields
+
+    def _group_operand(self, group: SequenceGroup, given: Name) -> dict[str, str]:
+        touched = self._touched(group, given)
+        if touched is None:
+            return {}
+        fields = {name: given(name) for name in group.fields if name in self._named}
+        for name in group.members:
+            if name not in self._named or (name not in self._options.functions and self._effect is Effect.RETRACT):
+                continue
+            value = self._single(name, given(name)) if name in self._options.functions else given(name)
+            if value is not None:
+                fields[name] = f"case when {touched} then {value} end"
+        return fields
+
+    def _single(self, name: str, given: str) -> str | None:
+        """Return the operand of a field's function; None if it does nothing."""
+        one, field = self._options.functions[name], self._spec.field(name)
+        retracts = self._effect is Effect.RETRACT
+        if retracts and (one.ignore_retract or one.function not in (_SUM, _COUNT)):
+            return None
+        match one.function:
+            case AggregateFunction.COUNT:
+                return f"case when {given} is not null then {-1 if retracts else 1}::{stored_type(field).name} end"
+            case AggregateFunction.SUM if retracts:
+                return _fitting(field, f"- {given}")
+            case AggregateFunction.LISTAGG:
+                return _parts(given, one) if one.distinct else f"nullif({given}, '')"
+            case _:
+                return given
+
+    def _touched(self, group: SequenceGroup, value: Name) -> str | None:
+        """Return the condition that a group's sequence is given; None if it never is."""
+        tests = [f"{value(name)} is not null" for name in group.fields if name in self._named]
+        return f"({' or '.join(tests)})" if tests else None
+
+    def takes_effect(self, given: Name) -> str:
+        """Return the condition that a change does anything."""
+        if self._effect is Effect.RETRACT and self._options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+            tests = [self._touched(group, given) for group in self._options.groups]
+            return f"({' or '.join(test for test in tests if test is not None) or 'false'})"
+        return "true"
+
+    # The row
+
+    def condition(self, new: Name) -> str:
+        """Return the condition that the operand changes an existing row; that of a delete has the change itself."""
+        if self._options.sequence:
+            older = self._older(self._options.sequence, new)
+            if self._effect is Effect.DELETE:
+                nulls = " and ".join(f"{self._value(name, new)} is null" for name in self._options.sequence)
+                return f"({nulls} or not {older})"
+            return f"not {older}"
+        return "true"
+
+    def assignments(self, new: Name) -> dict[str, str]:
+        """Return the new values of an existing row's fields, the first of which fails if the row gets too large."""
+        found = self._assigned(new)
+        if not found:
+            first = self._spec.primary_key[0]
+            return {first: f"t.{column(first)}"}  # written even if nothing changes: a merge is a write
+        if any(self._spec.field(name).type in _VARIABLE for name in found):
+            (name, value), *_ = found.items()
+            found[name] = self._guarded(found, value)
+        return found
+
+    def _assigned(self, new: Name) -> dict[str, str]:
+        options = self._options
+        if options.merge_engine is MergeEngine.AGGREGATION:
+            return {name: self._combined(name, new) for name in self._operand_names if self._changes(name)}
+        if options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+            operand = self._operand_names
+            grouped = {name for group in options.groups for name in (*group.fields, *group.members)}
+            fields = {name: f"coalesce({new(name)}, t.{column(name)})" for name in operand if name not in grouped}
+            for group in options.groups:
+                fields |= self._group_assigned(group, new)
+            return fields
+        if options.sequence:  # a merge takes the whole row
+            return {field.name: self._value(field.name, new) for field in self._spec.value_fields}
+        return {name: new(name) for name in self._operand_names}
+
+    @property
+    def _operand_names(self) -> list[str]:
+        return list(self.operand(lambda name: ""))
+
+    def _changes(self, name: str) -> bool:
+        return self._options.functions[name].function is not _FIRST
+
+    def _group_assigned(self, group: SequenceGroup, new: Name) -> dict[str, str]:
+        touched = self._touched(group, new)
+        if touched is None:
+            return {}
+        newer = f"{touched} and not {self._older(group.fields, new)}"
+        operand = self._operand_names
+        fields = {}
+        for name in (*group.fields, *group.members):
+            if name in self._options.functions:
+                if name in operand:
+                    fields[name] = self._combined(name, new)
+            else:
+                value = new(name) if name in operand else "null"
+                fields[name] = f"case when {newer} then {value} else t.{column(name)} end"
+        return fields
+
+    def _value(self, name: str, new: Name) -> str:
+        return new(name) if name in self._named or name == self._options.soft_delete else "null"
+
+    def _older(self, names: Sequence[str], new: Name) -> str:
+        """Return the condition that sequence fields are lower than those of the row, null lowest."""
+        cases = []
+        for name in names:
+            given, stored = self._value(name, new), f"t.{column(name)}"
+            cases.append(
+                f"when {given} is distinct from {stored} then {given} is null or coalesce({given} < {stored}, false)"
+            )
+        return f"(case {' '.join(cases)} else false end)"
+
+    def _combined(self, name: str, new: Name) -> str:
+        """Return what a field's function makes of its value and the operand's."""
+        one, field = self._options.functions[name], self._spec.field(name)
+        old, given = f"t.{column(name)}", new(name)
+        match one.function:
+            case AggregateFunction.SUM | AggregateFunction.COUNT:
+                return f"coalesce({_fitting(field, f'{old} + {given}')}, {old}, {given})"
+            case AggregateFunction.PRODUCT:
+                return f"coalesce({_fitting(field, f'{old} * {given}')}, {old}, {given})"
+            case AggregateFunction.MIN:
+                return f"least({old}, {given})"  # of equal values the first
+            case AggregateFunction.MAX:
+                return f"greatest({old}, {given})"
+            case AggregateFunction.BOOL_AND:
+                return f"coalesce({old} and {given}, {old}, {given})"
+            case AggregateFunction.BOOL_OR:
+                return f"coalesce({old} or {given}, {old}, {given})"
+            case AggregateFunction.LAST_NON_NULL_VALUE:
+                return f"coalesce({given}, {old})"
+            case AggregateFunction.FIRST_NON_NULL_VALUE:
+                return f"coalesce({old}, {given})"
+            case AggregateFunction.LISTAGG:
+                parts = _parts(given, one, old) if one.distinct else given
+                both = f"{old} || {literal(one.delimiter)} || {parts}"
+                joined = f"case when coalesce({old}, '') = '' then {parts} else {both} end"
+                return f"coalesce({joined}, {old})"
+            case _:
+                return given
+
+    # Sizes
+
+    def _guarded(self, changes: Mapping[str, str], value: str) -> str:
+        """Return a value that fails, with a size in its error, if the row or an indexed list gets too large."""
+        key = [_size(field, f"t.{column(field.name)}", nullable=False) for field in self._spec.key_fields]
+        others = [_size(field, changes.get(field.name, f"t.{column(field.name)}")) for field in self._spec.value_fields]
+        row = " + ".join([*key, *others])
+        checks = [(row, MAX_ROW_SIZE, TOO_LARGE)]
+        for name, one in self._options.functions.items():
+            if name in self._spec.indexes and name in changes and one.function is AggregateFunction.LISTAGG:
+                size = _size(self._spec.field(name), changes[name])
+                checks.append((size, MAX_KEY_SIZE, f"{TOO_LARGE_VALUE}{name} "))
+                checks.append((" + ".join([*key, size]), MAX_KEY_AND_INDEX_SIZE, f"{TOO_LARGE_VALUE}{name} "))
+        failures = [
+            f"when {size} > {most} then (({literal(text)} || ({size})::text)::integer)::text::{self._type_of(changes)}"
+            for size, most, text in checks
+        ]
+        return f"case {' '.join(failures)} else {value} end"
+
+    def _type_of(self, changes: Mapping[str, str]) -> str:
+        return stored_type(self._spec.field(next(iter(changes)))).name
+
+
+def _size(field: Field, value: str, *, nullable: bool = True) -> str:
+    if field.type in _VARIABLE:
+        return f"coalesce(octet_length({value}), 0)"
+    return f"case when {value} is null then 0 else {field.type.width} end" if nullable else str(field.type.width)
+
+
+def _fitting(field: Field, result: str) -> str:
+    """Return a result that fails if it is beyond the field's range, which the column's type may exceed."""
+    if field.type is FieldType.BYTE:
+        return f"((({result}) * 256::smallint) / 256::smallint)"
+    return f"({result})"
+
+
+def _parts(given: str, one: Aggregate, known: str | None = None) -> str:
+    """Return the distinct parts of a list, in the order met, without those of a known one; null if there are none."""
+    delimiter = literal(one.delimiter)
+    new = "" if known is None else f" and part <> all(string_to_array(coalesce({known}, ''), {delimiter}))"
+    parts = f"unnest(string_to_array({given}, {delimiter})) with ordinality as parts(part, place)"
+    firsts = f"select part, min(place) as place from {parts} where part <> ''{new} group by part"
+    return f"(select string_agg(part, {delimiter} order by place) from ({firsts}) as firsts)"

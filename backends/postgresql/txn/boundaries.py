@@ -1,0 +1,21 @@
+"""The statements at the beginning and the end of transactions."""
+
+from __future__ import annotations
+
+from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.spi import Isolation
+
+__all__ = ["BEGIN", "BEGIN_WAITING", "COMMIT", "NUMBER_AND_SNAPSHOT", "SNAPSHOT"]
+
+BEGIN = {
+    (isolation, read_only): Call(
+        Statement(f"begin isolation level {level} {'read only' if read_only else 'read write'}")
+    )
+    for isolation, level in ((Isolation.SNAPSHOT, "repeatable read"), (Isolation.SERIALIZABLE, "serializable"))
+    for read_only in (False, True)
+}
+BEGIN_WAITING = Call(Statement("begin isolation level read committed read write"))
+SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
+# The outcome is looked up by the transaction's number if the connection breaks during the commit.
+NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
+COMMIT = Call(Statement("commit"))

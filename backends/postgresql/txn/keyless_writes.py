@@ -1,0 +1,88 @@
+"""Writes to tables without a key: rows get hidden keys, and equal rows are found by the digests in these."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.keyless import insert_rows, take_rows
+from structable.backends.postgresql.sql.row_codec import Pieces, at_most
+from structable.backends.postgresql.sql.types import array
+from structable.spi import RowKind, Value
+from structable.spi.rules.keyless import new_ids, row_digest
+
+from .bound_table import BoundTable
+from .row_arrays import arrays, portions
+from .server_transaction import ServerTransaction
+
+__all__ = ["apply_to_bag", "insert_keyless"]
+
+Given: TypeAlias = Mapping[str, Value]
+_COUNT = struct.Struct(">q")
+_BYTES, _LONG = 17, 20
+
+
+def insert_keyless(tx: ServerTransaction, table: BoundTable, rows: Sequence[Given]) -> None:
+    """Insert checked rows."""
+    groups: dict[tuple[str, ...], list[tuple[bytes, Given, Pieces]]] = {}
+    binding = table.binding
+    for hidden, row in zip(new_ids(binding.spec, rows), rows, strict=True):
+        names = binding.ordered(row)
+        groups.setdefault(names, []).append((hidden, row, _pieces(binding, names, row)))
+    writes = [
+        (names, portion)
+        for names, group in groups.items()
+        for portion in portions(group, lambda one: len(one[0]) + at_most(one[2]))
+    ]
+    tx.require_room(sum(len(hidden) + at_most(pieces) for _, portion in writes for hidden, _, pieces in portion))
+    for names, portion in writes:
+        _defer(tx, table, names, portion)
+
+
+def _pieces(binding: TableBinding, names: tuple[str, ...], row: Given) -> Pieces:
+    return binding.encoder(names).pieces({name: row[name] for name in names})
+
+
+def _defer(
+    tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], rows: list[tuple[bytes, Given, Pieces]]
+) -> None:
+    first = table.binding
+
+    def build(binding: TableBinding) -> Call:
+        given = [pieces if binding is first else _pieces(binding, names, row) for _, row, pieces in rows]
+        ids = array(_BYTES, [hidden for hidden, _, _ in rows])
+        return Call(insert_rows(binding, names), [ids, *(arrays(binding, names, given) if names else ())])
+
+    tx.defer(table, build)
+
+
+def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:
+    """Put rows and take equal ones away, in the order of the changes.
+
+    Of the changes of equal rows, those that take away more than was put before them take rows of the table; what was
+    put and is not taken away again is inserted.
+    """
+    spec = table.binding.spec
+    put: dict[bytes, list[Given]] = {}
+    taken: dict[bytes, int] = {}
+    for kind, row in changes:
+        digest = row_digest(spec, row)
+        if not kind.retracts:
+            put.setdefault(digest, []).append(row)
+        elif put.get(digest):
+            put[digest].pop()
+        else:
+            taken[digest] = taken.get(digest, 0) + 1
+    tx.require_room(sum(map(len, taken)))
+    for portion in portions(taken.items(), lambda one: len(one[0])):
+        _take(tx, table, portion)
+    insert_keyless(tx, table, [row for rows in put.values() for row in rows])
+
+
+def _take(tx: ServerTransaction, table: BoundTable, taken: list[tuple[bytes, int]]) -> None:
+    digests = array(_BYTES, [digest for digest, _ in taken])
+    numbers = array(_LONG, [_COUNT.pack(number) for _, number in taken])
+    tx.defer(table, lambda binding: Call(take_rows(binding), (digests, numbers)))
