@@ -1,11 +1,15 @@
-"""The statements at the beginning and the end of transactions."""
+"""The statements around those of a table: at the beginning and the end of transactions, and settings of plans."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.planning import PLAN_BY_INDEX
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.spi import Isolation
 
-__all__ = ["BEGIN", "BEGIN_WAITING", "COMMIT", "NUMBER_AND_SNAPSHOT", "SNAPSHOT"]
+__all__ = ["BEGIN", "BEGIN_WAITING", "COMMIT", "NUMBER_AND_SNAPSHOT", "SNAPSHOT", "with_plans"]
 
 BEGIN = {
     (isolation, read_only): Call(
@@ -19,3 +23,11 @@ SNAPSHOT = Call(Statement("select null, pg_current_snapshot()::text"))
 # The outcome is looked up by the transaction's number if the connection breaks during the commit.
 NUMBER_AND_SNAPSHOT = Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text"))
 COMMIT = Call(Statement("commit"))
+
+
+def with_plans(connection: ServerConnection, calls: Iterable[Call]) -> list[Call]:
+    """Return calls with the settings around those that the server plans freely."""
+    found: list[Call] = []
+    for call in calls:
+        found += (connection.plan_freely, call, PLAN_BY_INDEX) if call.statement.is_planned_freely else (call,)
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from psycopg import pq
 
@@ -24,7 +24,6 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
-from structable.backends.postgresql.driver.planning import PLAN_BY_INDEX
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible
 from structable.backends.postgresql.driver.statement import Call, Values
@@ -43,7 +42,7 @@ from structable.spi import (
 from structable.spi.rules.transaction_size import check_transaction_size
 
 from .bound_table import BoundTable, Refusal, TableCall
-from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT
+from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT, with_plans
 from .deferred_writes import DeferredWrites
 
 __all__ = ["ServerTransaction"]
@@ -252,7 +251,7 @@ class ServerTransaction(TransactionLifecycle):
         last = -1
         if any(call.statement.is_planned_freely for call in calls):
             last = -1 - calls[-1].statement.is_planned_freely
-            calls = _with_plans(connection, calls)
+            calls = with_plans(connection, calls)
         if self._begun:
             return connection.pipeline(calls)[last] if len(calls) > 1 else connection.run(calls[0])
         identify = SNAPSHOT if self.read_only else NUMBER_AND_SNAPSHOT
@@ -333,7 +332,7 @@ class ServerTransaction(TransactionLifecycle):
         connection = self.connection
         sent = time.monotonic()
         try:
-            pending = _with_plans(connection, self.writes.calls(guarded=False))
+            pending = with_plans(connection, self.writes.calls(guarded=False))
             result = connection.pipeline([*pending, COMMIT])[-1]
             if result.command_status != b"COMMIT":
                 raise StatementRefusedError("40000", "the server rolled the transaction back")
@@ -380,14 +379,6 @@ class ServerTransaction(TransactionLifecycle):
             connection.roll_back()
         finally:
             self._pool.release(connection)
-
-
-def _with_plans(connection: ServerConnection, calls: Iterable[Call]) -> list[Call]:
-    """Return calls with the settings around those that the server plans freely."""
-    found: list[Call] = []
-    for call in calls:
-        found += (connection.plan_freely, call, PLAN_BY_INDEX) if call.statement.is_planned_freely else (call,)
-    return found
 
 
 class _NewerTableError(Exception):
