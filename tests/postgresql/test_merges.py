@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.spi import Field, Storage, TableSpecification, connect
+from structable.spi import Field, TableSpecification, connect
 
 
 def test_replace_after_an_increment_of_an_absent_row(postgresql_url: str) -> None:
