@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Increment
+from structable.backends.ordered.engine import Step
 from structable.spi.errors import StorageUnavailableError, StructableError
 
 from .client.client import Client, connect_to_owner
@@ -244,8 +244,8 @@ class Membership:
 
     # Callbacks of the store and the server
 
-    def merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
-        return self._any_engine().upcalls.merge(value, increments)
+    def merge(self, value: bytes | None, steps: Sequence[Step]) -> bytes:
+        return self._any_engine().upcalls.merge(value, steps)
 
     def recover(self) -> None:
         """Complete the bulk commits that were decided and not completed."""

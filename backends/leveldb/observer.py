@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Increment, Pair, RunLostError, SplitPlan
+from structable.backends.ordered.engine import Pair, RunLostError, SplitPlan, Step
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi.errors import (
     StorageUnavailableError,
@@ -154,8 +154,8 @@ class Observer:
 
     # Callbacks for the store of a copy
 
-    def _merge(self, value: bytes | None, increments: Sequence[Increment]) -> bytes:
-        return self._engine.upcalls.merge(value, increments)
+    def _merge(self, value: bytes | None, steps: Sequence[Step]) -> bytes:
+        return self._engine.upcalls.merge(value, steps)
 
     def _recover(self) -> None:
         """Complete, in the copy, the bulk commits that were decided and not completed.

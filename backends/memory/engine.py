@@ -113,8 +113,8 @@ class MemoryEngine(Engine):
         for key in changes.writes:
             if stored.changed_since(key, since):
                 raise TransactionConflictError("another transaction wrote a row that this one writes")
-        for key in changes.increments:
-            if stored.changed_since(key, since, but_increments=True):
+        for key, steps in changes.increments.items():
+            if stored.changed_since(key, since, but=steps[0].__class__):
                 raise TransactionConflictError("another transaction wrote a row that this one increments")
         if changes.reads is None:
             return
@@ -125,10 +125,10 @@ class MemoryEngine(Engine):
 
     def _apply(self, changes: WriteSet) -> None:
         stored = self._stored
-        merged = {
-            key: self.upcalls.merge(stored.get(key, stored.number), increments)
-            for key, increments in changes.increments.items()
-        }
+        merged: dict[type, dict[bytes, bytes]] = {}
+        for key, steps in changes.increments.items():
+            value = self.upcalls.merge(stored.get(key, stored.number), steps)
+            merged.setdefault(steps[0].__class__, {})[key] = value
         stored.commit((changes.writes, changes.derived), merged, changes.changed_spaces)
 
     def commit_bulk(self, bulk: BulkCommit) -> None:

@@ -20,7 +20,8 @@ class Version:
 
     number: int
     value: bytes | None
-    increment: bool = False
+    step: type | None = None
+    """What made it from the version before: `Increment` or `Operand`; None if it was written."""
 
 
 class Held(Protocol):
@@ -83,35 +84,41 @@ class VersionedMap:
                 return version.value
         return None
 
-    def changed_since(self, key: bytes, number: int, *, but_increments: bool = False) -> bool:
-        """Tell whether a later commit changed a key; `but_increments` passes over those that only incremented it."""
+    def changed_since(self, key: bytes, number: int, *, but: type | None = None) -> bool:
+        """Tell whether a later commit changed a key; those that did so by a step of type `but` do not count."""
         return any(
-            version.number > number and not (but_increments and version.increment)
+            version.number > number and (but is None or version.step is not but)
             for version in self._versions.get(key, ())
         )
 
     def commit(
-        self, parts: tuple[Mapping[bytes, bytes | None], ...], merged: Mapping[bytes, bytes | None], spaces: set[bytes]
+        self,
+        parts: tuple[Mapping[bytes, bytes | None], ...],
+        merged: Mapping[type, Mapping[bytes, bytes]],
+        spaces: set[bytes],
     ) -> None:
         """Make changes visible together, and drop the versions that no open snapshot sees; the lock is held.
 
-        `parts` are new values of keys, where None deletes, and `merged` those that only increments changed; `spaces`
-        are those whose schema the commit changes.
+        `parts` are new values of keys, where None deletes, and `merged` those that steps made, by the type of the
+        steps; `spaces` are those whose schema the commit changes.
         """
         number = self.number + 1
-        self._unfinished = (*parts, merged)
+        self._unfinished = (*parts, *merged.values())
         self._forget(self._oldest())
         for values in parts:
-            self._add(values, number, increment=False)
-        self._add(merged, number, increment=True)
+            self._add(values, number, None)
+        for step, made in merged.items():
+            self._add(made, number, step)
         self.schema_changes.update(dict.fromkeys(spaces, number))
         epoch = self.epoch + bool(spaces)
         self.epoch, self.number, self._unfinished = epoch, number, ()
 
-    def _add(self, values: Mapping[bytes, bytes | None], number: int, *, increment: bool) -> None:
+    def _add(
+        self, values: Mapping[bytes, bytes | None] | Mapping[bytes, bytes], number: int, step: type | None
+    ) -> None:
         oldest = self._oldest()
         for key, value in values.items():
-            version = Version(number, value, increment)
+            version = Version(number, value, step)
             if value is None:
                 self._deletions.append((number, key))
             versions = self._versions.get(key)

@@ -8,7 +8,7 @@ from functools import partial
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
-from .engine import EngineSnapshot, Increment, Pair, ReadSet, SchemaChangedError, WriteSet
+from .engine import EngineSnapshot, Pair, ReadSet, SchemaChangedError, Step, WriteSet
 from .scan.lookup import values_of
 from .schema.binding import TableBinding
 
@@ -31,7 +31,7 @@ class TableOverlay:
     writes : dict
         Written rows, None where deleted.
     increments : dict
-        Rows that were only incremented.
+        Rows that were only incremented, or only merged into.
     """
 
     __slots__ = ("_kept", "_room", "binding", "increments", "reads", "snapshot", "transaction", "writes")
@@ -48,7 +48,7 @@ class TableOverlay:
         self.binding = binding
         self.snapshot = snapshot
         self.writes: dict[bytes, bytes | None] = {}
-        self.increments: dict[bytes, tuple[Increment, ...]] = {}
+        self.increments: dict[bytes, tuple[Step, ...]] = {}
         # Rows of the snapshot that were read: a row that was read is often written next, and the commit needs the old
         # row to find its index entries. Each was recorded in `reads`, by its key or an interval.
         self._kept: dict[bytes, bytes | None] = {}
@@ -74,7 +74,7 @@ class TableOverlay:
                 kept[raw_key] = raw
                 self._room = room
         if self.increments and raw_key in self.increments:
-            raw = self.binding.incremented(raw, self.increments[raw_key])
+            raw = self.binding.applied(raw, self.increments[raw_key])
         return raw
 
     def raw_values(self, raw_keys: list[bytes]) -> list[bytes | None]:
@@ -85,7 +85,7 @@ class TableOverlay:
         self,
         raw_keys: list[bytes],
         writes: Mapping[bytes, bytes | None],
-        increments: Mapping[bytes, tuple[Increment, ...]],
+        increments: Mapping[bytes, tuple[Step, ...]],
     ) -> list[bytes | None]:
         """Return the raw values of sorted raw keys under the given writes and increments, perhaps older ones."""
         wanted = [raw_key for raw_key in raw_keys if raw_key not in writes] if writes else raw_keys
@@ -94,7 +94,7 @@ class TableOverlay:
             return found
         values = {**dict(zip(wanted, found, strict=True)), **{key: writes[key] for key in raw_keys if key in writes}}
         for raw_key in increments.keys() & values.keys() if increments else ():
-            values[raw_key] = self.binding.incremented(values[raw_key], increments[raw_key])
+            values[raw_key] = self.binding.applied(values[raw_key], increments[raw_key])
         return [values[raw_key] for raw_key in raw_keys]
 
     def snapshot_values(
@@ -162,7 +162,7 @@ class TableOverlay:
         found = self.snapshot_values(changed, partial(values_of, self.snapshot))
         for raw_key, raw in zip(changed, found, strict=True):
             if raw is None:
-                self.write_raw(raw_key, self.binding.incremented(None, self.increments[raw_key]))
+                self.write_raw(raw_key, self.binding.applied(None, self.increments[raw_key]))
 
     def write_raw(self, raw_key: bytes, raw: bytes | None) -> None:
         if not self.writes:

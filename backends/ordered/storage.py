@@ -34,7 +34,7 @@ from structable.spi.autocommit import AutoCommitTable
 from structable.spi.delegation import consumed
 
 from .codec.source import NewerLayoutError
-from .engine import Engine, Increment, SchemaChangedError, Spaces, Upcalls
+from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls
 from .jobs.jobs import WriteJobs
 from .scan.execution import ScanRows
 from .scan.splits import plan_table_scan, read_table_split
@@ -84,8 +84,8 @@ class OrderedStorage(Storage):
             self.close()
             raise
 
-    def _merge(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:
-        return self._catalog.bind(increments[0].schema).incremented(raw, increments)
+    def _merge(self, raw: bytes | None, steps: Sequence[Step]) -> bytes:
+        return self._catalog.bind(steps[0].schema).applied(raw, steps)
 
     @property
     def url(self) -> str:

@@ -26,7 +26,6 @@ __all__ = ["OrderedTransaction"]
 _SERIALIZABLE = Isolation.SERIALIZABLE
 _ENTRY_BYTES = 16
 """The maximum overhead of a protocol per entry."""
-_AMOUNT_BYTES = 20
 
 
 class OrderedTransaction(TransactionLifecycle, Transaction):
@@ -148,5 +147,5 @@ def _check_write_size(changes: WriteSet) -> None:
     for pairs in (changes.writes, changes.derived):
         size += sum(map(len, pairs)) + sum(map(len, filter(None, pairs.values())))
     for key, steps in changes.increments.items():
-        size += sum([len(key) + len(step.schema) + len(step.field) + _AMOUNT_BYTES for step in steps])
+        size += sum([len(key) + step.size for step in steps])
     check_transaction_size(size)

@@ -10,7 +10,7 @@ import pytest
 
 from structable.backends.leveldb.protocol import channel, messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
-from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
+from structable.backends.ordered.engine import Increment, Operand, ReadSet, WriteSet
 
 FRAME = b"\x01\x00\x00\x00%c" % messages.DONE
 
@@ -28,6 +28,8 @@ FRAME = b"\x01\x00\x00\x00%c" % messages.DONE
         WriteSet({b"key": b"value"}, spaces={b"abcd"}, reads=ReadSet()),
         WriteSet({b"key": b"value"}, spaces={b"abcd"}, derived={b"entry": b"\x00"}),
         WriteSet(increments={b"key": (Increment(b"schema", "n", -1),)}, spaces={b"abcd"}, changed_spaces={b"abcd"}),
+        WriteSet(increments={b"a": (Operand(b"s", b"1"), Operand(b"t", b"")), b"b": (Increment(b"s", "n", 2),)}),
+        WriteSet({b"k": b"v"}, {b"a": (Operand(b"s", b"1"),), b"b": (Operand(b"s", b"\0"),)}, spaces={b"abcd"}),
     ],
 )
 def test_write_set_travels_whole(changes: WriteSet) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.owner.commit_nodes import BulkNode, CommitNode, check_conflicts
-from structable.backends.ordered.engine import Increment, ReadSet, WriteSet
+from structable.backends.ordered.engine import Increment, Operand, ReadSet, WriteSet
 from structable.spi.errors import TransactionClosedError, TransactionConflictError
 
 from .support.engines import SPACE, Bulk, key, put, read_all
@@ -72,6 +72,25 @@ def test_increments_meet_and_writes_do_not(engine: LevelDBEngine) -> None:
     put(engine, "n", b"100")
     with pytest.raises(TransactionConflictError):
         engine.commit(late, increment(1))
+
+
+def test_operands_meet_and_nothing_else_does(engine: LevelDBEngine) -> None:
+    operand = WriteSet(increments={key("n"): (Operand(b"", b"5"),)})
+    increment = WriteSet(increments={key("n"): (Increment(b"", "n", 1),)})
+    one, other, late, writer = (engine.begin(False) for _ in range(4))
+    engine.commit(one, operand)
+    engine.commit(other, operand)
+    assert engine.get(key("n")) == b"10"
+    for changes in (increment, WriteSet({key("n"): b"0"}), WriteSet({key("x"): b"0"}, reads=ReadSet({key("n")}))):
+        with pytest.raises(TransactionConflictError):
+            engine.commit(late, changes)
+    for changes in (increment, WriteSet({key("n"): b"0"})):
+        late = engine.begin(False)
+        engine.commit(None, changes)
+        with pytest.raises(TransactionConflictError):
+            engine.commit(late, operand)
+    engine.commit(writer, WriteSet(increments={key("m"): (Operand(b"", b"5"), Operand(b"s", b"6"))}))
+    assert engine.get(key("m")) == b"11"
 
 
 def test_derived_conflicts_with_reads_alone(engine: LevelDBEngine) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 
-from structable.backends.ordered.engine import ReadSet, WriteSet
+from structable.backends.ordered.engine import Operand, ReadSet, Step, WriteSet
 from structable.spi.errors import TransactionConflictError
 
 __all__ = ["BulkNode", "CommitNode", "Summary", "check_conflicts", "node_of"]
@@ -37,7 +37,7 @@ class CommitNode:
         return self.written
 
     def wrote_any(self, changes: WriteSet) -> bool:
-        """Return whether a write or an increment of `changes` conflicts with one of this commit."""
+        """Return whether a write, an increment or an operand of `changes` conflicts with one of this commit."""
         return not (self.written.isdisjoint(changes.writes) and self.written.isdisjoint(changes.increments))
 
     def touched_any(self, reads: ReadSet) -> bool:
@@ -52,11 +52,13 @@ class CommitNode:
 class _WideNode(CommitNode):
     """A commit that did more than write rows."""
 
-    __slots__ = ("changed_spaces", "derived", "incremented")
+    __slots__ = ("changed_spaces", "derived", "incremented", "operands")
 
     def __init__(self, changes: WriteSet) -> None:
         super().__init__(frozenset(changes.writes))
         self.incremented = frozenset(changes.increments)
+        self.operands = frozenset([key for key, steps in changes.increments.items() if _are_operands(steps)])
+        """Those of `incremented` that were merged into."""
         self.derived = frozenset(changes.derived)
         self.changed_spaces = frozenset(changes.changed_spaces)
 
@@ -68,7 +70,15 @@ class _WideNode(CommitNode):
         return self.written | self.incremented | self.derived
 
     def wrote_any(self, changes: WriteSet) -> bool:
-        return super().wrote_any(changes) or not self.incremented.isdisjoint(changes.writes)
+        incremented, steps = self.incremented, changes.increments
+        return (
+            super().wrote_any(changes)
+            or not incremented.isdisjoint(changes.writes)
+            or not (incremented.isdisjoint(steps) or self._commutes(steps))
+        )
+
+    def _commutes(self, steps: Mapping[bytes, tuple[Step, ...]]) -> bool:
+        return all(_are_operands(steps[key]) == (key in self.operands) for key in self.incremented & steps.keys())
 
     def touched_any(self, reads: ReadSet) -> bool:
         return super().touched_any(reads) or _meets(self.incremented, reads) or _meets(self.derived, reads)
@@ -164,6 +174,10 @@ def check_conflicts(first: CommitNode | None, changes: WriteSet) -> None:
         if node.changed_any(spaces):
             raise TransactionConflictError("a table that this transaction uses was changed or dropped since it began")
         node = node.next
+
+
+def _are_operands(steps: tuple[Step, ...]) -> bool:
+    return steps[0].__class__ is Operand
 
 
 def _meets(keys: Set[bytes], reads: ReadSet) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from structable.backends.leveldb.native.database import (
 from structable.backends.leveldb.native.format import EPOCH_KEY
 from structable.backends.leveldb.native.native_guard import native_call
 from structable.backends.leveldb.route import OWNER_ENDED
-from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, WriteSet
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Merge, WriteSet
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
@@ -47,7 +47,7 @@ class LocalStore:
         path: Path,
         options: DatabaseOptions,
         shared: memoryview[int],
-        merge: Callable[[bytes | None, Sequence[Increment]], bytes],
+        merge: Merge,
         recover: Callable[[], None],
     ) -> None:
         self.path = path
@@ -320,9 +320,9 @@ class LocalStore:
         self, database: Database, values: dict[bytes, bytes | None], changes: WriteSet
     ) -> dict[bytes, bytes | None]:
         merged: dict[bytes, bytes | None] = {}
-        for key, increments in changes.increments.items():
+        for key, steps in changes.increments.items():
             newest = values[key] if key in values else database.get(key)
-            merged[key] = self._merge(newest, increments)
+            merged[key] = self._merge(newest, steps)
         return merged
 
     def commit_bulk(self, bulk: BulkCommit) -> None:

@@ -16,7 +16,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
-from structable.backends.ordered.engine import SPACE_BYTES, Increment, ReadSet, WriteSet
+from structable.backends.ordered.engine import SPACE_BYTES, Increment, Operand, ReadSet, Step, WriteSet
 
 __all__ = [
     "pack_changes",
@@ -29,7 +29,7 @@ __all__ = [
     "unpack_texts",
 ]
 
-VERSION = 4
+VERSION = 5
 
 # Requests
 HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
@@ -130,8 +130,9 @@ def unpack_map(body: bytes, offset: int) -> tuple[dict[bytes, bytes | None], int
 
 
 _WRITES, _DERIVED, _INCREMENTS, _READS, _SPACES, _CHANGED = 1, 2, 4, 8, 16, 32
-
 _ROWS_OF_ONE_TABLE = 64
+_OPERANDS = 128
+
 _ONE_ROW = struct.Struct(f"<B{SPACE_BYTES}sIii")
 _ROWS_OFFSET = 1 + SPACE_BYTES
 
@@ -157,8 +158,13 @@ def pack_changes(changes: WriteSet) -> bytes:
         flags |= _DERIVED
         parts.append(pack_map(changes.derived))
     if changes.increments:
-        flags |= _INCREMENTS
-        parts.append(_pack_increments(changes.increments))
+        increments, operands = _by_kind(changes.increments)
+        if increments:
+            flags |= _INCREMENTS
+            parts.append(_pack_increments(increments))
+        if operands:
+            flags |= _OPERANDS
+            parts += _pack_operands(operands)
     if changes.reads is not None:
         flags |= _READS
         parts.append(pack_texts(list(changes.reads.keys)))
@@ -188,7 +194,9 @@ def unpack_changes(body: bytes, offset: int) -> WriteSet:
     if flags & _DERIVED:
         changes.derived, offset = unpack_map(body, offset)
     if flags & _INCREMENTS:
-        changes.increments, offset = _unpack_increments(body, offset)
+        offset = _unpack_increments(body, offset, changes.increments)
+    if flags & _OPERANDS:
+        offset = _unpack_operands(body, offset, changes.increments)
     if flags & _READS:
         keys, offset = unpack_present(body, offset)
         bounds, offset = unpack_present(body, offset)
@@ -208,18 +216,53 @@ def _require_end(body: bytes, offset: int) -> None:
         raise ValueError(f"{len(body) - offset} bytes behind a write set")
 
 
-def _pack_increments(increments: Mapping[bytes, Iterable[Increment]]) -> bytes:
+def _by_kind(
+    steps: Mapping[bytes, tuple[Step, ...]],
+) -> tuple[list[tuple[bytes, Increment]], list[tuple[bytes, Operand]]]:
+    increments: list[tuple[bytes, Increment]] = []
+    operands: list[tuple[bytes, Operand]] = []
+    for key, some in steps.items():
+        for step in some:
+            if isinstance(step, Operand):
+                operands.append((key, step))
+            else:
+                increments.append((key, step))
+    return increments, operands
+
+
+def _pack_increments(increments: Iterable[tuple[bytes, Increment]]) -> bytes:
     flat: list[bytes] = []
-    for key, steps in increments.items():
-        for step in steps:
-            flat += (key, step.schema, step.field.encode(), b"%d" % step.amount)
+    for key, step in increments:
+        flat += (key, step.schema, step.field.encode(), b"%d" % step.amount)
     return pack_texts(flat)
 
 
-def _unpack_increments(body: bytes, offset: int) -> tuple[dict[bytes, tuple[Increment, ...]], int]:
+def _unpack_increments(body: bytes, offset: int, steps: dict[bytes, tuple[Step, ...]]) -> int:
     flat, offset = unpack_present(body, offset)
-    steps: dict[bytes, list[Increment]] = {}
+    found: dict[bytes, list[Increment]] = {}
     for start in range(0, len(flat), 4):
         key, schema, field, amount = flat[start : start + 4]
-        steps.setdefault(key, []).append(Increment(schema, field.decode(), int(amount)))
-    return {key: tuple(found) for key, found in steps.items()}, offset
+        found.setdefault(key, []).append(Increment(schema, field.decode(), int(amount)))
+    steps.update((key, tuple(some)) for key, some in found.items())
+    return offset
+
+
+def _pack_operands(operands: Sequence[tuple[bytes, Operand]]) -> tuple[bytes, bytes]:
+    """Return the schemas, and the keys and rows with the position of their schema."""
+    positions: dict[bytes, int] = {}
+    flat: list[bytes] = []
+    for key, operand in operands:
+        position = positions.setdefault(operand.schema, len(positions))
+        flat += (key, operand.row, b"%d" % position)
+    return pack_texts(list(positions)), pack_texts(flat)
+
+
+def _unpack_operands(body: bytes, offset: int, steps: dict[bytes, tuple[Step, ...]]) -> int:
+    schemas, offset = unpack_present(body, offset)
+    flat, offset = unpack_present(body, offset)
+    found: dict[bytes, list[Operand]] = {}
+    for start in range(0, len(flat), 3):
+        key, row, position = flat[start : start + 3]
+        found.setdefault(key, []).append(Operand(schemas[int(position)], row))
+    steps.update((key, tuple(some)) for key, some in found.items())
+    return offset

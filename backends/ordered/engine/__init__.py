@@ -8,17 +8,19 @@ An engine knows nothing of tables. The first four bytes of every key name its *s
 physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a value is never empty.
 """
 
-from .engine import Engine, Upcalls
+from .engine import Engine, Merge, Upcalls
 from .ordered_map import (
     SPACE_BYTES,
     BulkApplication,
     BulkCommit,
     EngineSnapshot,
     Increment,
+    Operand,
     OrderedMap,
     Pair,
     ReadSet,
     SchemaChangedError,
+    Step,
     WriteSet,
     successor,
 )
@@ -33,6 +35,8 @@ __all__ = [
     "Engine",
     "EngineSnapshot",
     "Increment",
+    "Merge",
+    "Operand",
     "OrderedMap",
     "Pair",
     "ReadSet",
@@ -42,6 +46,7 @@ __all__ = [
     "Spaces",
     "SplitPlan",
     "SplitSource",
+    "Step",
     "Upcalls",
     "Upkeep",
     "WriteSet",

@@ -5,13 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from .ordered_map import Increment
+from .ordered_map import Step
 from .runs import RunStore
 from .splits import SplitSource
 from .upkeep import Upkeep
 
-__all__ = ["Engine", "Upcalls"]
+__all__ = ["Engine", "Merge", "Upcalls"]
+
+Merge: TypeAlias = Callable[[bytes | None, Sequence[Step]], bytes]
+"""`Upcalls.merge`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +25,14 @@ class Upcalls:
     Parameters
     ----------
     merge : callable
-        Applies the operands of one key, in their order, to its value (None if the key is absent), and returns the new
-        value. Increments are the only operands so far; the engine passes them on without interpreting them. Raises
-        `InvalidFieldError` on overflow.
+        Applies the increments or the operands of one key, in their order, to its value (None if the key is absent), and
+        returns the new value; the engine passes them on without interpreting them. Raises `InvalidFieldError` on
+        overflow.
     procedures : mapping of str to callable
         The procedures of `Engine.delegate`; "recover" completes bulk commits that were decided and interrupted.
     """
 
-    merge: Callable[[bytes | None, Sequence[Increment]], bytes]
+    merge: Merge
     procedures: Mapping[str, Callable[[bytes], bytes]]
 
 

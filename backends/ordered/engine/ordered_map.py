@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import TypeAlias
 
 __all__ = [
     "SPACE_BYTES",
@@ -14,14 +15,17 @@ __all__ = [
     "BulkCommit",
     "EngineSnapshot",
     "Increment",
+    "Operand",
     "OrderedMap",
     "Pair",
     "ReadSet",
     "SchemaChangedError",
+    "Step",
     "WriteSet",
     "successor",
 ]
 
+_AMOUNT_BYTES = 20
 SPACE_BYTES = 4
 """Bytes at the head of every key that name its space."""
 
@@ -58,6 +62,31 @@ class Increment:
     field: str
     amount: int
 
+    @property
+    def size(self) -> int:
+        """Its approximate size in a message."""
+        return len(self.schema) + len(self.field) + _AMOUNT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Merges `row`, a change in the layout of rows, into the row under a key, as of the commit; null changes nothing.
+
+    `schema` names the layout and the functions of the fields for `Upcalls.merge`; operands of a key commute.
+    """
+
+    schema: bytes
+    row: bytes
+
+    @property
+    def size(self) -> int:
+        """Its approximate size in a message."""
+        return len(self.schema) + len(self.row)
+
+
+Step: TypeAlias = Increment | Operand
+"""A change of a row that is not read to be made."""
+
 
 @dataclass(slots=True)
 class ReadSet:
@@ -76,8 +105,10 @@ class WriteSet:
     writes : dict
         Rows: key to new value, None deletes. Conflicts with any write of the key after the snapshot.
     increments : dict
-        Rows that are only incremented, by key (never also in `writes`). Two increments of one key do not conflict; an
-        increment and a write do. The engine reads the newest value and stores `Upcalls.merge(value, increments)`.
+        Rows that are only incremented, or only merged into, by key (never also in `writes`): one kind for each key. Two
+        transactions that increment one key do not conflict, nor do two that merge operands into one; an increment and
+        an operand do, and either of them and a write. The engine reads the newest value and stores
+        `Upcalls.merge(value, steps)`.
     derived : dict
         Index entries and all other changes that follow from `writes`: they conflict only with the `reads` of a
         SERIALIZABLE transaction that cover them.
@@ -91,7 +122,7 @@ class WriteSet:
     """
 
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
-    increments: dict[bytes, tuple[Increment, ...]] = field(default_factory=dict)
+    increments: dict[bytes, tuple[Step, ...]] = field(default_factory=dict)
     derived: dict[bytes, bytes | None] = field(default_factory=dict)
     reads: ReadSet | None = None
     spaces: set[bytes] = field(default_factory=set)

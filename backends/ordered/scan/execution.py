@@ -318,7 +318,7 @@ class _PathReader:
                 if raw is None:
                     raise entry_without_row(self._binding, index, raw_key)
                 if raw_key in increments:
-                    raw = self._binding.incremented(raw, increments[raw_key])
+                    raw = self._binding.applied(raw, increments[raw_key])
                 yield raw_key, raw
 
     def _sorted(self, pairs: Iterator[Pair], name: str) -> Iterator[Pair]:

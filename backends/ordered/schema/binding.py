@@ -7,10 +7,11 @@ from functools import cached_property
 
 from structable.backends.ordered.codec.index_entries import generate_entry_encoder
 from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.operands import OperandCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatches
 from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDecoder
-from structable.backends.ordered.engine import Increment
+from structable.backends.ordered.engine import Increment, Operand, Step
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, Value
 from structable.spi.merging import Merger, Values
@@ -85,6 +86,13 @@ class TableBinding:
     def merger(self) -> Merger:
         """The merge engine of the table, which has a key; its rows are in the order of `value_names`."""
         return Merger(self.spec, self.value_names)
+
+    @cached_property
+    def operands(self) -> OperandCodec | None:
+        """The codec of merges that read no row; None unless those of the table commute."""
+        if self.spec.keyless or self.maintained or not self.merger.blind:
+            return None
+        return OperandCodec(self.schema, self.merger, self.rows, self.keys.rows_begin)
 
     def raw_key(self, key: object) -> bytes:
         """Check a whole key of a user and return its encoding."""
@@ -180,6 +188,17 @@ class TableBinding:
             field = self.schema.value_fields[position]
             values[position] = incremented(self.spec.name, field, values[position], increment.amount)
         return self.rows.encode_values(tuple(values))
+
+    def applied(self, raw: bytes | None, steps: Sequence[Step]) -> bytes:
+        """Return the raw value of a row after increments or operands; rejects an overflow."""
+        first, *others = [step.row for step in steps if isinstance(step, Operand)] or (None,)
+        if first is None:
+            return self.incremented(raw, [step for step in steps if isinstance(step, Increment)])
+        assert self.operands is not None, "the operands of a table have its schema"
+        merged = self.operands.absorb(raw, first)
+        for operand in others:
+            merged = self.operands.absorb(merged, operand)
+        return merged
 
     def current(self, raw: bytes) -> bytes:
         return raw if raw.startswith(self._version_mark) else self.rows.encode_values(self.rows.decode_values(raw))

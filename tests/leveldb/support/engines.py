@@ -7,7 +7,7 @@ from pathlib import Path
 
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.settings import Settings
-from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, Upcalls, WriteSet
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, Step, Upcalls, WriteSet
 
 SPACE = b"\x00\x00\x00\x10"
 
@@ -16,8 +16,9 @@ def key(name: object) -> bytes:
     return SPACE + str(name).encode()
 
 
-def merge(value: bytes | None, increments: Sequence[Increment]) -> bytes:
-    return str(int(value or b"0") + sum(increment.amount for increment in increments)).encode()
+def merge(value: bytes | None, steps: Sequence[Step]) -> bytes:
+    amounts = [step.amount if isinstance(step, Increment) else int(step.row) for step in steps]
+    return str(int(value or b"0") + sum(amounts)).encode()
 
 
 def make_engine(folder: Path, *, sync: bool = False, request_timeout: float = 30.0) -> LevelDBEngine:
