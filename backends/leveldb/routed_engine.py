@@ -36,6 +36,7 @@ class RoutedEngine(Engine):
 
     bulk_application = BulkApplication.IN_ORDER
     plans_hold_everything = True
+    takes_operands = True
     closed = False
     # The route's own functions, called most often: they are spared a call that only passes them on.
     get: Callable[[bytes], bytes | None] = _UNSTARTED.get  # type: ignore[assignment]  # its parameter has no name

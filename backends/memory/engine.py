@@ -63,6 +63,7 @@ class MemoryEngine(Engine):
 
     bulk_application = BulkApplication.AT_ONCE
     plans_hold_everything = True
+    takes_operands = True
 
     def __init__(self, stored: VersionedMap) -> None:
         self._stored = stored

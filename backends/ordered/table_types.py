@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from structable.backends.base.keyless import KeylessTable
-from structable.spi import Change, RowKind, TableSpecification, Value
+from structable.backends.base.transaction import TransactionLifecycle
+from structable.spi import Change, InvalidFieldError, Key, RowKind, Value
 from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_row_kinds
+from structable.spi.rules.changes import check_increments, check_row_kinds
 from structable.spi.rules.rows import check_row
 
+from .engine import EngineSnapshot, Increment, Operand, ReadSet, Step
 from .merging import merged_row, merged_rows
 from .scan.execution import matching_rows
 from .scan.planning import ScanPath
 from .scan.request import KeyedRequest
+from .schema.binding import TableBinding
 from .table import OrderedTable
 
-__all__ = ["OrderedKeylessTable", "OrderedMergingTable", "table_class"]
+__all__ = ["OrderedBlindTable", "OrderedKeylessTable", "OrderedMergingTable", "table_class"]
 
 
-def table_class(spec: TableSpecification) -> type[OrderedTable]:
-    """Return the class of a table in transactions."""
-    if spec.keyless:
+def table_class(binding: TableBinding, *, takes_operands: bool) -> type[OrderedTable]:
+    """Return the class of a table in transactions, of an engine that takes operands or not."""
+    if binding.spec.keyless:
         return OrderedKeylessTable
-    return OrderedMergingTable if spec.table_options.merges else OrderedTable
+    if not binding.spec.table_options.merges:
+        return OrderedTable
+    return OrderedMergingTable if binding.operands is None or not takes_operands else OrderedBlindTable
 
 
 class OrderedMergingTable(OrderedTable):
@@ -49,6 +54,125 @@ class OrderedMergingTable(OrderedTable):
         )
         if written:
             self.write_all(written)
+
+
+class OrderedBlindTable(OrderedMergingTable):
+    """A table whose merges commute, and therefore read no row and do not conflict with one another."""
+
+    __slots__ = ("_operands",)
+
+    def __init__(
+        self,
+        transaction: TransactionLifecycle,
+        reads: ReadSet | None,
+        binding: TableBinding,
+        snapshot: EngineSnapshot,
+    ) -> None:
+        super().__init__(transaction, reads, binding, snapshot)
+        assert binding.operands is not None
+        self._operands = binding.operands
+
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        """See `StructuredTable.upsert`."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        raw_key, operand = self._operands.encode_added(row) or self._encoded(row)
+        increments = self.increments
+        if raw_key in self.writes or raw_key in increments:
+            self._merge_blindly([(raw_key, operand)])
+            return
+        if not increments:
+            self.snapshot.pin()
+        increments[raw_key] = (Operand(self.binding.raw_schema, operand),)
+
+    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """See `StructuredTable.upsert_many`."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
+        encode = self._operands.encode_added
+        self._merge_blindly([encode(row) or self._encoded(row) for row in given])
+
+    def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
+        """See `StructuredTable.apply_changes`."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        binding, encode, drops = self.binding, self._operands.encode, self.binding.merger.drops
+        checked = check_row_kinds(binding.write_spec, changes)
+        operands: list[tuple[bytes, bytes]] = []
+        for kind, row in checked:
+            if drops(kind):
+                continue
+            operand = encode(kind, row)
+            if operand is None:
+                if written := merged_rows(self, checked):
+                    self.write_all(written)
+                return
+            operands.append((binding.checked_raw_key(row), operand))
+        self._merge_blindly(operands)
+
+    def increment(self, key: Key, field: str, amount: int = 1) -> None:
+        """See `StructuredTable.increment`."""
+        if self.increments and self.transaction.writable:
+            self._settle([self.binding.raw_key(key)])
+        super().increment(key, field, amount)
+
+    def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
+        """See `StructuredTable.increment_many`."""
+        if self.increments and self.transaction.writable:
+            spec, encode = self.binding.spec, self.binding.keys.encode_checked
+            increments = check_many(spec, "increments", increments)
+            self._settle([encode(key) for key, _, _ in check_increments(spec, increments)])
+        super().increment_many(increments)
+
+    def _encoded(self, row: Mapping[str, Value]) -> tuple[bytes, bytes]:
+        checked = check_row(self.binding.write_spec, row)
+        operand = self._operands.encode(RowKind.UPDATE_AFTER, checked)
+        assert operand is not None, "an add is always an operand"
+        return self.binding.checked_raw_key(checked), operand
+
+    def _merge_blindly(self, operands: Sequence[tuple[bytes, bytes]]) -> None:
+        """Merge operands, by raw key, all or none: into rows that this transaction wrote, else without reading them."""
+        writes, increments, absorb = self.writes, self.increments, self._operands.absorb
+        written = self._rows_after([raw_key for raw_key, _ in operands], Increment) if increments else {}
+        blind: dict[bytes, tuple[Step, ...]] = {}
+        for raw_key, operand in operands:
+            if raw_key in written or raw_key in writes:
+                written[raw_key] = absorb(written[raw_key] if raw_key in written else writes[raw_key], operand)
+            else:
+                before = blind.get(raw_key) or increments.get(raw_key, ())
+                blind[raw_key] = self._followed(before, operand) if before else self._step(operand)
+        if written:
+            self.write_all(written)
+        if blind:
+            if not increments:
+                self.snapshot.pin()
+            increments.update(blind)
+
+    def _step(self, operand: bytes) -> tuple[Step, ...]:
+        return (Operand(self.binding.raw_schema, operand),)
+
+    def _followed(self, before: tuple[Step, ...], operand: bytes) -> tuple[Step, ...]:
+        """Return operands with one more, merged into the last if the result fits."""
+        last = before[-1]
+        assert isinstance(last, Operand)
+        try:
+            return before[:-1] + self._step(self._operands.absorb(last.row, operand))
+        except InvalidFieldError:
+            return before + self._step(operand)  # they may fit one after the other
+
+    def _settle(self, raw_keys: Sequence[bytes]) -> None:
+        """Make writes of those rows that operands were merged into: an increment cannot follow them."""
+        if written := self._rows_after(raw_keys, Operand):
+            self.write_all(written)
+
+    def _rows_after(self, raw_keys: Iterable[bytes], kind: type[Step]) -> dict[bytes, bytes | None]:
+        """Return those rows that steps of a kind have changed."""
+        increments = self.increments
+        changed = sorted(
+            {raw_key for raw_key in raw_keys if raw_key in increments if increments[raw_key][0].__class__ is kind}
+        )
+        return dict(zip(changed, self.raw_values(changed), strict=True)) if changed else {}
 
 
 class OrderedKeylessTable(KeylessTable, OrderedTable):

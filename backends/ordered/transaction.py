@@ -56,7 +56,9 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         if table is None:
             binding = self._bound(name)
             assert self._snapshot is not None
-            made = table_class(binding.spec) if binding.has_type else OrderedTable
+            made = OrderedTable
+            if binding.has_type:
+                made = table_class(binding, takes_operands=self._engine.takes_operands)
             table = tables[name] = made(self, self.reads, binding, self._snapshot)
         return table
 

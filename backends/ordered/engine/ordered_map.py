@@ -255,6 +255,9 @@ class OrderedMap(ABC):
     every transaction that begins after the change returned, without a message to any process.
     """
 
+    takes_operands = False
+    """Whether `commit` takes an `Operand`; to an engine that does not, each merge is a write of the row."""
+
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
         """Return the newest committed value of a key.
