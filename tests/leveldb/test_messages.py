@@ -450,6 +450,22 @@ SEEN = (
 """Writes that ask for their rows, unless the transaction has seen them."""
 
 
+def test_blind_merge_asks_for_no_row(storage: Storage, received: list[int]) -> None:
+    """The commit alone is sent, once."""
+    options = {"merge-engine": "aggregation", "fields.hits.aggregate-function": "sum"}
+    storage.admin.create(TableSpecification("hits", [Field.int("page"), Field.long("hits")], ["page"], options=options))
+    assert storage.table("hits").count() == 0
+    with storage.transaction() as tx:
+        table = tx.table("hits")
+        del received[:]
+        table.upsert({"page": 1, "hits": 1})
+        table.upsert_many([{"page": page, "hits": 1} for page in range(3)])
+        table.apply_changes([("-D", {"page": 5, "hits": 1})])
+        assert received == []
+    assert len(received) == 1
+    assert [row.hits for row in storage.table("hits").scan()] == [1, 2, 1, -1]
+
+
 def test_exchanges_of_a_commit_with_an_index(storage: Storage, received: list[int]) -> None:
     assert storage.table("items").count([]) == 0
     for seen, exchanges in ((False, 2), (True, 1)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from structable.backends.hbase.layout import MARKER, Layout
-from structable.backends.ordered.engine import SPACE_BYTES, WriteSet
+from structable.backends.ordered.engine import SPACE_BYTES, Increment, WriteSet
 from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 
 from .intents import increment_intent, write_intent
@@ -43,7 +43,8 @@ class IntentSet:
                 checked = self._space(space).checked
             row = key[SPACE_BYTES:] if space != CATALOG_SPACE else layout.row(key)
             checked[row] = b"D" if value is None else b"P" + value
-        for key, increments in writes.increments.items():
+        for key, steps in writes.increments.items():
+            increments = [step for step in steps if isinstance(step, Increment)]
             self._space(key).checked[layout.row(key)] = increment_intent(increments)
         for key, value in writes.derived.items():
             self._space(key).derived[layout.row(key)] = write_intent(value)
