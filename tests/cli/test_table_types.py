@@ -306,3 +306,15 @@ def test_what_tables_without_a_key_lack(fails: Fails, url: str, typed: Storage, 
         assert problem == f"{keyless} write jobs of mode upsert"
         assert copy.admin.list() == ["log"]
     typed.close()
+
+
+@every_store
+def test_import_takes_rows_out_of_a_bag(structable: Command, url: str, typed: Storage, tmp_path: Path) -> None:
+    typed.table("bag").insert_many([{"word": "be", "line": 1}] * 2)
+    file = tmp_path / "bag.jsonl"
+    file.write_text(
+        '{"_change_type": "-D", "word": "be", "line": 1}\n{"_change_type": "+I", "word": "to", "line": 2}\n'
+    )
+    assert structable("import", url, "bag", file, "--mode", "changes").code == 0
+    assert rows(typed, "bag") == [("be", 1), ("to", 2)]
+    typed.close()

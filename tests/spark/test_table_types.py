@@ -161,6 +161,16 @@ def test_tables_without_a_key_are_inserted_into_and_read(tables: Tables, storage
     assert storage.table("log").count() == 36
 
 
+@most_stores
+def test_a_bag_takes_rows_and_gives_them_back(tables: Tables, storage: Storage) -> None:
+    words = tables.session.createDataFrame([("to", 1), ("be", 1), ("to", 1)], "word string, line bigint")
+    tables.write(words, "bag")
+    assert sorted(tuple(row) for row in tables.read("bag").collect()) == [("be", 1), ("to", 1), ("to", 1)]
+    tables.write(words.distinct().withColumn("_change_type", lit("delete")), "bag", mode="changes")
+    assert rows(storage, "bag") == [("to", 1)]
+    assert [tuple(row) for row in tables.read("bag").where("word = 'to'").collect()] == [("to", 1)]
+
+
 @pytest.mark.parametrize(
     ("table", "frame", "options", "message"),
     [
