@@ -36,7 +36,7 @@ def run_code(page: Path, text: str) -> None:
             exec(code, namespace)  # noqa: S102
 
 
-@pytest.mark.parametrize("store", ["leveldb", "hbase"])
+@pytest.mark.parametrize("store", ["leveldb", "postgresql", "hbase"])
 @pytest.mark.parametrize("page", ON_EVERY_STORE, ids=page_name)
 def test_code_runs_on_every_store(
     page: Path, store: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -150,3 +150,39 @@ def test_the_first_rows_of_many_ranges_take_two(storage: Storage, reverse: bool)
         assert [row.key for row in found] == expected
         some = queues.multi_scan(ranges, limit_per_range=2, reverse=reverse, limit=5)
         assert [row.key for row in some] == expected[:5]
+
+
+MERGES: dict[str, tuple[str, int, Callable[[StructuredTable], object]]] = {
+    "upsert": ("parts", 1, lambda table: table.upsert({"id": 1, "note": "x"})),
+    "upsert_many": ("parts", 1, lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),
+    "apply_changes": ("parts", 1, lambda table: table.apply_changes([("+U", {"id": n}) for n in range(5)])),
+    "insert_many": ("parts", 1, lambda table: table.insert_many([{"id": n} for n in range(10, 15)])),
+    "insert without a key": ("log", 0, lambda table: table.insert({"text": "x"})),
+    "insert_many without a key": ("log", 0, lambda table: table.insert_many([{"text": "x"}] * 5)),
+    "put into a bag": ("bag", 0, lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
+    "take out of a bag": ("bag", 2, lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
+}
+
+
+def test_round_trips_of_table_types(storage: Storage) -> None:
+    """The table of docs/spi.md: merges and tables without a key."""
+    fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
+    parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
+    storage.admin.create(parts)
+    for name, mode in (("log", "append-only"), ("bag", "change-log")):
+        storage.admin.create(TableSpecification(name, [Field.string("text")], options={"write-mode": mode}))
+    storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
+    storage.table("bag").insert_many([{"text": "a"}, {"text": "b"}])
+    drained(storage)
+    found: dict[str, int] = {}
+    for name, (table, _, call) in [*MERGES.items(), *MERGES.items()]:  # the first round caches the schemas
+        transaction = storage.transaction()
+        transaction.table("plain")
+        view = transaction.table(table)
+        found[name] = round_trips(storage, lambda: call(view))  # noqa: B023
+        transaction.rollback()
+    assert found == {name: expected for name, (_, expected, _) in MERGES.items()}
+    with storage.transaction() as transaction:
+        view = transaction.table("parts")
+        assert view.count([Range.all()], col("hits") == 1) == 5
+        assert round_trips(storage, lambda: view.upsert({"id": 1, "note": "x"})) == 0

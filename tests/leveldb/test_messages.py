@@ -482,3 +482,41 @@ def test_exchanges_of_a_commit_with_an_index(storage: Storage, received: list[in
         assert tx.table("items").read((1,)) is not None
         del received[:]
     assert received == []
+
+
+MERGES: dict[str, tuple[str, int, Callable[[StructuredTable], object]]] = {
+    "upsert": ("parts", 1, lambda table: table.upsert({"id": 1, "note": "x"})),
+    "upsert_many": ("parts", 1, lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),
+    "apply_changes": ("parts", 1, lambda table: table.apply_changes([("+U", {"id": n}) for n in range(5)])),
+    "insert_many": ("parts", 1, lambda table: table.insert_many([{"id": n} for n in range(10, 15)])),
+    "insert without a key": ("log", 0, lambda table: table.insert({"text": "x"})),
+    "insert_many without a key": ("log", 0, lambda table: table.insert_many([{"text": "x"}] * 5)),
+    "put into a bag": ("bag", 0, lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
+    "take out of a bag": ("bag", 1, lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
+}
+
+
+def test_exchanges_of_table_types(storage: Storage, received: list[int]) -> None:
+    """The table of docs/spi.md: merges and tables without a key."""
+    fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
+    parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
+    storage.admin.create(parts)
+    for name, mode in (("log", "append-only"), ("bag", "change-log")):
+        storage.admin.create(TableSpecification(name, [Field.string("text")], options={"write-mode": mode}))
+    storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
+    storage.table("bag").insert_many([{"text": "a"}, {"text": "b"}])
+    found: dict[str, int] = {}
+    for name, (table, _, call) in MERGES.items():
+        with storage.transaction() as tx:
+            view = tx.table(table)
+            del received[:]
+            call(view)
+            found[name] = len(received)
+            tx.rollback()
+    assert found == {name: expected for name, (_, expected, _) in MERGES.items()}
+    with storage.transaction() as tx:
+        view = tx.table("parts")
+        assert view.count([Range.all()], col("hits") == 1) == 5
+        del received[:]
+        view.upsert({"id": 1, "note": "x"})
+        assert received == []

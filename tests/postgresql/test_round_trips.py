@@ -477,3 +477,33 @@ def test_refused_write_of_a_large_transaction_ends_it(full: Storage) -> None:
     with pytest.raises(InvalidFieldError):
         transaction.commit()
     assert full.table("full").count() == 9
+
+
+MERGES: dict[str, tuple[str, int, Callable[[StructuredTable], object]]] = {
+    "upsert": ("parts", 0, lambda table: table.upsert({"id": 1, "note": "x"})),
+    "upsert_many": ("parts", 0, lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),
+    "apply_changes": ("parts", 0, lambda table: table.apply_changes([("+U", {"id": n}) for n in range(5)])),
+    "insert_many": ("parts", 1, lambda table: table.insert_many([{"id": n} for n in range(10, 15)])),
+    "insert without a key": ("log", 0, lambda table: table.insert({"text": "x"})),
+    "insert_many without a key": ("log", 0, lambda table: table.insert_many([{"text": "x"}] * 5)),
+    "put into a bag": ("bag", 0, lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
+    "take out of a bag": ("bag", 0, lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
+}
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_round_trips_of_table_types(storage: Storage, proxy: Proxy, name: str) -> None:
+    """The table of docs/spi.md: merges and tables without a key."""
+    fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
+    parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
+    storage.admin.create(parts)
+    for table, mode in (("log", "append-only"), ("bag", "change-log")):
+        storage.admin.create(TableSpecification(table, [Field.string("text")], options={"write-mode": mode}))
+    storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
+    storage.table("bag").insert_many([{"text": "a"}, {"text": "b"}])
+    of_table, expected, call = MERGES[name]
+    with storage.transaction() as transaction:
+        assert transaction.table("customer").read((1, 1, 3)) is not None
+        view = transaction.table(of_table)
+        assert trips(proxy, lambda: call(view)) == expected
+        assert trips(proxy, transaction.commit) == 1
