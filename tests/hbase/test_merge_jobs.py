@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 
-from structable.spi import Field, Storage, TableSpecification, connect
+from structable.backends.hbase.layout import MARKER
+from structable.backends.hbase.txn.bulk import BulkCommitter
+from structable.backends.hbase.txn.pending_commit import PendingCommit
+from structable.backends.ordered.engine import SPACE_BYTES
+from structable.spi import (
+    Field,
+    Range,
+    StagedWrite,
+    Storage,
+    TableSpecification,
+    TransactionConflictError,
+    WriteJob,
+    connect,
+)
 
 from .support.bank import quick
 from .support.bank_killing import killed
 from .support.bank_worker import SUMS, submit_sums
 from .support.internals import collect_garbage
 
+BAG = TableSpecification("bag", [Field.string("word")], (), ["word"], {"write-mode": "change-log"})
 SPEC = TableSpecification(
     "sums",
     [Field.long("k"), Field.long("n")],
@@ -57,3 +75,81 @@ def test_killed_merge_job_adds_once(hbase_url: str, point: str, number: int, com
             table = storage.table("sums")
             found = [[row["k"] for row in table.scan_index("n", value)] for value in (1, 5, 6)]
             assert found == [[], list(range(1, SUMS, 2)), list(range(0, SUMS, 2))]
+
+
+def bag(storage: Storage) -> list[object]:
+    return sorted(str(row["word"]) for row in storage.table("bag").scan())
+
+
+def changes(storage: Storage, job_id: str, *parts: dict[str, int]) -> tuple[WriteJob, list[StagedWrite]]:
+    """Stage words, each with the number of its +I, or of its -D where negative."""
+    pa = pytest.importorskip("pyarrow")
+    job = storage.begin_write("bag", mode="changes", job_id=job_id)
+    staged = []
+    for partition, words in enumerate(parts):
+        rows = [(word, "+I" if number > 0 else "-D") for word, number in words.items() for _ in range(abs(number))]
+        batch = pa.record_batch({"word": [word for word, _ in rows], "_change_type": [kind for _, kind in rows]})
+        staged.append(storage.stage(job, partition, 0, [batch]))
+    return job, staged
+
+
+def test_job_takes_rows_out_of_a_bag(hbase_url: str) -> None:
+    with connect(hbase_url) as storage:
+        storage.admin.create(BAG)
+        storage.table("bag").insert_many([{"word": word} for word in "aaabbc"])
+        job, staged = changes(storage, "one", {"a": -2, "c": -5, "d": -1, "e": 3}, {"d": 1, "b": -1, "e": -2})
+        storage.commit_write(job, staged)
+        assert bag(storage) == ["a", "b", "d", "e"]
+        assert [row["word"] for row in storage.table("bag").scan_index("word", "e")] == ["e"]
+        storage.commit_write(job, staged)
+        assert bag(storage) == ["a", "b", "d", "e"]
+
+
+@pytest.mark.parametrize("rounds", [5])
+def test_two_jobs_and_a_transaction_take_different_rows(hbase_url: str, rounds: int) -> None:
+    """Each of three writers takes one of four equal rows away, at once; none is taken twice."""
+    with connect(hbase_url) as storage, ThreadPoolExecutor(3) as pool:
+        storage.admin.create(BAG)
+        for number in range(rounds):
+            storage.table("bag").insert_many([{"word": "x"}] * 4)
+            jobs = [changes(storage, f"{number}-{job}", {"x": -1}) for job in range(2)]
+
+            def take() -> None:
+                storage.run(
+                    lambda transaction: transaction.table("bag").apply_changes([("-D", {"word": "x"})]),
+                    max_attempts=1_000,
+                )
+
+            def commit(job: WriteJob, staged: list[StagedWrite]) -> None:
+                while True:
+                    with suppress(TransactionConflictError):
+                        storage.commit_write(job, staged)
+                        return
+
+            ends = [pool.submit(take), *(pool.submit(commit, *one) for one in jobs)]
+            for end in ends:
+                end.result()
+            assert bag(storage) == ["x"]
+            storage.table("bag").delete_all(Range.all())
+
+
+def test_row_that_goes_between_the_search_and_its_lock(hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job then takes another equal row, also one that came meanwhile."""
+    with connect(hbase_url) as storage, connect(hbase_url) as other:
+        storage.admin.create(BAG)
+        storage.table("bag").insert_many([{"word": "x"}] * 2)
+        job, staged = changes(storage, "job", {"x": -1})
+        lock, taken = BulkCommitter.lock, False
+
+        def late(self: BulkCommitter, pending: PendingCommit, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+            nonlocal taken
+            if not taken and len(keys) == 1 and keys[0][SPACE_BYTES:] != MARKER:
+                taken = True
+                other.table("bag").delete_all(Range.all())
+                other.table("bag").insert_many([{"word": "x"}] * 3)
+            return lock(self, pending, keys)
+
+        monkeypatch.setattr(BulkCommitter, "lock", late)
+        storage.commit_write(job, staged)
+        assert taken
+        assert bag(storage) == ["x"] * 2

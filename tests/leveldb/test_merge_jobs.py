@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from structable.backends.leveldb.native.database import Database, WriteFailedError
-from structable.spi import CommitOutcomeUnknownError, Storage, connect
+from structable.spi import CommitOutcomeUnknownError, Field, Storage, TableSpecification, connect
 
 from .support.processes import Process
 
@@ -45,6 +46,22 @@ left = int(writes)
 storage.commit_write(job, staged)
 left = 1000
 storage.close()
+"""
+)
+BAG_JOB = (
+    COUNT_WRITES
+    + """
+import pyarrow as pa
+from structable.spi import *
+mode, writes = receive().split()
+words = [str(number) for number in range(5_000)]
+kinds = {"_change_type": ["-D"] * 5_000} if mode == "changes" else {}
+with connect(f"leveldb://{folder}") as storage:
+    job = storage.begin_write("bag", mode=mode, job_id="load")
+    staged = [storage.stage(job, 0, 0, [pa.RecordBatch.from_pydict({"word": words, **kinds})])]
+    left = int(writes)
+    storage.commit_write(job, staged)
+    left = 1000
 """
 )
 OPEN = (
@@ -123,3 +140,29 @@ def test_failed_write_is_completed_once(
         storage.commit_write(job, staged)
         assert [(row.k, row.n, row.c) for row in storage.table("sums").scan()] == [(k, 16, 5) for k in range(ROWS)]
         assert [row.k for row in storage.table("sums").scan_index("n", 16)] == list(range(ROWS))
+
+
+@pytest.mark.parametrize("writes", range(6))
+@pytest.mark.parametrize(("mode", "step"), [("changes", -1), ("insert", 1)])
+def test_killed_job_of_a_bag_counts_once(
+    folder: Path, run: Callable[[str], Process], writes: int, mode: str, step: int
+) -> None:
+    """A job takes away, or adds, one of three equal rows of each of 5,000 words."""
+
+    def count() -> Counter[object]:
+        with connect(f"leveldb://{folder}") as storage:
+            return Counter(row["word"] for row in storage.table("bag").scan())
+
+    def submit_bag(writes: int) -> int:
+        process = run(BAG_JOB)
+        process.send(f"{mode} {writes}")
+        return process.process.wait(60)
+
+    with connect(f"leveldb://{folder}") as storage:
+        storage.admin.create(TableSpecification("bag", [Field.string("word")], (), [], {"write-mode": "change-log"}))
+        storage.table("bag").insert_many([{"word": str(number)} for number in range(ROWS)] * 3)
+    assert submit_bag(writes) == (-9 if writes < 5 else 0)
+    after = dict.fromkeys(map(str, range(ROWS)), 3 + step)
+    assert count() == (after if writes else dict.fromkeys(after, 3))
+    assert submit_bag(NEVER) == 0
+    assert count() == after
