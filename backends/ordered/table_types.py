@@ -97,18 +97,22 @@ class OrderedBlindTable(OrderedMergingTable):
         """See `StructuredTable.apply_changes`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        binding, encode, drops = self.binding, self._operands.encode, self.binding.merger.drops
-        checked = check_row_kinds(binding.write_spec, changes)
+        binding, codec = self.binding, self._operands
+        given = check_row_kinds(binding.spec, changes)
         operands: list[tuple[bytes, bytes]] = []
-        for kind, row in checked:
-            if drops(kind):
+        for kind, row in given:
+            if not kind.retracts:
+                operands.append(codec.encode_added(row) or self._encoded(row))
                 continue
-            operand = encode(kind, row)
+            checked = check_row(binding.write_spec, row)
+            if binding.merger.drops(kind):
+                continue
+            operand = codec.encode(kind, checked)
             if operand is None:
-                if written := merged_rows(self, checked):
+                if written := merged_rows(self, given):
                     self.write_all(written)
                 return
-            operands.append((binding.checked_raw_key(row), operand))
+            operands.append((binding.checked_raw_key(checked), operand))
         self._merge_blindly(operands)
 
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
