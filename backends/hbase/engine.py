@@ -35,6 +35,7 @@ from .txn.clock import now
 from .txn.intents import INCREMENT, PUT, base_of, intents_of
 from .txn.schema_lease import SchemaLeases
 from .txn.session import require_no_older
+from .txn.session_numbers import refuse_older_sessions
 from .txn.snapshot import HBaseSnapshot
 from .txn.transactions import Transactions
 from .txn.unchecked_writes import UncheckedWrites
@@ -160,6 +161,7 @@ class HBaseEngine(Engine):
         # Before and after: an older process that began meanwhile has read the lower format.
         require_no_older(self.gateway, self.layout)
         self.tables.raise_format()
+        refuse_older_sessions(self.gateway, self.layout)
         require_no_older(self.gateway, self.layout)
 
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:

@@ -3,7 +3,7 @@
     PREFIX_tx          families c (one version a cell) and x (all versions)
         format         c:s      version of this layout: 2, or 3 once it has had a table with a type
         clock          c:t      timestamp counter; x: marker of the catalog, see below
-        sessions       c:n      counter of sessions
+        sessions       c:n, c:m counter of sessions; the second from format 3 on, and then the first is none
         g SESSION      c:s      heartbeat of a process: its low watermark, a counter, and the newest format it knows
         p PLAN         c:s      a pinned snapshot
         s SALT TXID    c:s      status of a transaction; c:w its write set where that is large

@@ -6,8 +6,11 @@ from contextlib import closing
 
 import pytest
 
+from structable.backends.hbase.layout import SESSIONS
+from structable.backends.hbase.thrift.requests import increment
 from structable.spi import Field, StorageUnavailableError, TableNotFoundError, TableSpecification, connect
 
+from .support.internals import engine_of
 from .support.shared import Place
 
 PLAIN = TableSpecification("plain", [Field.long("k"), Field.long("n")], ["k"])
@@ -57,3 +60,23 @@ def test_living_older_process_keeps_the_format(hbase_server: Place, hbase_prefix
             put_session(hbase_server, hbase_prefix, 1_000, ended)
             storage.admin.create_or_update(SUMS)
             assert stored(hbase_server, hbase_prefix) == b"3"
+
+
+def test_older_process_begins_no_session_after_the_raise(
+    hbase_server: Place, hbase_prefix: str, hbase_url: str
+) -> None:
+    """It may have read the format before, as it does not when it begins another session in place of a dead one."""
+    with connect(hbase_url) as storage, connect(hbase_url) as other:
+        storage.admin.create(SUMS)
+        layout, gateway = engine_of(other).layout, engine_of(other).gateway
+        with pytest.raises(StorageUnavailableError):
+            gateway.call(increment(layout.transactions, SESSIONS, b"c:n", 1))
+        first = engine_of(other).transactions.session
+        put_session(hbase_server, hbase_prefix, int.from_bytes(first.id), b"dead")
+        first.heartbeat()
+        other.table("sums").upsert({"k": 1, "n": 2})
+        second = engine_of(other).transactions.session
+        assert second.id > first.id
+    with connect(hbase_url) as storage:
+        assert engine_of(storage).transactions.session.id > second.id
+        assert storage.table("sums").read((1,)) == {"k": 1, "n": 2}

@@ -13,7 +13,6 @@ from structable.backends.hbase.layout import (
     GC,
     LANE_BYTES,
     SESSION_BYTES,
-    SESSIONS,
     STATE,
     TICK,
     TXID_BYTES,
@@ -22,12 +21,13 @@ from structable.backends.hbase.layout import (
 )
 from structable.backends.hbase.thrift.errors import is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import Call, compare_and_put, get_row, increment
+from structable.backends.hbase.thrift.requests import Call, compare_and_put, get_row
 from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .clock import now
 from .recent_writes import RecentWrites
+from .session_numbers import next_session_number
 
 __all__ = ["CLOSED", "DEAD", "Session", "read_clock", "require_no_older"]
 
@@ -85,7 +85,7 @@ class Session:
         self._closed = False
         self._lock = Lock()
         started = now()
-        number = gateway.call(increment(layout.transactions, SESSIONS, b"c:n", 1))
+        number = next_session_number(gateway, layout)
         self.id = number.to_bytes(SESSION_BYTES)  # never used by another session
         self.recent = RecentWrites(layout, self.id)
         self.clock = read_clock(gateway, layout)  # the newest timestamp known here; no later snapshot is older
