@@ -77,7 +77,7 @@ def test_killed_merge_job_adds_once(hbase_url: str, point: str, number: int, com
             assert found == [[], list(range(1, SUMS, 2)), list(range(0, SUMS, 2))]
 
 
-def bag(storage: Storage) -> list[object]:
+def bag(storage: Storage) -> list[str]:
     return sorted(str(row["word"]) for row in storage.table("bag").scan())
 
 
