@@ -14,7 +14,7 @@ from tests.hbase.support.remote_transactions import OtherProcess
 
 
 class TestHBase(BackendConformance):
-    capabilities = Capabilities(writes_never_wait=True)
+    capabilities = Capabilities(writes_never_wait=True, table_types=True)
     max_examples = 8  # each makes its tables in some tenths of a second
     interruptions = 20
 
