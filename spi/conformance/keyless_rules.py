@@ -121,9 +121,10 @@ class KeylessRules(MergeCase):
     def test_keyless_scans(self, typed: Storage, spec: TableSpecification, begin: Begin) -> None:
         """`scan`, `multi_scan`, `scan_index`, `count` and `explain` work over committed rows and own writes."""
         self.keyless(typed, spec, ROWS[:3])
+        committed = self.keyless(typed, spec.evolve(name="other"), ROWS)
         inside = begin().table(spec.name)
         inside.insert_many(ROWS[3:])
-        for table in (inside, self.keyless(typed, spec.evolve(name="other"), ROWS)):
+        for table in (inside, committed):
             assert counted(table.scan()) == counted(ROWS)
             assert counted(table.scan(where=col("name") == "a")) == counted(ROWS[::2])
             assert counted(table.multi_scan([Range.all(), Range.prefix(()), Range()])) == counted(ROWS)
