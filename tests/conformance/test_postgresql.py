@@ -2,10 +2,11 @@
 
 import pytest
 
-from structable.spi.conformance import BackendConformance
+from structable.spi.conformance import BackendConformance, Capabilities
 
 
 class TestPostgreSQL(BackendConformance):
+    capabilities = Capabilities(table_types=True)
     max_examples = 30  # each makes its tables in a second or so
 
     @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -24,14 +24,15 @@ Numbers = npt.NDArray[Any]
 
 
 class CopyEncoder:
-    """Encodes batches of the columns `names`, the whole key among them, for a COPY into the same columns.
+    """Encodes batches of the columns `names`, the whole key among them, and `marks`, for a COPY into the same columns.
 
     `spec` has every index that the rows must fit. `largest` is the size of the largest row so far, in bytes.
     """
 
-    def __init__(self, spec: TableSpecification, names: tuple[str, ...]) -> None:
+    def __init__(self, spec: TableSpecification, names: tuple[str, ...], marks: Sequence[Field] = ()) -> None:
         self._spec = spec
-        self._fields = [spec.field(name) for name in names]
+        self._names = names
+        self._fields = [*(spec.field(name) for name in names), *marks]
         self.largest = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -65,7 +66,7 @@ class CopyEncoder:
         return data[offsets[0] : offsets[-1]].tobytes()
 
     def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
-        by_name = {field.name: column for field, column in zip(self._fields, columns, strict=True)}
+        by_name = dict(zip(self._names, columns, strict=False))
         bad, totals = over_limits(self._spec, {name: column.sizes for name, column in by_name.items()})
         self.largest = max(self.largest, int(totals.max()))
         for name in self._spec.primary_key:
@@ -74,7 +75,7 @@ class CopyEncoder:
         for column in columns:
             if column.zeros is not None:
                 bad |= column.zeros
-        refuse_first(self._spec, batch, bad)
+        refuse_first(self._spec, batch.select(self._names), bad)
 
 
 class _Column:

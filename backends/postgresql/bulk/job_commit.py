@@ -22,7 +22,8 @@ from structable.backends.postgresql.driver.errors import (
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.schema.catalog import Catalog
-from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
+from structable.backends.postgresql.sql.merge_refusals import OUT_OF_RANGE, merge_refusal
 from structable.spi import (
     CommitOutcomeUnknownError,
     FieldSizeLimitError,
@@ -39,6 +40,8 @@ from structable.spi.rules.jobs import table_dropped
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .job_records import JobRecords
+from .staged_bag import bag_statements
+from .staged_changes import StagedChanges
 from .staged_merge import StagedMerge
 from .staging import StagedTable, staging_tables
 
@@ -80,7 +83,7 @@ class JobCommit:
         catalog: Catalog,
         records: JobRecords,
         job: WriteJob,
-        table_id: int,
+        table: TableVersion,
         staged: Sequence[StagedTable],
         lock_timeout: float,
     ) -> None:
@@ -88,7 +91,10 @@ class JobCommit:
         self._catalog = catalog
         self._records = records
         self._job = job
-        self._table_id = table_id
+        self._table_id = table.id
+        # Rows that a bag's retracts take away are chosen first: another job's choice of the same ones is a conflict.
+        self._isolation = "repeatable read" if table.spec.keyless else "read committed"
+        self._one_by_one = False
         self._staged = staged
         self._lock_timeout = lock_timeout
         self._what = f"committing the write job {job.job_id!r}"
@@ -117,6 +123,8 @@ class JobCommit:
             self._refuse_existing()
         elif error.state in (_TWICE, _DUPLICATE) and not self._each_key_once:
             self._each_key_once = True
+        elif error.state == _DUPLICATE:
+            pass  # inserted by another writer while rows of its key were merged
         elif error.state in STALE:
             self._catalog.forget(self._job.table)
         elif error.state == _OUT_OF_LOCKS:
@@ -136,7 +144,7 @@ class JobCommit:
     def _attempt(self, connection: ServerConnection) -> bool:
         ask = connection.ask
         job_id, table = self._job.job_id, self._job.table
-        connection.pipeline((command("begin isolation level read committed read write"), connection.plan_freely))
+        connection.pipeline((command(f"begin isolation level {self._isolation} read write"), connection.plan_freely))
         record = self._records.locked(ask(self._records.lock(job_id)))
         try:
             binding = self._catalog.lookup(ask, table)
@@ -190,6 +198,9 @@ class JobCommit:
         if mode is WriteMode.OVERWRITE:
             # Not TRUNCATE: older snapshots continue to read these rows.
             connection.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
+        if mode is WriteMode.CHANGES or binding.spec.keyless or (mode is WriteMode.UPSERT and binding.merges):
+            self._publish(connection, binding)
+            return
         results = connection.pipeline(command(one.write(each_key_once=self._each_key_once)) for one in merges)
         for one, staged, result in zip(merges, self._staged, results, strict=True):
             written = result.command_tuples or 0
@@ -200,6 +211,24 @@ class JobCommit:
                     raise RecordNotFoundError(binding.spec.name, key)
         if any(one.may_outgrow() for one in merges):
             self._check_rows(connection, binding, merges)
+
+    def _publish(self, connection: ServerConnection, binding: TableBinding) -> None:
+        """Write the rows of a job that merges, in the order of its partitions, or of a table without a key."""
+        for staged in self._staged:
+            if binding.spec.keyless:
+                connection.pipeline(map(command, bag_statements(binding, staged)))
+                continue
+            changes = StagedChanges(binding, staged)
+            try:
+                changes.publish(connection, repeated=self._each_key_once, one_by_one=self._one_by_one)
+            except StatementRefusedError as error:
+                refusal = merge_refusal(binding, staged.columns, error)
+                if refusal is None:
+                    raise
+                if not changes.retracts or self._one_by_one or error.state != OUT_OF_RANGE:
+                    raise refusal from error
+                self._one_by_one = True
+                raise StatementRefusedError("40001", "a negated number does not fit") from error
 
     def _lock(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> None:
         how = "row exclusive"

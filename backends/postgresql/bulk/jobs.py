@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import time
@@ -27,6 +28,7 @@ from structable.spi import (
     WriteMode,
 )
 from structable.spi.rules.jobs import check_job, last_attempts
+from structable.spi.rules.keyless import check_mode
 
 from .job_commit import JobCommit
 from .job_records import JobRecords
@@ -57,6 +59,7 @@ class WriteJobs:
         with self._pool.connection() as connection:
             try:
                 binding = self._catalog.lookup(connection.ask, table)
+                check_mode(binding.spec, mode)
                 number = binding.version.id
                 committed = self._records.upgraded(
                     connection, lambda: self._records.begin(connection, job_id, table, number, mode)
@@ -81,6 +84,7 @@ class WriteJobs:
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         from .copy_encoder import CopyEncoder
+        from .marks import marked, marks_of
 
         binding = _bound(self._catalog.schema, job.state)
         conformed = conformed_batches(job, binding.spec, batches)
@@ -88,20 +92,23 @@ class WriteJobs:
         if first is None:
             return StagedWrite(job.job_id, partition, attempt, 0)
         columns = tuple(first[0].schema.names)
-        encoder = CopyEncoder(binding.write_spec, columns)
+        marks = marks_of(binding.spec, job.mode)
+        encoder = CopyEncoder(binding.write_spec, columns, marks)
+        found: set[str] = set()
 
         def portions() -> Iterator[bytes]:
-            yield from encoder.encode(first[0])
-            for batch, _ in conformed:
-                yield from encoder.encode(batch)
+            for batch, kinds in itertools.chain((first,), conformed):
+                found.update(kinds or ())
+                yield from encoder.encode(marked(binding.spec, batch, kinds))
 
         with self._pool.connection() as connection:
             try:
                 connection.pipeline((_BEGIN,))
-                name = create_staging(connection, binding, job.job_id, columns)
+                name = create_staging(connection, binding, job.job_id, columns, marks)
                 # No other transaction sees the table yet, so that its rows can be frozen.
                 text = (
-                    f"copy {qualified(self._catalog.schema, name)} ({', '.join(staged_columns(len(columns)))}) "
+                    f"copy {qualified(self._catalog.schema, name)} "
+                    f"({', '.join(staged_columns(len(columns) + len(marks)))}) "
                     "from stdin (format binary, freeze)"
                 )
                 rows = connection.copy_in(text, [portions()])
@@ -110,13 +117,15 @@ class WriteJobs:
                 raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
             finally:
                 connection.roll_back()
-        staged = StagedTable(name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest)
+        staged = StagedTable(
+            name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest, tuple(sorted(found))
+        )
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
-        table_id = _bound(self._catalog.schema, job.state).version.id
-        commit = JobCommit(self._pool, self._catalog, self._records, job, table_id, tables, self._lock_timeout)
+        binding = _bound(self._catalog.schema, job.state)
+        commit = JobCommit(self._pool, self._catalog, self._records, job, binding.version, tables, self._lock_timeout)
         result = CommitResult(commit.run())
         self._drop(job)
         return result

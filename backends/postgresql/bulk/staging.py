@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from structable.backends.postgresql.driver.connection import ServerConnection
@@ -16,10 +16,11 @@ from structable.backends.postgresql.driver.statement import Call, Statement, com
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
-from structable.spi import DataCorruptionError
+from structable.spi import DataCorruptionError, Field
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
 
 __all__ = [
+    "KIND_FIELD",
     "StagedTable",
     "create_staging",
     "drop_job_staging",
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger("structable.postgresql")
+
+KIND_FIELD = Field.short("_kind")
+"""The column of row kinds, as numbers in the order of `RowKind`."""
 
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
@@ -55,19 +59,23 @@ class StagedTable:
     indexes: tuple[str, ...]  # the fields whose sizes were checked against the limits of indexed values
     rows: int  # at least 1
     largest: int  # bytes of the largest row
+    kinds: tuple[str, ...] = ()  # of the rows, in mode changes
 
     def encode(self) -> bytes:
-        return json.dumps([self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest]).encode()
+        return json.dumps(
+            [self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest, self.kinds]
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes, job_id: str) -> StagedTable:
         """Decode the result of `encode`; rejects that of another job."""
         try:
-            name, table_id, columns, indexes, rows, largest = json.loads(data)
+            # An older structable staged without kinds.
+            name, table_id, columns, indexes, rows, largest, *kinds = json.loads(data)
             found = _NAME.match(name)
             if found is None or found["job"] != _digest(job_id):
                 raise ValueError(f"{name!r} is not a staging table of the job")
-            return cls(name, int(table_id), tuple(columns), tuple(indexes), int(rows), int(largest))
+            return cls(name, int(table_id), tuple(columns), tuple(indexes), int(rows), int(largest), *map(tuple, kinds))
         except (ValueError, TypeError, RecursionError) as error:
             raise DataCorruptionError(f"the staged rows of the job {job_id!r} cannot be decoded: {error}") from error
 
@@ -81,13 +89,19 @@ def staged_columns(count: int) -> list[str]:
     return [f"c{place}" for place in range(count)]
 
 
-def create_staging(connection: ServerConnection, binding: TableBinding, job_id: str, columns: tuple[str, ...]) -> str:
-    """Create a staging table, in the transaction that is open, and return its name."""
+def create_staging(
+    connection: ServerConnection,
+    binding: TableBinding,
+    job_id: str,
+    columns: tuple[str, ...],
+    marks: Sequence[Field] = (),
+) -> str:
+    """Create a staging table, in the transaction that is open, and return its name; the marks are its last columns."""
     now = int(str(connection.ask(_NOW)[0][0]))
     name = f"{_PREFIX}{_digest(job_id)}_{now:08x}_{secrets.token_hex(10)}"
-    kinds = [stored_type(binding.spec.field(column)).name for column in columns]
+    kinds = [stored_type(field).name for field in (*map(binding.spec.field, columns), *marks)]
     # Types as COPY accepts them: text needs no order here, and the precision of decimals was checked.
-    definitions = ", ".join(f"{one} {kind}" for one, kind in zip(staged_columns(len(columns)), kinds, strict=True))
+    definitions = ", ".join(f"{one} {kind}" for one, kind in zip(staged_columns(len(kinds)), kinds, strict=True))
     connection.pipeline(
         (
             command(

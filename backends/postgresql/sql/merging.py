@@ -160,7 +160,7 @@ class MergeSql:
         if not found:
             first = self._spec.primary_key[0]
             return {first: f"t.{column(first)}"}  # written even if nothing changes: a merge is a write
-        if any(self._spec.field(name).type in _VARIABLE for name in found):
+        if any(field.type in _VARIABLE for field in self._spec.value_fields):
             (name, value), *_ = found.items()
             found[name] = self._guarded(found, value)
         return found

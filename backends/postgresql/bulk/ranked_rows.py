@@ -1,0 +1,154 @@
+"""Staged changes of which several are of one key: numbered, and merged in rounds or, where there are many, singly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.statement import Call, Statement, Values, command
+from structable.backends.postgresql.sql import batches
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.merging import column
+from structable.backends.postgresql.sql.names import qualified
+from structable.backends.postgresql.sql.row_codec import Pieces, at_most
+from structable.backends.postgresql.sql.types import array, stored_type
+from structable.spi import RowKind
+from structable.spi.merging import IGNORED, Merger
+
+from .staging import StagedTable, staged_columns
+
+__all__ = ["MOST_ROUNDS", "RankedRows"]
+
+MOST_ROUNDS = 8
+"""Rows of one key beyond which they are merged one by one."""
+_FETCHED = 10_000
+_PORTION_ROWS = 2_000
+_PORTION_BYTES = 8 << 20
+_KINDS = tuple(RowKind)
+
+
+class RankedRows:
+    """The rows of a staging table with `r`, a row's number among those of its key, and `n`, their number.
+
+    Made in the transaction of the commit, which drops it.
+    """
+
+    def __init__(self, connection: ServerConnection, binding: TableBinding, staged: StagedTable) -> None:
+        self._connection = connection
+        self._binding = binding
+        self._given = dict(zip(staged.columns, staged_columns(len(staged.columns)), strict=True))
+        self._kind = f"s.c{len(staged.columns)}" if staged.kinds else "0"
+        self.source = qualified(binding.schema, f"{staged.name}_r")
+        key = ", ".join(self._given[name] for name in binding.spec.primary_key)
+        rows = qualified(binding.schema, staged.name)
+        connection.pipeline(
+            (
+                command(
+                    f"create unlogged table {self.source} with (autovacuum_enabled = false) as select *, "
+                    f"row_number() over (partition by {key} order by ctid) as r, "
+                    f"count(*) over (partition by {key}) as n from {rows}"
+                ),
+                command(f"create index on {self.source} (r)"),
+                command(f"analyze {self.source}"),
+            )
+        )
+        self.most = int(str(connection.ask(command(f"select max(n) from {self.source}"))[0][0]))
+
+    def drop(self) -> None:
+        self._connection.pipeline((command(f"drop table {self.source}"),))
+
+    def merge_one_by_one(self, merger: Merger, above: int) -> None:
+        """Merge the rows of keys that have more than `above` rows, with the rows of the table, which it locks."""
+        binding, key = self._binding, self._binding.spec.primary_key
+        same = " and ".join(f"t.{column(name)} = s.{self._given[name]}" for name in key)
+        hot = f"select from {self.source} s where n > {above} and r = 1 and {same}"
+        self._connection.pipeline(
+            (command(f"select from {binding.qualified} t where exists ({hot}) and {binding.token} for update"),)
+        )
+        given = ", ".join(f"s.{one}" for one in self._given.values())
+        old = ", ".join(f"t.{column(name)}" for name in (key[0], *merger.columns))
+        keys = ", ".join(f"s.{self._given[name]}" for name in key)
+        query = (
+            f"select {given}, {self._kind}, {old} from {self.source} s left join {binding.qualified} t on {same} "
+            f"where s.n > {above} order by {keys}, s.r"
+        )
+        writer = _Writer(self._connection, binding)
+        for _, rows in groupby(self._fetched(query), key=self._key_of):
+            writer.add(*self._merged(merger, list(rows)))
+        writer.flush()
+
+    def _fetched(self, query: str) -> Iterator[Values]:
+        self._connection.pipeline((command(f"declare _ranked no scroll cursor for {query}"),))
+        rows: Sequence[Values] = ()
+        while True:
+            rows = self._connection.ask(command(f"fetch {_FETCHED} from _ranked"))
+            yield from rows
+            if len(rows) < _FETCHED:
+                break
+        self._connection.pipeline((command("close _ranked"),))
+
+    def _key_of(self, row: Values) -> tuple[Any, ...]:
+        names = list(self._given)
+        return tuple([row[names.index(name)] for name in self._binding.spec.primary_key])
+
+    def _merged(self, merger: Merger, rows: list[Values]) -> tuple[dict[str, Any], bool, bool, bool]:
+        """Return the row of a key, whether it was there, whether it is, and whether it is written."""
+        names = list(self._given)
+        width = len(names)
+        there = rows[0][width + 1] is not None
+        values = tuple(rows[0][width + 2 :]) if there else None
+        written = False
+        for row in rows:
+            merged = merger.apply(values, _KINDS[row[width]], dict(zip(names, row[:width], strict=True)))
+            if merged is not IGNORED:
+                values, written = merged, True
+        key = dict(zip(self._binding.spec.primary_key, self._key_of(rows[0]), strict=True))
+        whole = key if values is None else {**key, **dict(zip(merger.columns, values, strict=True))}
+        return whole, there, values is not None, written
+
+
+class _Writer:
+    """Rows to put, insert and delete, written in portions."""
+
+    def __init__(self, connection: ServerConnection, binding: TableBinding) -> None:
+        self._connection = connection
+        self._binding = binding
+        self._changed: list[Pieces] = []
+        self._new: list[Pieces] = []
+        self._doomed: list[Pieces] = []
+        self._bytes = 0
+
+    def add(self, row: dict[str, Any], there: bool, is_there: bool, written: bool) -> None:
+        if not written or not (there or is_there):
+            return
+        binding = self._binding
+        names = binding.shape.columns if is_there else binding.spec.primary_key
+        pieces = binding.encoder(names).pieces({name: row[name] for name in names})
+        (self._doomed if not is_there else self._changed if there else self._new).append(pieces)
+        self._bytes += at_most(pieces)
+        if len(self._changed) + len(self._new) + len(self._doomed) >= _PORTION_ROWS or self._bytes >= _PORTION_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        binding = self._binding
+        names, key = binding.shape.columns, binding.spec.primary_key
+        if self._changed:
+            self._run(batches.upsert_many(binding, names, checked=False), names, self._changed)
+        if self._new:
+            # Not an upsert: what another writer inserted meanwhile must be merged with.
+            types = [stored_type(binding.spec.field(name)).array_oid for name in names]
+            places = ", ".join(f"${place + 1}" for place in range(len(names)))
+            columns = ", ".join(map(column, names))
+            text = f"insert into {binding.qualified} ({columns}) select * from unnest({places}) where {binding.token}"
+            self._run(Statement(text, types, prepare=False), names, self._new)
+        if self._doomed:
+            self._run(batches.delete_many(binding), key, self._doomed)
+        self._changed, self._new, self._doomed, self._bytes = [], [], [], 0
+
+    def _run(self, statement: Statement, names: tuple[str, ...], rows: list[Pieces]) -> None:
+        given = [
+            array(self._binding.oids[name], values) for name, values in zip(names, zip(*rows, strict=True), strict=True)
+        ]
+        self._connection.pipeline((Call(statement, given),))
