@@ -1,18 +1,237 @@
-"""Merges on PostgreSQL: their SQL does what `Merger` says, and the server's answers may get lost."""
+"""Merges on PostgreSQL: what the format says of them, lost connections, waiting, and hot keys."""
 
 from __future__ import annotations
 
-from structable.spi import Field, TableSpecification, connect
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    DataCorruptionError,
+    Field,
+    FieldSizeLimitError,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    WriteMode,
+    connect,
+)
+from tests.waiting import until
+
+from .support.proxy import COMMIT, Cut, Proxy, statement
+from .support.shared import Schema
+from .test_faults import waiting
+
+PLAIN = TableSpecification("plain", [Field.int("k"), Field.int("n")], ["k"])
+SUMS = TableSpecification(
+    "t",
+    [Field.int("k"), Field.long("n"), Field.string("list")],
+    ["k"],
+    options={
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+        "fields.list.aggregate-function": "listagg",
+    },
+)
+BAG = TableSpecification("bag", [Field.int("n")], options={"write-mode": "change-log"})
+
+
+@pytest.fixture
+def direct(postgresql_url: str) -> Iterator[Storage]:
+    """Connect past the proxy."""
+    with connect(postgresql_url) as storage:
+        storage.admin.create(SUMS)
+        storage.table("t").upsert({"k": 1, "n": 0})
+        yield storage
+
+
+@pytest.fixture
+def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
+    with Proxy(postgresql_schema.conninfo) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def storage(postgresql_url: str, proxy: Proxy, direct: Storage) -> Iterator[Storage]:
+    with connect(proxy.url(postgresql_url)) as storage:
+        assert storage.table("t").count() == 1
+        yield storage
+
+
+def format_of(schema: Schema) -> int:
+    with psycopg.connect(schema.conninfo) as connection:
+        row = connection.execute(f'select version from "{schema.name}"._structable_format').fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_format_rises_with_the_first_table_of_a_type(postgresql_url: str, postgresql_schema: Schema) -> None:
+    """Older software refuses a schema once it has such a table; others it opens as before."""
+    with connect(postgresql_url) as storage:
+        storage.admin.create(PLAIN.evolve(options={"user.note": "x"}))
+        assert format_of(postgresql_schema) == 1
+        storage.admin.create(BAG)
+        assert format_of(postgresql_schema) == 2
+    with connect(postgresql_url, read_only=True) as storage:
+        assert storage.admin.get_specification("bag") == BAG
+    with psycopg.connect(postgresql_schema.conninfo) as connection:
+        connection.execute(f'update "{postgresql_schema.name}"._structable_format set version = 3')
+    with pytest.raises(DataCorruptionError, match="newer"):
+        connect(postgresql_url)
+
+
+def test_options_of_users_change(postgresql_url: str) -> None:
+    """`create_or_update` changes options that mean nothing, and keeps the others."""
+    with connect(postgresql_url) as storage:
+        storage.admin.create(SUMS)
+        storage.admin.create_or_update(SUMS.evolve(options={**SUMS.options, "user.note": "x"}))
+    with connect(postgresql_url) as storage:
+        assert storage.admin.get_specification("t").options == {**SUMS.options, "user.note": "x"}
+        storage.table("t").upsert({"k": 1, "n": 1})
+        storage.table("t").upsert({"k": 1, "n": 1})
+        assert storage.table("t").read((1,)) == {"k": 1, "n": 2, "list": None}
 
 
 def test_replace_after_an_increment_of_an_absent_row(postgresql_url: str) -> None:
-    """A row that a transaction knows to be absent is there after an increment and a replace."""
-    spec = TableSpecification("t", [Field.int("k"), Field.int("n")], ["k"])
+    """A row that a transaction knows to be absent is there after an increment, or a merge, and a replace."""
     with connect(postgresql_url) as storage:
-        storage.admin.create(spec)
+        storage.admin.create(PLAIN)
+        storage.admin.create(SUMS)
         with storage.transaction() as transaction:
-            table = transaction.table("t")
-            assert table.read((1,)) is None
-            table.increment((1,), "n")
-            table.replace({"k": 1, "n": 7})
-        assert storage.table("t").read((1,)) == {"k": 1, "n": 7}
+            plain, sums = transaction.table("plain"), transaction.table("t")
+            assert plain.read((1,)) is sums.read((1,)) is None
+            plain.increment((1,), "n")
+            plain.replace({"k": 1, "n": 7})
+            sums.upsert({"k": 1, "n": 1})
+            sums.replace({"k": 1, "n": 7})
+        assert storage.table("plain").read((1,)) == {"k": 1, "n": 7}
+        assert storage.table("t").read((1,)) == {"k": 1, "n": 7, "list": None}
+
+
+@pytest.mark.parametrize(("cut", "done"), [(Cut.BEFORE, False), (Cut.AFTER, True)])
+@pytest.mark.parametrize("many", [False, True])
+def test_merge_lost_around_its_commit(
+    storage: Storage, direct: Storage, proxy: Proxy, cut: Cut, done: bool, many: bool
+) -> None:
+    """A merge of the auto-commit view whose answer was lost is looked up, and counts once either way."""
+    trap = proxy.trap(COMMIT, cut)
+    if many:
+        storage.table("t").upsert_many([{"k": key, "n": 1} for key in range(9)])
+    else:
+        storage.table("t").upsert({"k": 1, "n": 1})
+    trap.wait()
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == 1
+
+
+def test_merge_that_cannot_be_looked_up(
+    storage: Storage, direct: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the server does not answer, the outcome is unknown, and the merge is not repeated."""
+    monkeypatch.setattr("structable.backends.postgresql.driver.commit_outcome._SECONDS", 0.5)
+    trap = proxy.trap(COMMIT, Cut.AFTER)
+    proxy.refuse()
+    with pytest.raises(CommitOutcomeUnknownError):
+        storage.table("t").upsert({"k": 1, "n": 1})
+    trap.wait()
+    proxy.accept()
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == 1
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_merge_job_lost_around_its_commit(storage: Storage, direct: Storage, proxy: Proxy, cut: Cut) -> None:
+    """A job whose commit was lost is merged once, when it is committed again."""
+    job = storage.begin_write("t", mode=WriteMode.UPSERT, job_id="lost")
+    rows = pa.record_batch({"k": pa.array([1, 2, 1], pa.int32()), "n": pa.array([1, 1, 1])})
+    staged = [storage.stage(job, 0, 0, [rows])]
+    trap = proxy.trap(COMMIT, cut)
+    try:
+        storage.commit_write(job, staged)
+    except StorageUnavailableError:
+        storage.commit_write(job, staged)
+    trap.wait()
+    assert not storage.commit_write(job, staged)
+    assert [(row["k"], row["n"]) for row in direct.table("t").scan()] == [(1, 2), (2, 1)]
+
+
+def test_merge_waits_for_another_writer(direct: Storage, postgresql_schema: Schema, postgresql_url: str) -> None:
+    """A merge of the auto-commit view waits for a writer of its row, and adds to what that writer made."""
+    with (
+        connect(postgresql_url, application_name="waits") as other,
+        psycopg.connect(postgresql_schema.conninfo) as writer,
+        ThreadPoolExecutor() as threads,
+    ):
+        table = other.table("t")
+        writer.execute(f'update "{postgresql_schema.name}".t set n = 10 where k = 1')
+        merged = threads.submit(table.upsert, {"k": 1, "n": 1})
+        until(lambda: waiting(postgresql_schema, "waits"))
+        writer.commit()
+        merged.result()
+        row = table.read((1,))
+        assert row is not None
+        assert row["n"] == 11
+
+
+def test_hot_keys_of_a_call(direct: Storage) -> None:
+    """Thousands of rows of few keys in one call, while others merge too, count once each."""
+    table = direct.table("t")
+    rows = [{"k": number % 2, "n": 1, "list": None} for number in range(4_000)]
+    threads = [threading.Thread(target=table.upsert_many, args=(rows,)) for _ in range(3)]
+    for one in threads:
+        one.start()
+    for _ in range(50):
+        table.upsert({"k": 1, "n": 1})
+    for one in threads:
+        one.join()
+    assert [(row["k"], row["n"]) for row in table.scan()] == [(0, 6_000), (1, 6_050)]
+
+
+def test_hot_key_of_a_job(direct: Storage) -> None:
+    """100,000 rows of one key beside others in one job count once each, in their order."""
+    number = 100_000
+    keys = pa.array([1 if place % 10 else place for place in range(number)], pa.int32())
+    rows = pa.record_batch({"k": keys, "n": pa.array([1] * number, pa.int64())})
+    job = direct.begin_write("t", mode=WriteMode.UPSERT, job_id="hot")
+    direct.commit_write(job, [direct.stage(job, 0, 0, [rows]), direct.stage(job, 1, 0, [rows])])
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == 2 * 90_000
+    assert direct.table("t").count() == 10_001
+
+
+def test_lists_over_the_limits(postgresql_url: str) -> None:
+    """A list that makes its row or its index too large is refused by calls and jobs, and nothing is written."""
+    indexed = SUMS.evolve(name="indexed", indexes=["list"])
+    with connect(postgresql_url) as storage:
+        for spec, size in ((SUMS, 4_500_000), (indexed, 1_200)):
+            storage.admin.create(spec)
+            table = storage.table(spec.name)
+            table.upsert({"k": 1, "list": "x" * size})
+            with pytest.raises(FieldSizeLimitError):
+                table.upsert({"k": 1, "list": "y" * size})
+            with pytest.raises(FieldSizeLimitError), storage.transaction() as transaction:
+                transaction.table(spec.name).upsert({"k": 1, "list": "y" * size})
+            job = storage.begin_write(spec.name, mode=WriteMode.UPSERT, job_id=spec.name)
+            rows = pa.record_batch({"k": pa.array([1, 2], pa.int32()), "list": ["y" * size, "z"]})
+            with pytest.raises(FieldSizeLimitError):
+                storage.commit_write(job, [storage.stage(job, 0, 0, [rows])])
+            assert [row["list"] for row in table.scan()] == ["x" * size]
+
+
+def test_statement_lost_in_a_merge(storage: Storage, direct: Storage, proxy: Proxy) -> None:
+    """A merge whose connection breaks before its commit is repeated, and counts once."""
+    for cut in Cut:
+        trap = proxy.trap(statement("insert into"), cut)
+        storage.table("t").apply_changes([("+U", {"k": 1, "n": 1}), ("-U", {"k": 1, "n": 2})])
+        trap.wait()
+    row = direct.table("t").read((1,))
+    assert row is not None
+    assert row["n"] == -2
