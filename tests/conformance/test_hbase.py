@@ -30,7 +30,7 @@ class TestHBase(BackendConformance):
 class TestHBaseWithValuesInIntents(IsolationCases):
     """Nothing is finalised: every reader finds committed values in intents."""
 
-    capabilities = Capabilities(writes_never_wait=True)
+    capabilities = Capabilities(writes_never_wait=True, table_types=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -41,7 +41,7 @@ class TestHBaseWithValuesInIntents(IsolationCases):
 class TestHBaseByLists(IsolationCases):
     """Small transactions, too, find one another by the lists of recent writes."""
 
-    capabilities = Capabilities(writes_never_wait=True)
+    capabilities = Capabilities(writes_never_wait=True, table_types=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str) -> str:

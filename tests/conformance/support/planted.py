@@ -16,6 +16,7 @@ from structable.spi import (
     Option,
     OptionValue,
     RecordExistsError,
+    RowKind,
     Storage,
     StorageUrl,
     StructableError,
@@ -301,6 +302,49 @@ class ForgetfulJobs(PlantedStorage):
         return self.inner.commit_write(again, list(staged))
 
 
+class IgnoresEngines(PlantedStorage):
+    """A merge changes the named fields, whatever the merge engine is."""
+
+    class table_class(PlantedTable):
+        def upsert(self, row: Any) -> None:
+            if self.inner.specification.table_options.merges:
+                self.inner.update(row, default={})
+            else:
+                self.inner.upsert(row)
+
+
+class RetractsDelete(PlantedStorage):
+    """Every retract deletes the row of its key."""
+
+    class table_class(PlantedTable):
+        def apply_changes(self, changes: Any) -> None:
+            if self.inner.specification.keyless:
+                self.inner.apply_changes(changes)
+                return
+            for kind, row in changes:
+                if RowKind.of(kind).retracts:
+                    self.inner.delete(key_of(self.inner, row))
+                else:
+                    self.inner.upsert(row)
+
+
+class TakesAllEqualRows(PlantedStorage):
+    """A retract on a bag takes all equal rows away."""
+
+    class table_class(PlantedTable):
+        def apply_changes(self, changes: Any) -> None:
+            for kind, row in changes:
+                retracts = self.inner.specification.keyless and RowKind.of(kind).retracts
+                self.inner.apply_changes([(kind, row)] * (10 if retracts else 1))
+
+
+class JobsOutOfOrder(PlantedStorage):
+    """The last partition of a job counts first."""
+
+    def stage(self, job: Any, partition: int, attempt: int, batches: Any) -> Any:
+        return self.inner.stage(job, 1_000 - partition, attempt, batches)
+
+
 class Leaks(PlantedStorage):
     """An error contains the secrets of the URL."""
 
@@ -505,6 +549,8 @@ LOCKING: dict[str, Callable[..., list[Any]]] = {
     "insert": lambda table, row, *_: [key_of(table, row)],
     "update": lambda table, row, *_: [key_of(table, row)],
     "upsert_many": lambda table, rows, *_: [key_of(table, row) for row in rows],
+    "insert_many": lambda table, rows, *_: [key_of(table, row) for row in rows],
+    "apply_changes": lambda table, changes, *_: [key_of(table, row) for _, row in changes],
     "compare_and_swap": lambda table, key, *_: [key_of(table, key)],
     "increment": lambda table, key, *_: [key_of(table, key)],
     "delete": lambda table, key, *_: [key_of(table, key)] if table.read(key) else [],
@@ -532,6 +578,10 @@ BUGS: dict[str, type[PlantedStorage]] = {
     "swallows-conflicts": SwallowsConflicts,
     "splits-of-now": SplitsOfNow,
     "forgetful-jobs": ForgetfulJobs,
+    "ignores-engines": IgnoresEngines,
+    "retracts-delete": RetractsDelete,
+    "takes-all-equal-rows": TakesAllEqualRows,
+    "jobs-out-of-order": JobsOutOfOrder,
 }
 
 

@@ -16,13 +16,13 @@ settings.load_profile("planted")
 
 
 class Planted(BackendConformance):
-    capabilities = Capabilities(multi_process=False, durable_after_kill=False, writes_never_wait=True)
+    capabilities = Capabilities(multi_process=False, durable_after_kill=False, writes_never_wait=True, table_types=True)
     bug = "nothing"
 
     @classmethod
     def planted(cls, bug: str) -> type["Planted"]:
         """Return the suite for a store with a bug."""
-        waits = Capabilities(multi_process=False, durable_after_kill=False)
+        waits = Capabilities(multi_process=False, durable_after_kill=False, table_types=True)
         parts = {"bug": bug, "capabilities": waits} if bug == "writes-wait" else {"bug": bug}
         return type(f"Test_{bug}", (cls,), {**parts, "__doc__": f"Planted: {bug}."})
 
