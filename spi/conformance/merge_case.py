@@ -63,11 +63,11 @@ def delete(**fields: Value) -> Step:
     return RowKind.DELETE, fields
 
 
-def runs(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Yield changes that follow one another and name the same fields."""
+def runs(steps: Iterable[Step], most: int) -> Iterator[list[Step]]:
+    """Yield changes that follow one another and name the same fields, at most so many."""
     pending: list[Step] = []
     for step in steps:
-        if pending and step[1].keys() != pending[0][1].keys():
+        if pending and (step[1].keys() != pending[0][1].keys() or len(pending) == most):
             yield pending
             pending = []
         pending.append(step)
@@ -83,17 +83,17 @@ def change_batch(spec: TableSpecification, steps: Sequence[Step]) -> pa.RecordBa
     return pa.record_batch([*made.columns, kinds], names=[*names, "_change_type"])
 
 
-def stage_changes(storage: Storage, job: WriteJob, steps: Iterable[Step]) -> list[StagedWrite]:
-    """Stage changes, in partitions of those that name the same fields; the last partition first."""
+def stage_changes(storage: Storage, job: WriteJob, steps: Iterable[Step], most: int = 4) -> list[StagedWrite]:
+    """Stage changes, in partitions of at most so many that name the same fields; the last partition first."""
     spec = storage.admin.get_specification(job.table)
-    partitions = [change_batch(spec, run) for run in runs(steps)]
+    partitions = [change_batch(spec, run) for run in runs(steps, most)]
     return [storage.stage(job, number, 0, [partitions[number]]) for number in reversed(range(len(partitions)))]
 
 
-def run_job(storage: Storage, table: str, steps: Iterable[Step]) -> None:
-    """Write changes by one job in mode changes."""
+def run_job(storage: Storage, table: str, steps: Iterable[Step], most: int = 4) -> None:
+    """Write changes by one job in mode changes, in partitions of at most so many."""
     job = storage.begin_write(table, mode=WriteMode.CHANGES, job_id=ConformanceCase.fresh_id())
-    storage.commit_write(job, stage_changes(storage, job, steps))
+    storage.commit_write(job, stage_changes(storage, job, steps, most))
 
 
 def write(table: StructuredTable, step: Step) -> None:
@@ -144,12 +144,12 @@ def by_upsert_many(storage: Storage, table: str, rows: Sequence[Sequence[Step]])
 
 def by_job(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
     """Let the changes of a row follow one another, as far as may be in one partition."""
-    run_job(storage, table, [step for steps in rows for step in steps])
+    run_job(storage, table, [step for steps in rows for step in steps], most=1_000)
 
 
 def by_partitions(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
-    """Make the changes of a row in different partitions."""
-    run_job(storage, table, in_turn(rows))
+    """Stage the changes of a row in different partitions."""
+    run_job(storage, table, in_turn(rows), most=len(rows))
 
 
 def in_turn(rows: Sequence[Sequence[Step]]) -> Iterator[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -43,14 +44,14 @@ class RandomMerges(MergeCase):
         model, table = Model(spec), typed.table(spec.name)
         for place in range(4 * self.max_examples):
             step = random_change(chance, spec, _KEYS, extremes=True)
-            self.compare(model, [step], table, f"{place}: {step}")
+            self.compare(typed, model, [step], f"{place}: {step}")
             if chance.random() < 0.1:
                 table.replace(self.restarted(chance, model))
         table.delete_all(Range.all())
         model.rows = {}
         for place in range(max(2, self.max_examples // 8)):
             steps = [random_change(chance, spec, _KEYS, extremes=False) for _ in range(_BATCH)]
-            self.compare(model, steps, table if place % 2 else typed, f"{place}: {steps}")
+            self.compare(typed, model, steps, f"{place}: {steps}", by_job=place % 2 == 1)
 
     def restarted(self, chance: random.Random, model: Model) -> Record:
         """Return a row of nulls that replaces one of the model."""
@@ -60,25 +61,23 @@ class RandomMerges(MergeCase):
         transaction.commit()
         return row
 
-    def compare(self, model: Model, steps: list[Step], target: StructuredTable | Storage, text: str) -> None:
-        """Make changes by one call, or by a job on a storage, and compare the error, or else the rows."""
-        transaction = model.begin()
-        table = target.table(model.spec.name) if isinstance(target, Storage) else target
+    def compare(self, storage: Storage, model: Model, steps: list[Step], text: str, *, by_job: bool = False) -> None:
+        """Make changes by one call or by a job, and compare the error, or else the rows."""
+        transaction, table = model.begin(), storage.table(model.spec.name)
+        make = partial(run_job, storage, model.spec.name, steps) if by_job else partial(self.call, table, steps)
         try:
             transaction.apply_changes(steps)
         except (InvalidFieldError, UnsupportedOperationError) as error:
             with pytest.raises(type(error)):
-                self.make(steps, target, table)
+                make()
         else:
-            self.make(steps, target, table)
+            make()
             transaction.commit()
         expected = [comparable(row) for row in model.begin().scan([Range.all()])]
         assert [comparable(row) for row in table.scan()] == expected, text
 
-    def make(self, steps: list[Step], target: StructuredTable | Storage, table: StructuredTable) -> None:
-        if isinstance(target, Storage):
-            run_job(target, table.specification.name, steps)
-        elif len(steps) == 1:
+    def call(self, table: StructuredTable, steps: list[Step]) -> None:
+        if len(steps) == 1:
             write(table, steps[0])
         else:
             table.apply_changes(steps)

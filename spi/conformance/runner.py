@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi import connect
+from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError, connect
 
 from .capabilities import Capabilities
 from .masking import Masking, secrets_of
@@ -42,6 +42,15 @@ def fresh_url(pattern: str) -> str:
     return pattern.replace(PLACEHOLDER, f"c{uuid.uuid4().hex[:15]}")
 
 
+def _has_table_types(storage: Storage) -> bool:
+    try:
+        storage.admin.create(TableSpecification("probe", [Field.int("n")], options={"write-mode": "append-only"}))
+    except UnsupportedOperationError:
+        return False
+    storage.admin.drop("probe")
+    return True
+
+
 def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilities | None = None) -> int:
     """Run the suite with pytest, each test on a fresh store; failures show the URL with its password masked.
 
@@ -55,7 +64,8 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
         Passed to pytest, e.g. `["-k", "scan", "-x"]`.
     capabilities : Capabilities, optional
         The abilities of the store beyond the mandatory ones. If not given, whether the store declares itself
-        `process_local` decides: if not, all that follows from several processes is demanded.
+        `process_local` decides: if not, all that follows from several processes is demanded. So are table types, if
+        the store creates a table without a key.
 
     Returns
     -------
@@ -80,7 +90,12 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
             raise ValueError(f"{shown} is not empty: the pattern must name a place where stores can be made")
         if capabilities is None:
             shared = not storage.process_local
-            capabilities = Capabilities(restartable=shared, multi_process=shared, durable_after_kill=shared)
+            capabilities = Capabilities(
+                restartable=shared,
+                multi_process=shared,
+                durable_after_kill=shared,
+                table_types=_has_table_types(storage),
+            )
     with tempfile.TemporaryDirectory(prefix="structable-conformance-") as folder:
         program = Path(folder, "test_conformance.py")
         # The pattern may hold a password: only this user reads the file, and only while the tests run.

@@ -5,15 +5,20 @@ They start processes, interrupt calls or repeat races; or, on LevelDB, belong to
 
 import pytest
 
-TOPICS = {"processes", "interruption_rules", "concurrency", "histories", "job_race_rules"}
+TOPICS = {"processes", "interruption_rules", "concurrency", "histories", "job_race_rules", "merge_conflict_rules"}
 # Tested on the memory store already, which shares this layer with LevelDB.
 SHARED_TOPICS = {
+    "aggregate_rules",
     "argument_rules",
     "filter_rules",
     "key_order",
     "limit_rules",
+    "option_rules",
     "range_rules",
+    "row_kind_rules",
+    "sequence_rules",
     "specification_rules",
+    "sum_rules",
     "value_rules",
 }
 RULES = {
@@ -21,11 +26,13 @@ RULES = {
     "test_ids_across_processes",
     "test_large_job",
     "test_large_table_is_split",
+    "test_merge_job_of_several_processes",
     "test_one_of_many_commits_applies",
     "test_other_processes_stage_and_commit",
     "test_snapshot_holds_while_it_is_referenced",
     "test_splits_find_what_a_scan_finds",
     "test_staged_rows_outlive_their_process",
+    "test_window_of_a_merge_job",
 }
 
 
