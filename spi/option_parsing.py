@@ -25,7 +25,7 @@ from .table_options import (
 __all__ = ["parse_options"]
 
 _IN_GROUPS = tuple(one for one in AggregateFunction if one.in_groups)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)\Z")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)\Z", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _OF_A_FIELD = ("aggregate-function", "list-agg-delimiter", "distinct", "ignore-retract")
 _FIELD_OPTION = re.compile(r"fields\.([^.]+)\.([a-z-]+)\Z")
@@ -186,6 +186,7 @@ class _Parser:
             self._require_keyable("sequence.field", sequence)
         if flag is not None:
             names = self._named("soft-delete.field", flag)
+            flag = names[0]
             if len(names) != 1 or self._fields[flag].type is not FieldType.BOOLEAN:
                 self._refuse("soft-delete.field", "one boolean field is needed")
             if flag in sequence:

@@ -56,6 +56,7 @@ ALLOWED: list[TableSpecification] = [
     keyless(KEYLESS),
     table({"sequence.field": "at"}),
     table({"sequence.field": "at,text", "soft-delete.field": "gone"}),
+    table({"sequence.field": " at , text ", "soft-delete.field": " gone "}),
     table({"sequence.field": "raw", "ignore-delete": "false", "user.owner": "me", "user.": ""}),
     table({**AGGREGATION, "fields.n.aggregate-function": "sum", "fields.text.aggregate-function": "listagg"}),
     table(

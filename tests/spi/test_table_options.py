@@ -65,6 +65,7 @@ def spec(*key: str, **options: str) -> TableSpecification:
         ({"changelog.time-retained": "1 h"}, "it needs a changelog-producer other than none"),
         ({"changelog.time-retained": "0 h", "changelog-producer": "lookup"}, "a duration is a number above 0"),
         ({"changelog.time-retained": "1  h", "changelog-producer": "lookup"}, "a duration is a number above 0"),
+        ({"changelog.time-retained": "\u0661 h", "changelog-producer": "lookup"}, "a duration is a number above 0"),
     ],
     ids=str,
 )
