@@ -120,7 +120,6 @@ class KeylessRules(MergeCase):
     @BOTH
     def test_keyless_scans(self, typed: Storage, spec: TableSpecification, begin: Begin) -> None:
         """`scan`, `multi_scan`, `scan_index`, `count` and `explain` work over committed rows and own writes."""
-        committed = self.keyless(typed, spec.evolve(name="other"), ROWS)
         self.keyless(typed, spec, ROWS[:3])
         committed = self.keyless(typed, spec.evolve(name="other"), ROWS)
         inside = begin().table(spec.name)

@@ -292,6 +292,22 @@ class OptionRules(MergeCase):
             storage.admin.create_or_update(table(WITH_FEEDS[0]))
         assert storage.admin.get_specification("t") == table()
 
+    def test_store_without_table_types_refuses_them(self, storage: Storage) -> None:
+        """A store without table types refuses their specifications in `create`, and makes nothing."""
+        if self.capabilities.table_types:
+            pytest.skip("the store has table types")
+        for spec in ALLOWED[:-1]:
+            for create in (storage.admin.create, storage.admin.create_or_update):
+                with pytest.raises(UnsupportedOperationError):
+                    create(spec)
+        assert storage.admin.list() == []
+        storage.admin.create(table({"user.owner": "me", "merge-engine": "deduplicate"}))
+        storage.table("t").upsert({"id": 1})
+        for spec in (table(FIRST_ROW), table({"ignore-delete": "true"})):
+            with pytest.raises((UnsupportedOperationError, SchemaIncompatibleError)):
+                storage.admin.create_or_update(spec)
+        assert storage.table("t").count() == 1
+
     def test_options_are_compared_by_meaning(self, typed: Storage) -> None:
         """A default that is written out equals none given: `create_or_update` does nothing."""
         for spec, same in [
