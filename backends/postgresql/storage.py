@@ -217,7 +217,7 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         names = consumed(columns)
         binding = self._catalog.known(self._name)
-        if binding is None:
+        if binding is None or binding.spec.keyless:
             return super().read(key, names)
         try:
             shape = binding.shape_of(names)
