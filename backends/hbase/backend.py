@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
-from structable.backends.ordered.engine import Upcalls
-from structable.backends.ordered.scan.splits import merge_steps, read_table_split
+from structable.backends.ordered.scan.splits import read_table_split, reading_upcalls
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from structable.spi.bulk import ScanSplit
@@ -83,7 +82,7 @@ class HBaseBackend(Backend):
     ) -> Iterator[RecordBatch]:
         # Not started: the record of the plan keeps the snapshot; a session, its threads and clean-up are not needed.
         with closing(_engine(url, options)) as engine:
-            engine.upcalls = Upcalls(merge_steps, {})
+            engine.upcalls = reading_upcalls()
             yield from read_table_split(engine, split)
 
 

@@ -13,11 +13,11 @@ from structable.backends.ordered.engine import (
     BulkCommit,
     Engine,
     EngineSnapshot,
-    Increment,
     Pair,
     SchemaChangedError,
     Spaces,
     SplitPlan,
+    Step,
     Upcalls,
     WriteSet,
 )
@@ -32,7 +32,7 @@ from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import Cells, get_row, get_rows
 from .txn.clock import now
-from .txn.intents import INCREMENT, PUT, base_of, intents_of
+from .txn.intents import PUT, STEPS, base_of, intents_of
 from .txn.schema_lease import SchemaLeases
 from .txn.session import require_no_older
 from .txn.session_numbers import refuse_older_sessions
@@ -55,6 +55,7 @@ class HBaseEngine(Engine):
     bulk_application = BulkApplication.AT_ONCE
     epoch_lags = True
     plans_hold_everything = True
+    takes_operands = True
 
     def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
         self.gateway = gateway
@@ -65,11 +66,14 @@ class HBaseEngine(Engine):
         self._epoch = 0
         self._leases = SchemaLeases()
 
-        def merge(raw: bytes | None, increments: Sequence[Increment]) -> bytes:
-            return self.upcalls.merge(raw, increments)
+        def merge(raw: bytes | None, steps: Sequence[Step]) -> bytes:
+            return self.upcalls.merge(raw, steps)
+
+        def fits(raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
+            return self.upcalls.fits(raw, steps, others)
 
         self.tables = Tables(gateway, layout)
-        self.transactions = Transactions(gateway, layout, settings, merge)
+        self.transactions = Transactions(gateway, layout, settings, merge, fits)
         context = self.transactions.context
         self._unchecked = UncheckedWrites(gateway, layout)
         self._splits = Splits(gateway, layout, self.transactions.reader)
@@ -132,8 +136,8 @@ class HBaseEngine(Engine):
     def _newest(self, key: bytes, table: str, row: bytes, cells: Cells) -> bytes | None:
         if len(cells) == 1 and (cell := cells.get(VALUE)) is not None and cell[0][0] == PUT:
             return cell[0][1:]
-        if any(intent[0] == INCREMENT for _, intent in intents_of(cells)):
-            # Which of several increments count is defined only at a timestamp.
+        if any(intent[0] in STEPS for _, intent in intents_of(cells)):
+            # Which of several steps count is defined only at a timestamp.
             with closing(self.begin(True)) as snapshot:
                 return snapshot.get(key)
         state = self.transactions.visibility.states(table, [(row, cells)], None).get(row)

@@ -77,7 +77,7 @@ class OrderedStorage(Storage):
         self._admin = OrderedAdmin(engine, self._catalog, self._garbage, ddl_timeout)
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         try:
-            engine.start(Upcalls(self._merge, self._jobs.procedures()))
+            engine.start(Upcalls(self._merge, self._fits, self._jobs.procedures()))
             if not read_only:
                 self._garbage.resume()
         except BaseException:
@@ -86,6 +86,9 @@ class OrderedStorage(Storage):
 
     def _merge(self, raw: bytes | None, steps: Sequence[Step]) -> bytes:
         return self._catalog.bind(steps[0].schema).applied(raw, steps)
+
+    def _fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
+        return self._catalog.bind(steps[0].schema).fits(raw, steps, others)
 
     @property
     def url(self) -> str:

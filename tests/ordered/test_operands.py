@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,3 +156,48 @@ def test_row_of_an_older_layout_is_merged() -> None:
     operand = new.operands.encode(RowKind.INSERT, {"s": "a", "n": 1, "sum_int": 2, "hits": 8})
     assert operand is not None
     assert new.rows.decode_values(new.operands.absorb(row, operand)) == (7, 1)
+
+
+@given(st.data())
+def test_operands_that_fit_do_so_in_any_order(data: st.DataObject) -> None:
+    """`fits` promises that no order of the others, and none of their subsets, overflows."""
+    names = [name for name, (function, _) in FIELDS.items() if function in ("sum", "count")]
+    binding = binding_of(names)
+    codec = binding.operands
+    assert codec is not None
+    rows = [
+        {"s": "a", "n": 1, **{name: data.draw(st.none() | values(binding.spec.field(name))) for name in names}}
+        for _ in range(4)
+    ]
+    start, own, *others = [codec.encode(RowKind.INSERT, row) for row in rows]
+    assert start is not None
+    assert own is not None
+    beside = [Operand(binding.raw_schema, other) for other in others if other is not None]
+    if binding.fits(start, [Operand(binding.raw_schema, own)], beside):
+        chosen = data.draw(st.lists(st.sampled_from([own, *others]), unique=True))
+        for operand in chosen:
+            assert operand is not None
+            start = codec.absorb(start, operand)
+
+
+def test_sums_fit_with_others() -> None:
+    binding = binding_of(["sum_byte", "sum_decimal", "sum_float"])
+
+    def operand(**row: Value) -> Operand:
+        assert binding.operands is not None
+        raw = binding.operands.encode(RowKind.INSERT, {"s": "a", "n": 1, **row})
+        assert raw is not None
+        return Operand(binding.raw_schema, raw)
+
+    full = operand(sum_byte=100, sum_decimal=Decimal("9999999.98"), sum_float=3.4028e38).row
+    for name, value, other in (
+        ("sum_byte", 20, 7),
+        ("sum_decimal", Decimal("0.01"), Decimal("-1")),
+        ("sum_float", 1.0, 1.0),
+    ):
+        mine = [operand(**{name: value})]
+        assert binding.fits(full, mine, [])
+        assert binding.fits(full, mine, [operand(**{name: other})])
+        assert binding.fits(None, mine, [operand(**{name: value})] * 3)
+        assert not binding.fits(full, mine, [operand(**{name: value})] * 20)
+    assert not binding.fits(full, [operand(sum_byte=20)], [Operand(b"another", full)])

@@ -10,24 +10,23 @@ from typing import NoReturn
 
 from structable.backends.hbase.layout import FAMILY, MARKER, VALUE
 from structable.backends.hbase.thrift.requests import Cells
-from structable.backends.ordered.engine import SPACE_BYTES, ReadSet
-from structable.spi.errors import InvalidFieldError, TransactionConflictError
+from structable.backends.ordered.engine import SPACE_BYTES, ReadSet, Step
+from structable.spi.errors import TransactionConflictError
 
 from .context import Context
 from .intent_set import IntentSet
 from .intents import (
-    INCREMENT,
     LOCK,
-    RowState,
+    STEPS,
     base_of,
     changed_since,
     fold,
-    increments_of,
     intent_of,
     intents_of,
+    steps_of,
 )
 from .rows import RowId, read_rows
-from .status import COMMITTED, PENDING
+from .status import ABORTED, COMMITTED, PENDING
 
 __all__ = ["Conflicts"]
 
@@ -48,6 +47,7 @@ class Conflicts:
         self._layout = context.layout
         self._status_table = context.status_table
         self._merge = context.merge
+        self._fits = context.fits
         self._lease = context.settings.lease
 
     def check(
@@ -62,12 +62,12 @@ class Conflicts:
         """Raise if another transaction has written a row since `start`, or is about to.
 
         `suspects` are the rows that another transaction may have written, and `seen` has their cells, read after the
-        transaction's intents were written. Raises `InvalidFieldError` if an increment overflows.
+        transaction's intents were written. Raises `InvalidFieldError` if a step overflows.
         """
         rows = {(space, row): intents.spaces[space].checked[row] for space, row in suspects}
         self.settle(txid, start, {row_id: (intent, seen.get(row_id, {})) for row_id, intent in rows.items()})
         for row_id, intent in rows.items():
-            if intent[0] == INCREMENT:
+            if intent[0] in STEPS:
                 self._check_overflow(txid, timestamp, intent, seen.get(row_id, {}))
 
     def settle(
@@ -91,7 +91,7 @@ class Conflicts:
             for row_id, (intent, cells) in unsettled.items():
                 if intent_of(txid, cells) is None:
                     raise TransactionConflictError("another process aborted this transaction; retry it")
-                if not bulk and changed_since(start, cells, increments=intent[0] == INCREMENT):
+                if not bulk and changed_since(start, cells, intent[0]):
                     self._refuse(row_id)
             alone = {row_id: cells for row_id, (_, cells) in unsettled.items() if len(cells) == 1 + (VALUE in cells)}
             if alone:
@@ -151,34 +151,34 @@ class Conflicts:
         raise TransactionConflictError("another transaction wrote a row that this one writes")
 
     def _check_overflow(self, txid: bytes, timestamp: int, intent: bytes, cells: Cells) -> None:
-        """Reject increments that could overflow together with pending ones, whichever of them commit and in any order.
+        """Reject steps that could overflow together with pending ones, whichever of them commit and in any order.
 
         Every transaction writes its intent before it checks: the last one to check sees all others.
         """
         base = base_of(cells)
         if base.version > timestamp:
-            raise TransactionConflictError("another transaction committed a row that this one increments")
-        steps = increments_of(intent)
-        others = [increments_of(raw) for other, raw in intents_of(cells) if other != txid and raw[0] == INCREMENT]
-        flat = [step for one in others for step in one]
-        try:
-            self._merge(base.value, [*(step for step in flat if step.amount > 0), *steps])
-            self._merge(base.value, [*(step for step in flat if step.amount < 0), *steps])
-        except InvalidFieldError:
-            state = self._committed(cells, base)
-            self._merge(state.value, steps)
+            raise TransactionConflictError("another transaction committed a row that this one changes")
+        steps = steps_of(intent)
+        others = [(other, raw) for other, raw in intents_of(cells) if other != txid and raw[0] != LOCK]
+        if all(raw[0] == intent[0] for _, raw in others) and self._fits(
+            base.value, steps, [step for _, raw in others for step in steps_of(raw)]
+        ):
+            return  # nearly always they fit, whether the others are committed or not
+        statuses = self._status_table.statuses({other for other, _ in others})
+        before: list[tuple[int, bytes]] = []
+        beside: list[Step] = []
+        for other, raw in others:
+            status = statuses.get(other)
+            if status is not None and status.state == COMMITTED and status.commit < timestamp:
+                before.append((status.commit, raw))
+            elif raw[0] == intent[0] and (status is None or status.state != ABORTED):
+                beside += steps_of(raw)
+        value = fold(base, before, self._merge).value
+        if not self._fits(value, steps, beside):
+            self._merge(value, steps)
             raise TransactionConflictError(
-                "this increment could overflow together with increments that are not yet committed; retry it"
-            ) from None
-
-    def _committed(self, cells: Cells, base: RowState) -> RowState:
-        statuses = self._status_table.statuses({txid for txid, _ in intents_of(cells)})
-        committed = [
-            (status.commit, raw)
-            for txid, raw in intents_of(cells)
-            if (status := statuses.get(txid)) is not None and status.state == COMMITTED
-        ]
-        return fold(base, committed, self._merge)
+                "this change could overflow together with changes that are not yet committed; retry it"
+            )
 
     def validate_markers(
         self, txid: bytes, start: int, timestamp: int, markers: Iterable[RowId], seen: Mapping[RowId, Cells]
@@ -283,7 +283,7 @@ class Conflicts:
 
 
 def _rivals(txid: bytes, intent: bytes, cells: Cells) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the other transactions that write a row, except increments beside increments."""
+    """Yield the other transactions that write a row, except steps beside steps of the same kind."""
     for other, raw in intents_of(cells):
-        if other != txid and not (intent[0] == raw[0] == INCREMENT):
+        if other != txid and not (intent[0] == raw[0] and intent[0] in STEPS):
             yield other, raw

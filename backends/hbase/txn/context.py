@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from structable.backends.hbase.layout import Layout
 from structable.backends.hbase.settings import Settings
 from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.ordered.engine import Fits, Merge
 
-from .intents import Merge
 from .status_table import StatusTable
 
 __all__ = ["Context"]
@@ -22,4 +22,5 @@ class Context:
     layout: Layout
     settings: Settings
     merge: Merge
+    fits: Fits
     status_table: StatusTable

@@ -10,7 +10,7 @@ from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, delete_columns, put_then_delete, split_rows
 
 from .context import Context
-from .intents import INCREMENT, LOCK, RowState
+from .intents import LOCK, STEPS, RowState
 from .status import COMMITTED, Status
 from .visibility import Visibility
 
@@ -45,9 +45,9 @@ class IntentResolution:
         return [call for one in transactions for call in self._calls(*one, merged)]
 
     def _merged(self, transactions: Sequence[EndedIntents]) -> dict[bytes, Mapping[tuple[bytes, int], RowState]]:
-        """Return, for each space, the states of their rows after each increment, at its own timestamp.
+        """Return, for each space, the states of their rows after the steps of each transaction, at its timestamp.
 
-        A state contains all increments of the row up to its timestamp, of all transactions, in their order.
+        A state contains all steps of the row up to its timestamp, of all transactions, in their order.
         """
         committed = {txid: status for txid, status, _ in transactions if status.state == COMMITTED}
         rows: dict[bytes, dict[bytes, list[int]]] = {}
@@ -56,7 +56,7 @@ class IntentResolution:
                 continue
             for space, some in intents.items():
                 for row, intent in some.items():
-                    if intent[0] == INCREMENT:
+                    if intent[0] in STEPS:
                         rows.setdefault(space, {}).setdefault(row, []).append(status.commit)
         # A hot row is in many transactions, and has many intents: it is read once for all of them.
         return {
@@ -81,7 +81,7 @@ class IntentResolution:
                 continue
             puts: dict[bytes, Mapping[bytes, bytes]] = {}
             for row, intent in rows.items():
-                if intent[0] == INCREMENT:
+                if intent[0] in STEPS:
                     state = merged[space].get((row, status.commit))
                     if state is not None and state.version == status.commit:
                         puts[row] = {VALUE: state.version_cell}

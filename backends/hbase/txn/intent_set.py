@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from structable.backends.hbase.layout import MARKER, Layout
-from structable.backends.ordered.engine import SPACE_BYTES, Increment, WriteSet
+from structable.backends.ordered.engine import SPACE_BYTES, WriteSet
 from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 
-from .intents import increment_intent, write_intent
+from .intents import steps_intent, write_intent
 
 __all__ = ["IntentSet", "SpaceIntents"]
 
@@ -44,8 +44,7 @@ class IntentSet:
             row = key[SPACE_BYTES:] if space != CATALOG_SPACE else layout.row(key)
             checked[row] = b"D" if value is None else b"P" + value
         for key, steps in writes.increments.items():
-            increments = [step for step in steps if isinstance(step, Increment)]
-            self._space(key).checked[layout.row(key)] = increment_intent(increments)
+            self._space(key).checked[layout.row(key)] = steps_intent(steps)
         for key, value in writes.derived.items():
             self._space(key).derived[layout.row(key)] = write_intent(value)
         if writes.changed_spaces:
@@ -54,7 +53,7 @@ class IntentSet:
                 self._space(space).checked[layout.row(space + MARKER)] = write_intent(MARKER)
         self.markers = writes.spaces - writes.changed_spaces  # spaces whose schema must be unchanged since the snapshot
         self.schemas = sorted(writes.changed_spaces)  # spaces whose schema the write set changes
-        self.increments = bool(writes.increments)
+        self.steps = bool(writes.increments)
 
     def _space(self, key: bytes) -> SpaceIntents:
         space = key[:SPACE_BYTES]

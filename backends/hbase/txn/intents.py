@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from structable.backends.hbase.layout import (
     INTENT,
@@ -19,38 +18,40 @@ from structable.backends.hbase.layout import (
     intent_column,
 )
 from structable.backends.hbase.thrift.requests import Cells
-from structable.backends.ordered.engine import Increment
+from structable.backends.ordered.engine import Increment, Merge, Operand, Step
 from structable.spi.errors import DataCorruptionError
 
 __all__ = [
-    "INCREMENT",
     "LOCK",
-    "MERGED",
     "PUT",
+    "STEPS",
     "TOMBSTONE",
-    "Merge",
     "RowState",
     "base_of",
     "changed_since",
     "fold",
     "fold_stepwise",
-    "increment_intent",
-    "increments_of",
     "intent_of",
     "intents_of",
     "intent_cells",
+    "steps_intent",
+    "steps_of",
     "write_intent",
 ]
 
-PUT, TOMBSTONE, MERGED, INCREMENT, LOCK = b"PDMIL"
-"""The first byte of a version or an intent: a value, no value, a value made by increments; an increment, no change."""
+PUT, TOMBSTONE, MERGED, ABSORBED, INCREMENT, OPERAND, LOCK = b"PDMBIAL"
+"""The first byte of a version or an intent.
 
-Merge: TypeAlias = Callable[[bytes | None, Sequence[Increment]], bytes]
-"""`Engine.merge`."""
+A version is a value, no value, a value made by increments, or one made by operands. An intent is a value, no value,
+increments, operands, or no change.
+"""
+STEPS: Mapping[int, int] = {INCREMENT: MERGED, OPERAND: ABSORBED}
+"""The intents of steps, of which two of one kind do not conflict, and the versions that they make."""
 
-_KINDS = frozenset({b"P", b"D", b"M"})
+_MADE_BY = {version: intent for intent, version in STEPS.items()}
+_KINDS = frozenset({b"P", b"D", b"M", b"B"})
 _LAST_WRITE = struct.Struct(">Q")
-_SCHEMA = struct.Struct(">I")
+_LENGTH = struct.Struct(">I")
 _MERGED_START = 1 + _LAST_WRITE.size
 _INTENT_START = len(INTENT)
 _SESSION_END = _INTENT_START + SESSION_BYTES
@@ -65,13 +66,18 @@ class RowState:
 
     value: bytes | None  # None for an absent row
     version: int  # timestamp of the newest visible commit; 0 if there is none
-    last_write: int  # timestamp of the newest visible commit other than an increment
+    last_write: int  # timestamp of the newest visible commit other than steps of the kind `made_by`
+    made_by: int = 0  # the kind of intent that made it, if of steps
+
+    def last_conflict(self, kind: int) -> int:
+        """Return the timestamp of the newest visible commit with which an intent of a kind conflicts."""
+        return self.last_write if kind == self.made_by else self.version
 
     @property
     def version_cell(self) -> bytes:
-        """The cell x:v that holds this state, if an increment made it."""
+        """The cell x:v that holds this state, if steps made it."""
         assert self.value is not None
-        return b"M" + _LAST_WRITE.pack(self.last_write) + self.value
+        return bytes([STEPS[self.made_by]]) + _LAST_WRITE.pack(self.last_write) + self.value
 
 
 def write_intent(value: bytes | None) -> bytes:
@@ -79,18 +85,29 @@ def write_intent(value: bytes | None) -> bytes:
     return b"D" if value is None else b"P" + value
 
 
-def increment_intent(increments: Sequence[Increment]) -> bytes:
-    """Return the intent of increments of one row."""
-    schema = increments[0].schema
-    steps = json.dumps([(one.field, one.amount) for one in increments]).encode()
-    return b"I" + _SCHEMA.pack(len(schema)) + schema + steps
+def steps_intent(steps: Sequence[Step]) -> bytes:
+    """Return the intent of steps of one kind, of one row."""
+    schema = steps[0].schema
+    head = _LENGTH.pack(len(schema)) + schema
+    if isinstance(steps[0], Operand):
+        rows = [step.row for step in steps if isinstance(step, Operand)]
+        return b"A" + head + b"".join([_LENGTH.pack(len(row)) + row for row in rows])
+    return b"I" + head + json.dumps([(one.field, one.amount) for one in steps if isinstance(one, Increment)]).encode()
 
 
-def increments_of(intent: bytes) -> list[Increment]:
-    """Return the increments in the result of `increment_intent`."""
-    start = 1 + _SCHEMA.size
-    end = start + _SCHEMA.unpack_from(intent, 1)[0]
-    return [Increment(intent[start:end], field, amount) for field, amount in json.loads(intent[end:])]
+def steps_of(intent: bytes) -> list[Step]:
+    """Return the steps in the result of `steps_intent`."""
+    start = 1 + _LENGTH.size
+    end = start + _LENGTH.unpack_from(intent, 1)[0]
+    schema = intent[start:end]
+    if intent[0] == INCREMENT:
+        return [Increment(schema, field, amount) for field, amount in json.loads(intent[end:])]
+    steps: list[Step] = []
+    while end < len(intent):
+        start = end + _LENGTH.size
+        end = start + _LENGTH.unpack_from(intent, end)[0]
+        steps.append(Operand(schema, intent[start:end]))
+    return steps
 
 
 def base_of(cells: Cells) -> RowState:
@@ -104,21 +121,20 @@ def base_of(cells: Cells) -> RowState:
         return RowState(raw[1:], version, version)
     if kind == TOMBSTONE:
         return RowState(None, version, version)
-    if kind == MERGED:
-        return RowState(raw[_MERGED_START:], version, _LAST_WRITE.unpack_from(raw, 1)[0])
+    if kind in _MADE_BY:
+        return RowState(raw[_MERGED_START:], version, _LAST_WRITE.unpack_from(raw, 1)[0], _MADE_BY[kind])
     raise DataCorruptionError(f"a cell of column x:v at timestamp {version} is not structable's: {raw[:20]!r}")
 
 
-def changed_since(start: int, cells: Cells, *, increments: bool) -> bool:
-    """Whether a row, without its intents, was written after a timestamp; with `increments`, these are no writes."""
+def changed_since(start: int, cells: Cells, kind: int) -> bool:
+    """Whether a row, without its intents, was changed after a timestamp so that an intent of a kind conflicts."""
     cell = cells.get(VALUE)
     if cell is None:
         return False
     raw, version = cell
     if version <= start and raw[:1] in _KINDS:
         return False
-    base = base_of(cells)
-    return (base.last_write if increments else base.version) > start
+    return base_of(cells).last_conflict(kind) > start
 
 
 def intent_cells(txid: bytes, intents: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
@@ -158,8 +174,9 @@ def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) 
     for cts, intent in sorted(committed):
         if cts <= state.version or intent[0] == LOCK:
             continue
-        if intent[0] == INCREMENT:
-            state = RowState(merge(state.value, increments_of(intent)), cts, state.last_write)
+        kind = intent[0]
+        if kind in STEPS:
+            state = RowState(merge(state.value, steps_of(intent)), cts, state.last_conflict(kind), kind)
         else:
             state = RowState(intent[1:] if intent[0] == PUT else None, cts, cts)
     return state

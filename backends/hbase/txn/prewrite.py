@@ -88,8 +88,8 @@ class Prewrite:
             self._flight([first], once=True)
         else:
             puts.insert(0, first)
-        # Increment bounds need one consistent view, and schema changes are rare: both read every row back.
-        if intents.increments or intents.schemas or recent.reads_back(len(rows), self._settings.read_back_rows):
+        # Bounds of steps need one consistent view, and schema changes are rare: both read every row back.
+        if intents.steps or intents.schemas or recent.reads_back(len(rows), self._settings.read_back_rows):
             reads, decode = row_calls(layout, [*rows, *markers])
             return ReadBack(decode(self._send(pending, puts, reads)), rows, markers)
         lists = self._send(pending, puts, [read_lists(layout)])[0]

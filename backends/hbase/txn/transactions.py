@@ -11,14 +11,14 @@ from structable.backends.hbase.layout import CLOCK, FAMILY, TICK, Layout
 from structable.backends.hbase.settings import Settings
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import get_row
-from structable.backends.ordered.engine import BulkCommit, WriteSet
+from structable.backends.ordered.engine import BulkCommit, Fits, Merge, WriteSet
 from structable.spi.errors import StorageUnavailableError
 
 from .bulk import BulkCommitter
 from .commit import Committer
 from .context import Context
 from .finaliser import Finaliser
-from .intents import Merge, base_of
+from .intents import base_of
 from .reader import Reader
 from .session import Session
 from .sessionless import NoSession, SessionlessSnapshot
@@ -37,9 +37,9 @@ _log = logging.getLogger("structable.hbase")
 class Transactions:
     """The transactions of one process on one prefix."""
 
-    def __init__(self, gateway: Gateway, layout: Layout, settings: Settings, merge: Merge) -> None:
+    def __init__(self, gateway: Gateway, layout: Layout, settings: Settings, merge: Merge, fits: Fits) -> None:
         status_table = StatusTable(gateway, layout, min(_LONGEST_KNOWN, settings.late_writes / 2))
-        self.context = context = Context(gateway, layout, settings, merge, status_table)
+        self.context = context = Context(gateway, layout, settings, merge, fits, status_table)
         self.visibility = Visibility(context)
         self.reader = Reader(context, self.visibility)
         self.finaliser = Finaliser(context)

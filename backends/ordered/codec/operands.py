@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Field, FieldType
+from structable.spi import Field, FieldType, InvalidFieldError
 from structable.spi.changes import RowKind
 from structable.spi.merging import Merger
 from structable.spi.table_options import AggregateFunction
@@ -75,6 +79,29 @@ class OperandCodec:
             raw = self._rows.encode_values(self._merger.absorb(None if old is None else decode(old), decode(operand)))
         return raw
 
+    def fits(self, old: bytes | None, operands: Sequence[bytes], others: Sequence[bytes]) -> bool:
+        """Tell whether operands fit a row with any of the others, whatever their order; False if that is not certain.
+
+        Only sums and counts can overflow. They fit if all that raise them fit together, and all that lower them.
+        """
+        try:
+            raw = old
+            for operand in operands:
+                raw = self.absorb(raw, operand)
+        except InvalidFieldError:
+            return False
+        if not others:
+            return True
+        decode = self._rows.decode_values
+        start = (None,) * len(self._layout.fields) if old is None else decode(old)
+        given = [decode(operand) for operand in (*operands, *others)]
+        columns = zip(self._layout.fields, self._functions, start, zip(*given, strict=True), strict=True)
+        return all(
+            _sum_fits(field, before, [value for value in values if value is not None])
+            for field, function, before, values in columns
+            if function in (AggregateFunction.SUM, AggregateFunction.COUNT)
+        )
+
     def _generated(self, names: tuple[str, ...]) -> Encoder | None:
         spec = self._schema.spec
         if not set(spec.primary_key) <= set(names) <= set(spec.field_names):
@@ -139,6 +166,24 @@ class OperandCodec:
         source.add(1, "except FAILURES:")
         source.add(2, "return None")
         return source.function("absorb")
+
+
+def _sum_fits(field: Field, before: Any, values: Sequence[Any]) -> bool:  # noqa: ANN401 - numbers of one type
+    if not values:
+        return True
+    if field.type in _FLOATING:
+        # Infinities and NaN are no overflow. A sum is rounded at each addition, in an order that is not known.
+        finite = [abs(value) for value in (before or 0.0, *values) if math.isfinite(value)]
+        largest = (2 - 2**-23) * 2.0**127 if field.type is FieldType.FLOAT else sys.float_info.max
+        return bool(sum(finite) <= largest * (1 - len(finite) * 2**-20))
+    start, *steps = [Fraction(value) for value in (before or 0, *values)]
+    highest = start + sum([step for step in steps if step > 0])
+    lowest = start + sum([step for step in steps if step < 0])
+    if field.type is FieldType.DECIMAL:
+        beyond = 10 ** Fraction((field.precision or 0) - (field.scale or 0))
+        return -beyond < lowest and highest < beyond
+    limit = 1 << (field.type.integer_bits - 1)
+    return -limit <= lowest and highest < limit
 
 
 def _slots(layout: RowLayout, words: str, values: str) -> list[Slot]:

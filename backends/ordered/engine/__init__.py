@@ -8,7 +8,7 @@ An engine knows nothing of tables. The first four bytes of every key name its *s
 physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a value is never empty.
 """
 
-from .engine import Engine, Merge, Upcalls
+from .engine import Engine, Fits, Merge, Upcalls
 from .ordered_map import (
     SPACE_BYTES,
     BulkApplication,
@@ -34,6 +34,7 @@ __all__ = [
     "BulkCommit",
     "Engine",
     "EngineSnapshot",
+    "Fits",
     "Increment",
     "Merge",
     "Operand",

@@ -12,10 +12,12 @@ from .runs import RunStore
 from .splits import SplitSource
 from .upkeep import Upkeep
 
-__all__ = ["Engine", "Merge", "Upcalls"]
+__all__ = ["Engine", "Fits", "Merge", "Upcalls"]
 
 Merge: TypeAlias = Callable[[bytes | None, Sequence[Step]], bytes]
 """`Upcalls.merge`."""
+Fits: TypeAlias = Callable[[bytes | None, Sequence[Step], Sequence[Step]], bool]
+"""`Upcalls.fits`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,15 @@ class Upcalls:
         Applies the increments or the operands of one key, in their order, to its value (None if the key is absent), and
         returns the new value; the engine passes them on without interpreting them. Raises `InvalidFieldError` on
         overflow.
+    fits : callable
+        Tells whether the steps of one key fit its value, with any of other steps of the same kind before, between or
+        after them: so that an engine that merges in readers commits nothing that a reader must refuse.
     procedures : mapping of str to callable
         The procedures of `Engine.delegate`; "recover" completes bulk commits that were decided and interrupted.
     """
 
     merge: Merge
+    fits: Fits
     procedures: Mapping[str, Callable[[bytes], bytes]]
 
 

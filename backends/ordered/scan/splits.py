@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource, Step
+from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource, Upcalls
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
@@ -25,7 +25,7 @@ from .split_choice import divide_scan
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["merge_steps", "plan_table_scan", "read_table_split"]
+__all__ = ["plan_table_scan", "read_table_split", "reading_upcalls"]
 
 _FETCHED_AT_ONCE = 2_000
 
@@ -72,9 +72,13 @@ def _bound(raw_schema: bytes) -> TableBinding:
     return TableBinding(TableSchema.decode(raw_schema), raw_schema)
 
 
-def merge_steps(raw: bytes | None, steps: Sequence[Step]) -> bytes:
-    """Stands in for `Upcalls.merge` in an engine that reads a split without being started."""
-    return _bound(steps[0].schema).applied(raw, steps)
+def reading_upcalls() -> Upcalls:
+    """Return the upcalls of an engine that reads a split without being started."""
+    return Upcalls(
+        lambda raw, steps: _bound(steps[0].schema).applied(raw, steps),
+        lambda raw, steps, others: _bound(steps[0].schema).fits(raw, steps, others),
+        {},
+    )
 
 
 def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBatch]:

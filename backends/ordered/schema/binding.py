@@ -13,7 +13,7 @@ from structable.backends.ordered.codec.row_patching import RowPatches
 from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDecoder
 from structable.backends.ordered.engine import Increment, Operand, Step
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Field, Value
+from structable.spi import Field, InvalidFieldError, Value
 from structable.spi.merging import Merger, Values
 from structable.spi.rows import RowShape
 from structable.spi.rules.changes import check_increment, incremented
@@ -191,14 +191,29 @@ class TableBinding:
 
     def applied(self, raw: bytes | None, steps: Sequence[Step]) -> bytes:
         """Return the raw value of a row after increments or operands; rejects an overflow."""
-        first, *others = [step.row for step in steps if isinstance(step, Operand)] or (None,)
-        if first is None:
-            return self.incremented(raw, [step for step in steps if isinstance(step, Increment)])
+        if isinstance(steps[0], Increment):
+            return self.incremented(raw, _increments(steps))
         assert self.operands is not None, "the operands of a table have its schema"
+        first, *others = _operands(steps)
         merged = self.operands.absorb(raw, first)
         for operand in others:
             merged = self.operands.absorb(merged, operand)
         return merged
+
+    def fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
+        """Tell whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
+        if any(step.schema != self.raw_schema for step in others):
+            return False  # of before or after a change of the schema: one of them will not be committed
+        if isinstance(steps[0], Operand):
+            assert self.operands is not None, "the operands of a table have its schema"
+            return self.operands.fits(raw, _operands(steps), _operands(others))
+        own, theirs = _increments(steps), _increments(others)
+        try:
+            for sign in (1, -1):
+                self.incremented(raw, [*(step for step in theirs if step.amount * sign > 0), *own])
+        except InvalidFieldError:
+            return False
+        return True
 
     def current(self, raw: bytes) -> bytes:
         return raw if raw.startswith(self._version_mark) else self.rows.encode_values(self.rows.decode_values(raw))
@@ -235,6 +250,14 @@ class TableBinding:
 
 def _no_key(_: object) -> None:
     return None
+
+
+def _increments(steps: Sequence[Step]) -> list[Increment]:
+    return [step for step in steps if isinstance(step, Increment)]
+
+
+def _operands(steps: Sequence[Step]) -> list[bytes]:
+    return [step.row for step in steps if isinstance(step, Operand)]
 
 
 _MOST_DECODERS = 256

@@ -26,7 +26,7 @@ def make_engine(folder: Path, *, sync: bool = False, request_timeout: float = 30
 
 
 def start(engine: LevelDBEngine, **procedures: Callable[[bytes], bytes]) -> LevelDBEngine:
-    engine.start(Upcalls(merge, procedures))
+    engine.start(Upcalls(merge, lambda value, steps, others: True, procedures))
     return engine
 
 
