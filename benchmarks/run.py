@@ -28,7 +28,7 @@ from benchmarks.measuring import QUICK, Measurement, Scale
 
 AREAS = {
     **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client", "queues", "shares")},
-    **{name: name for name in ("postgresql", "hbase", "spark", "memory", "workloads")},
+    **{name: name for name in ("merges", "postgresql", "hbase", "spark", "memory", "workloads")},
 }
 
 

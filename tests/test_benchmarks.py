@@ -23,6 +23,7 @@ GOALS = {
     "client": [3.0, 3.0, 0.5, 0.5],
     "queues": [],
     "shares": [2.0],
+    "merges": [1.3, 1.3, 1.3, 1.3, 0.5, 1.4, 1.2],
     "postgresql": [1.1, 0.75, 1.3, 1.0, 1.0, 1.0, 1.0, 1.3, 1.1, 0.5, 0.25, 1.1, 0.9, 1.0, 1.0],
     "hbase": [1.3, 1.5, 1.3, 4.5, 4.5, 3.0, 3.0, 0.5],
     "spark": [2.5],
@@ -46,11 +47,11 @@ USE_SPARK = {"postgresql", "spark"}
 )
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     goals, environment = GOALS[area], dict(os.environ)
-    if area == "postgresql":
+    if area in ("postgresql", "merges"):
         environment[URL_VARIABLE] = request.getfixturevalue("postgresql_conninfo")
-        if not JDBC_DRIVER.exists():
-            goals = goals[:-3]  # Spark's, which has no floor then
-    if area == "hbase":
+    if area == "postgresql" and not JDBC_DRIVER.exists():
+        goals = goals[:-3]  # Spark's, which has no floor then
+    if area in ("hbase", "merges"):
         environment[HBASE_URL_VARIABLE] = request.getfixturevalue("hbase_server").address
     assert _goals(area, tmp_path, environment) == goals
 
