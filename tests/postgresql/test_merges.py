@@ -16,9 +16,11 @@ from structable.spi import (
     DataCorruptionError,
     Field,
     FieldSizeLimitError,
+    InvalidFieldError,
     Storage,
     StorageUnavailableError,
     TableSpecification,
+    UnsupportedOperationError,
     WriteMode,
     connect,
 )
@@ -240,3 +242,36 @@ def test_statement_lost_in_a_merge(storage: Storage, direct: Storage, proxy: Pro
     row = direct.table("t").read((1,))
     assert row is not None
     assert row["n"] == -2
+
+
+@pytest.mark.parametrize("now", [SUMS, BAG.evolve(name="t")], ids=["merging", "keyless"])
+def test_table_of_another_type(postgresql_url: str, now: TableSpecification) -> None:
+    """A process that knows a plain table under the name of one of another type writes what its verb means there."""
+    plain = TableSpecification("t", SUMS.fields, ["k"])
+    with connect(postgresql_url) as storage, connect(postgresql_url) as old:
+        storage.admin.create(plain)
+        old.table("t").upsert({"k": 1, "n": 1})
+        storage.admin.drop("t")
+        storage.admin.create(now)
+        if now is SUMS:
+            for _ in range(2):
+                old.table("t").upsert({"k": 1, "n": 1})
+            assert [row["n"] for row in storage.table("t").scan()] == [2]
+        else:
+            with pytest.raises((UnsupportedOperationError, InvalidFieldError)):
+                old.table("t").upsert({"k": 1, "n": 1})
+            assert storage.table("t").count() == 0
+
+
+def test_index_of_a_bag_that_is_added_after_staging(postgresql_url: str) -> None:
+    """Rows staged before an index was made are checked against its limits."""
+    spec = TableSpecification("bag", [Field.string("s")], options={"write-mode": "change-log"})
+    with connect(postgresql_url) as storage:
+        storage.admin.create(spec)
+        job = storage.begin_write("bag", mode=WriteMode.INSERT, job_id="j")
+        columns: list[pa.Array[Any]] = [pa.array(["x", "y" * 3_000])]
+        staged = [storage.stage(job, 0, 0, [pa.record_batch(columns, ["s"])])]
+        storage.admin.create_or_update(spec.evolve(indexes=["s"]))
+        with pytest.raises(FieldSizeLimitError):
+            storage.commit_write(job, staged)
+        assert storage.table("bag").count() == 0

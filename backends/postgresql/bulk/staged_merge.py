@@ -132,6 +132,8 @@ class StagedMerge:
 
     def _size(self, names: Sequence[str]) -> str:
         spec = self._binding.spec
+        if not names:
+            return "0"
         given: list[tuple[Field, sa.ColumnElement[Any]]] = [
             (spec.field(name), sa.literal_column(f"s.{self._given[name]}")) for name in names
         ]

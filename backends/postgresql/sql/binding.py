@@ -167,9 +167,9 @@ class TableBinding:
         self._copies_to_skip = 0
 
     @property
-    def kind(self) -> TableOptions:
+    def kind(self) -> tuple[bool, TableOptions]:
         """What the table's verbs depend on."""
-        return self.spec.table_options
+        return self.spec.keyless, self.spec.table_options
 
     @property
     def current(self) -> sa.ColumnElement[bool]:
