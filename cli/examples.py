@@ -43,6 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "import": (
         "structable import leveldb:///data/app runs runs.csv.gz",
         "structable import leveldb:///data/app runs runs.parquet --mode overwrite --yes --job-id monday",
+        "structable import leveldb:///data/app totals corrections.jsonl --mode changes --job-id tuesday",
         "producer | structable import leveldb:///data/app runs - --format arrow --expect-rows 3000",
     ),
     "export": (

@@ -40,7 +40,9 @@ def scan(
     limit: Limit = None,
     format_: Annotated[
         Literal["table", "json", "csv", "arrow"] | None,
-        typer.Option("--format", help="How rows are written.  [default: by the extension of --output, else table]"),
+        typer.Option(
+            "--format", help="How rows are written; by default as the extension of --output says, else as a table."
+        ),
     ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write, if not to standard output.")

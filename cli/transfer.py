@@ -36,7 +36,7 @@ _KEY_BYTES = 64 * 1024 * 1024
 
 _Format = Annotated[
     Literal["csv", "json", "arrow", "parquet"] | None,
-    typer.Option("--format", help="The file's format.  [default: by the extension]", show_default=False),
+    typer.Option("--format", help="The file's format; by default that of its extension.", show_default=False),
 ]
 
 
@@ -51,7 +51,7 @@ def import_rows(
     mode: Annotated[
         WriteMode | None,
         typer.Option(
-            help="What happens to each row.  [default: upsert; insert on a table without a primary key]",
+            help="What happens to each row; by default upsert, or insert into a table without a primary key.",
             show_default=False,
         ),
     ] = None,
