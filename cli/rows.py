@@ -66,9 +66,9 @@ def put(
     mode: Annotated[
         Literal["upsert", "insert", "replace", "update"] | None,
         typer.Option(
-            help="upsert, the default, merges as the table's merge engine says: without one it keeps the fields that are "
-            "not named. replace sets them to null, insert requires a new key, update an existing one. A table without a "
-            "primary key takes insert only, its default.",
+            help="upsert, the default, merges as the table's merge engine says: without one it keeps the fields that "
+            "are not named. replace sets them to null, insert requires a new key, update an existing one. A table "
+            "without a primary key takes insert only, its default.",
             show_default=False,
         ),
     ] = None,
