@@ -9,9 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from structable.spi import Field, Storage, TableSpecification, connect
-from tests.cli.conftest import Command, Fails
-
-every_store = pytest.mark.parametrize("url", ["memory", "leveldb"], indirect=True)
+from tests.cli.conftest import Command, Fails, every_store
 
 COUNTERS = TableSpecification(
     "counters",
