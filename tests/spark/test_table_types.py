@@ -15,10 +15,9 @@ from structable.spark_bridge import registration
 from structable.spark_bridge.source import bound_data_source
 from structable.spark_bridge.writer import StagedMessage, StructableWriter
 from structable.spi import Field, Storage, TableSpecification
-from tests.spark.conftest import Tables
+from tests.spark.conftest import Tables, every_store
 
-most_stores = pytest.mark.parametrize("url", ["leveldb"], indirect=True)
-every_store = pytest.mark.parametrize("url", ["leveldb", "hbase"], indirect=True)
+most_stores = pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
 
 COUNTS = TableSpecification(
     "counts",
