@@ -157,6 +157,12 @@ MERGES: dict[str, tuple[str, int, Callable[[StructuredTable], object]]] = {
     "upsert_many": ("parts", 1, lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),
     "apply_changes": ("parts", 1, lambda table: table.apply_changes([("+U", {"id": n}) for n in range(5)])),
     "insert_many": ("parts", 1, lambda table: table.insert_many([{"id": n} for n in range(10, 15)])),
+    "blind upsert": ("totals", 0, lambda table: table.upsert({"id": 1, "hits": 1})),
+    "blind apply_changes": (
+        "totals",
+        0,
+        lambda table: table.apply_changes([("-U", {"id": n, "hits": 1}) for n in range(5)]),
+    ),
     "insert without a key": ("log", 0, lambda table: table.insert({"text": "x"})),
     "insert_many without a key": ("log", 0, lambda table: table.insert_many([{"text": "x"}] * 5)),
     "put into a bag": ("bag", 0, lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
@@ -169,6 +175,8 @@ def test_round_trips_of_table_types(storage: Storage) -> None:
     fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
     parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
     storage.admin.create(parts)
+    sums = {"merge-engine": "aggregation", "fields.hits.aggregate-function": "sum"}
+    storage.admin.create(TableSpecification("totals", [Field.int("id"), Field.long("hits")], ["id"], options=sums))
     for name, mode in (("log", "append-only"), ("bag", "change-log")):
         storage.admin.create(TableSpecification(name, [Field.string("text")], options={"write-mode": mode}))
     storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
