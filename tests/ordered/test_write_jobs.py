@@ -10,7 +10,7 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, OrderedStorage, WriteSet
+from structable.backends.ordered import BulkApplication, BulkCommit, Engine, EngineSnapshot, OrderedStorage, WriteSet
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -19,6 +19,7 @@ from structable.spi import (
     StorageUnavailableError,
     StructableError,
     TableSpecification,
+    UnsupportedOperationError,
     WriteJob,
     WriteMode,
     connect,
@@ -78,6 +79,45 @@ def test_two_committers_of_one_job(mode: WriteMode) -> None:
         storage.commit_write(*work)
         expected = {"upsert": 2_999, "insert": 2_999, "replace": 2_999, "update": 1, "delete": 0, "overwrite": 2_998}
         assert storage.table("items").count() == expected[mode]
+
+
+class UnorderedEngine(MemoryEngine):
+    """Promises nothing about which chunks survive a crash, as engines of before do."""
+
+    bulk_application = BulkApplication.UNORDERED
+
+
+@pytest.mark.parametrize("mode", ["upsert", "changes"])
+def test_engine_without_progress_takes_no_merge_job(mode: str) -> None:
+    storage = OrderedStorage(UnorderedEngine(VersionedMap()), "memory://")
+    fields = [Field.int("id"), Field.int("n")]
+    storage.admin.create(TableSpecification("bag", fields, (), options={"write-mode": "change-log"}))
+    storage.admin.create(TableSpecification("first", fields, ["id"], options={"merge-engine": "first-row"}))
+    storage.admin.create(TableSpecification("plain", fields, ["id"]))
+    refused = UnsupportedOperationError
+    with pytest.raises(refused, match=f"'first' takes no write job of mode {mode}"):
+        storage.begin_write("first", mode=mode, job_id="a")
+    with pytest.raises(refused):
+        storage.begin_write("bag", mode=mode, job_id="b")
+    for table, other in (("first", "replace"), ("bag", "insert"), ("plain", mode)):
+        storage.abort_write(storage.begin_write(table, mode=other, job_id=table))
+
+
+def test_two_committers_of_a_job_that_adds() -> None:
+    """A job that adds is applied once, whichever of two calls commits it."""
+    for _ in range(5):
+        storage = connect("memory://")
+        options = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+        storage.admin.create(TableSpecification("sums", [Field.int("id"), Field.int("n")], ["id"], options=options))
+        job = storage.begin_write("sums", mode="changes", job_id="job")
+        ids = pa.array(list(range(3_000)) * 2, pa.int32())
+        columns = {"id": ids, "n": ids, "_change_type": pa.array(["+I"] * 6_000)}
+        work = job, [storage.stage(job, 0, 0, [pa.record_batch(columns)])]
+        with ThreadPoolExecutor(2) as threads:
+            for commit in [threads.submit(storage.commit_write, *work) for _ in range(2)]:
+                assert isinstance(commit.exception(), StructableError | None)
+        storage.commit_write(*work)
+        assert [row.n for row in storage.table("sums").scan()] == [2 * number for number in range(3_000)]
 
 
 class BreakingEngine(MemoryEngine):
