@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.backends.ordered import BulkApplication, BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
 from structable.spi import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
@@ -33,6 +33,8 @@ _SPACE_CHANGED = "SELECT changed FROM spaces WHERE space = ?"
 
 class SQLiteEngine(Engine):
     """The ordered map in the table `pairs` of a database."""
+
+    bulk_application = BulkApplication.AT_ONCE
 
     def __init__(self, database: Database) -> None:
         self._database = database
