@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 import uuid
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -20,21 +21,27 @@ from structable.cli.doctor import examine
 from structable.spi import (
     Field,
     FindingLevel,
+    InvalidFieldError,
     Isolation,
     Range,
     RecordExistsError,
     RecordNotFoundError,
+    RowKind,
     Storage,
     StorageUnavailableError,
     TableSpecification,
     Transaction,
+    UnsupportedOperationError,
     WriteMode,
     col,
     connect,
     read_split,
 )
 from structable.spi.arrow import arrow_schema
+from structable.spi.conformance.chances import random_row, random_specification
+from structable.spi.conformance.merge_case import run_job
 from structable.spi.conformance.samples import Record
+from structable.spi.conformance.type_chances import random_kind, random_type
 
 from .support.hostile import plant, sprung
 from .support.proxy import COMMIT, Cut, Proxy
@@ -182,6 +189,8 @@ def test_write_jobs(url: str, postgresql_conninfo: str, mode: WriteMode) -> None
         storage.table("t").upsert_many(rows(20))
         names = TABLE.primary_key if mode is WriteMode.DELETE else TABLE.field_names
         batch = pa.RecordBatch.from_pylist(rows(30), arrow_schema(TABLE)).select(list(names))
+        if mode is WriteMode.CHANGES:
+            batch = batch.append_column("_change_type", pa.array(["+I"] * batch.num_rows))
         refused = {WriteMode.INSERT: RecordExistsError, WriteMode.UPDATE: RecordNotFoundError}.get(mode)
         job = storage.begin_write("t", mode=mode, job_id=f"{mode}")
         # Two partitions with the same rows: each key comes twice.
@@ -190,6 +199,29 @@ def test_write_jobs(url: str, postgresql_conninfo: str, mode: WriteMode) -> None
             storage.commit_write(job, staged)
         storage.abort_write(storage.begin_write("t", mode=mode, job_id="another"))
         assert storage.table("t").count() == {"delete": 0, "insert": 20, "update": 20}.get(mode, 30)
+        assert not sprung(postgresql_conninfo)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_merges(url: str, postgresql_conninfo: str, seed: int) -> None:
+    """Calls and jobs of tables of all types, and of bags."""
+    chance = random.Random(seed)
+    spec = random_type(chance, random_specification(chance, "t"))
+    bag = TableSpecification("bag", TABLE.fields, options={"write-mode": "change-log"})
+    with connect(url) as storage:
+        storage.admin.create(spec)
+        storage.admin.create(bag)
+        for place in range(12):
+            with suppress(InvalidFieldError, UnsupportedOperationError):
+                changes = [(random_kind(chance), random_row(chance, spec)) for _ in range(1 + place)]
+                storage.table("t").apply_changes(changes)
+                run_job(storage, "t", changes)
+        storage.table("bag").insert_many(rows(10))
+        given = rows(5)
+        changes = [(kind, row) for kind in RowKind for row in given]
+        storage.table("bag").apply_changes(changes)
+        run_job(storage, "bag", changes)
+        assert storage.table("bag").count() == 10
         assert not sprung(postgresql_conninfo)
 
 
