@@ -171,6 +171,21 @@ def test_step_over_a_value_that_is_still_an_intent(
     assert row(storage) == (None, 2**63 - 1, None)
 
 
+@pytest.mark.parametrize("kind", ["merge", "increment"])
+def test_overflow_of_a_value_that_is_still_an_intent(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    storage.table("t").replace({"k": 0, "total": 1})
+    drained(storage)
+    hold_finaliser(monkeypatch)
+    storage.table("t").replace({"k": 0, "total": 2**63 - 1})
+    tx = storage.transaction()
+    step(tx.table("t"), kind)
+    with pytest.raises(InvalidFieldError, match="'total'"):
+        tx.commit()
+    assert row(storage) == (None, 2**63 - 1, None)
+
+
 def test_a_split_has_the_values_of_operands(hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(quick(hbase_url)) as storage:
         storage.admin.create(TABLE)
