@@ -24,6 +24,7 @@ from structable.spi import (
     WriteMode,
     connect,
 )
+from structable.spi.values import MAX_ROW_SIZE
 from tests.waiting import until
 
 from .support.proxy import COMMIT, Cut, Proxy, statement
@@ -231,6 +232,28 @@ def test_lists_over_the_limits(postgresql_url: str) -> None:
             with pytest.raises(FieldSizeLimitError):
                 storage.commit_write(job, [storage.stage(job, 0, 0, [rows])])
             assert [row["list"] for row in table.scan()] == ["x" * size]
+
+
+def test_flag_of_a_soft_delete_over_the_limit(postgresql_url: str) -> None:
+    """A row that is as large as a row may be, and does not name the flag, is refused by calls and jobs."""
+    spec = TableSpecification(
+        "t",
+        [Field.int("k"), Field.string("s"), Field.boolean("gone")],
+        ["k"],
+        options={"soft-delete.field": "gone"},
+    )
+    most = {"k": 1, "s": "x" * (MAX_ROW_SIZE - 4)}
+    columns: list[pa.Array[Any]] = [pa.array([1], pa.int32()), pa.array([most["s"]])]
+    with connect(postgresql_url) as storage:
+        storage.admin.create(spec)
+        table = storage.table("t")
+        for write in (table.upsert, lambda row: table.apply_changes([("-D", row)])):
+            with pytest.raises(FieldSizeLimitError):
+                write(most)
+        job = storage.begin_write("t", mode=WriteMode.UPSERT, job_id="large")
+        with pytest.raises(FieldSizeLimitError):
+            storage.commit_write(job, [storage.stage(job, 0, 0, [pa.record_batch(columns, ["k", "s"])])])
+        assert table.count() == 0
 
 
 def test_statement_lost_in_a_merge(storage: Storage, direct: Storage, proxy: Proxy) -> None:

@@ -10,8 +10,9 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.merge_statements import upserting
 from structable.backends.postgresql.sql.merging import Effect, MergeSql, column, effect_of
 from structable.backends.postgresql.sql.names import qualified
-from structable.spi import RowKind
+from structable.spi import FieldSizeLimitError, RowKind
 from structable.spi.merging import Merger
+from structable.spi.values import MAX_ROW_SIZE
 
 from .ranked_rows import MOST_ROUNDS, RankedRows
 from .staging import StagedTable, staged_columns
@@ -56,6 +57,7 @@ class StagedChanges:
         """
         if not self._effects:
             return
+        self._require_size()
         if self._has_one_effect and not one_by_one and (not repeated or Effect.DELETE in self._effects):
             [effect] = self._effects
             connection.pipeline((command(self._statement(effect, qualified(self._binding.schema, self._staged.name))),))
@@ -75,6 +77,15 @@ class StagedChanges:
             if ranked.most > above:
                 ranked.merge_one_by_one(self._merger, above)
         ranked.drop()
+
+    def _require_size(self) -> None:
+        """Reject a row that is too large with the flag of a soft delete, which the merge adds."""
+        spec = self._binding.spec
+        softly = spec.table_options.soft_delete
+        if softly is not None and softly not in self._given:
+            size = self._staged.largest + spec.field(softly).type.width
+            if size > MAX_ROW_SIZE:
+                raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
 
     def _rounds(self, source: str, rounds: int, most: int) -> Iterable[str]:
         for number in range(1, rounds + 1):

@@ -13,6 +13,7 @@ from structable.backends.postgresql.sql.merging import Effect, effect_of
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.spi import RowKind, TableSpecification, Value
 from structable.spi.merging import IGNORED, Merger, Values
+from structable.spi.rules.rows import check_row_size
 from structable.spi.table_options import AggregateFunction
 from structable.spi.values import MAX_ROW_SIZE
 
@@ -44,6 +45,7 @@ def _merger(binding: TableBinding) -> Merger:
 
 def merge_one(tx: ServerTransaction, table: BoundTable, row: Given, names: tuple[str, ...], pieces: Pieces) -> None:
     """Merge an upsert of a checked row; `names` and `pieces` are in the order of statements."""
+    _require_size(table.binding, row, pieces)
     _defer_single(tx, table, Effect.ADD, names, (row, pieces))
     _note(table, Effect.ADD, pieces)
 
@@ -65,6 +67,7 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
         for one in _negatable(spec, effect, row):
             names = binding.ordered(one if effect is not Effect.DELETE else [*spec.primary_key, *_sequence(spec, one)])
             pieces = binding.encoder(tuple(one)).pieces(one)
+            _require_size(binding, one, pieces)
             if effect is Effect.DELETE:
                 all_names = binding.ordered(one)
                 pieces = tuple([pieces[all_names.index(name)] for name in names])
@@ -93,6 +96,13 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
     for effect, _, portion in writes:
         for _, pieces in portion:
             _note(table, effect, pieces)
+
+
+def _require_size(binding: TableBinding, row: Given, pieces: Pieces) -> None:
+    """Reject a row that is too large with the flag of a soft delete, which the merge adds."""
+    softly = binding.spec.table_options.soft_delete
+    if softly is not None and softly not in row and at_most(pieces) >= MAX_ROW_SIZE:
+        check_row_size(binding.write_spec, {**row, softly: True})
 
 
 def _note(table: BoundTable, effect: Effect, pieces: Pieces) -> None:
