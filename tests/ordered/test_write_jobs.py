@@ -111,8 +111,8 @@ def test_two_committers_of_a_job_that_adds() -> None:
         storage.admin.create(TableSpecification("sums", [Field.int("id"), Field.int("n")], ["id"], options=options))
         job = storage.begin_write("sums", mode="changes", job_id="job")
         ids = pa.array(list(range(3_000)) * 2, pa.int32())
-        columns = {"id": ids, "n": ids, "_change_type": pa.array(["+I"] * 6_000)}
-        work = job, [storage.stage(job, 0, 0, [pa.record_batch(columns)])]
+        batch = pa.record_batch([ids, ids, pa.array(["+I"] * 6_000)], ["id", "n", "_change_type"])
+        work = job, [storage.stage(job, 0, 0, [batch])]
         with ThreadPoolExecutor(2) as threads:
             for commit in [threads.submit(storage.commit_write, *work) for _ in range(2)]:
                 assert isinstance(commit.exception(), StructableError | None)
