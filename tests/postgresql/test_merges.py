@@ -21,6 +21,7 @@ from structable.spi import (
     StorageUnavailableError,
     TableSpecification,
     UnsupportedOperationError,
+    Value,
     WriteMode,
     connect,
 )
@@ -242,8 +243,8 @@ def test_flag_of_a_soft_delete_over_the_limit(postgresql_url: str) -> None:
         ["k"],
         options={"soft-delete.field": "gone"},
     )
-    most = {"k": 1, "s": "x" * (MAX_ROW_SIZE - 4)}
-    columns: list[pa.Array[Any]] = [pa.array([1], pa.int32()), pa.array([most["s"]])]
+    most: dict[str, Value] = {"k": 1, "s": "x" * (MAX_ROW_SIZE - 4)}
+    columns: list[pa.Array[Any]] = [pa.array([1], pa.int32()), pa.array([str(most["s"])])]
     with connect(postgresql_url) as storage:
         storage.admin.create(spec)
         table = storage.table("t")
