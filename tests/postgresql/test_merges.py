@@ -28,7 +28,7 @@ from structable.spi import (
 from structable.spi.values import MAX_ROW_SIZE
 from tests.waiting import until
 
-from .support.proxy import COMMIT, Cut, Proxy, statement
+from .support.proxy import COMMIT, Cut, Message, Proxy, statement
 from .support.shared import Schema
 from .test_faults import waiting
 
@@ -213,6 +213,26 @@ def test_hot_key_of_a_job(direct: Storage) -> None:
     assert row is not None
     assert row["n"] == 2 * 90_000
     assert direct.table("t").count() == 10_001
+
+
+def test_hot_key_of_a_job_that_others_insert(storage: Storage, direct: Storage, proxy: Proxy) -> None:
+    """A row that another inserts and changes while a job merges many rows of its key loses nothing."""
+    job = storage.begin_write("t", mode=WriteMode.UPSERT, job_id="hot")
+    staged = [storage.stage(job, 0, 0, [sums([5] * 20)])]
+    amounts = {"declare _ranked": 100, "close _ranked": 1_000}
+
+    def meanwhile(message: Message) -> bool:
+        found = [text for text in amounts if message.kind == b"E" and message.text.startswith(text)]
+        for text in found:
+            direct.table("t").upsert({"k": 5, "n": amounts.pop(text)})
+        return False
+
+    proxy.trap(meanwhile, Cut.BEFORE)
+    storage.commit_write(job, staged)
+    assert amounts == {}
+    row = direct.table("t").read((5,))
+    assert row is not None
+    assert row["n"] == 1_120
 
 
 def test_lists_over_the_limits(postgresql_url: str) -> None:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement, Values, command
 from structable.backends.postgresql.sql import batches
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -64,9 +65,8 @@ class RankedRows:
         binding, key = self._binding, self._binding.spec.primary_key
         same = " and ".join(f"t.{column(name)} = s.{self._given[name]}" for name in key)
         hot = f"select from {self.source} s where n > {above} and r = 1 and {same}"
-        self._connection.pipeline(
-            (command(f"select from {binding.qualified} t where exists ({hot}) and {binding.token} for update"),)
-        )
+        lock = command(f"select from {binding.qualified} t where exists ({hot}) and {binding.token} for update")
+        locked = self._connection.run(lock).ntuples
         given = ", ".join(f"s.{one}" for one in self._given.values())
         old = ", ".join(f"t.{column(name)}" for name in (key[0], *merger.columns))
         keys = ", ".join(f"s.{self._given[name]}" for name in key)
@@ -75,9 +75,14 @@ class RankedRows:
             f"where s.n > {above} order by {keys}, s.r"
         )
         writer = _Writer(self._connection, binding)
+        found = 0
         for _, rows in groupby(self._fetched(query), key=self._key_of):
-            writer.add(*self._merged(merger, list(rows)))
+            whole, there, is_there, written = self._merged(merger, list(rows))
+            found += there
+            writer.add(whole, there, is_there, written)
         writer.flush()
+        if found != locked:
+            raise StatementRefusedError("40001", "rows were inserted by another writer while they were merged")
 
     def _fetched(self, query: str) -> Iterator[Values]:
         self._connection.pipeline((command(f"declare _ranked no scroll cursor for {query}"),))
