@@ -10,6 +10,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from structable.spi import (
@@ -325,6 +326,16 @@ class KeylessRules(MergeCase):
         assert len(list(table.scan_index("n", 9))) == 1
         run_job(typed, "bag", [delete(**row) for row in expected])
         assert table.count() == 0
+
+    def test_jobs_that_name_no_field(self, typed: Storage) -> None:
+        """Rows of a batch without columns are rows of nulls."""
+        table = self.keyless(typed, BAG, [])
+        given = pa.record_batch({"_change_type": ["+I", "+I", "-D"]})
+        job = typed.begin_write("bag", mode=WriteMode.CHANGES, job_id=self.fresh_id())
+        typed.commit_write(job, [typed.stage(job, 0, 0, [given])])
+        job = typed.begin_write("bag", mode=WriteMode.INSERT, job_id=self.fresh_id())
+        typed.commit_write(job, [typed.stage(job, 0, 0, [given.select([])])])
+        assert counted(table.scan()) == counted([{"name": None, "n": None, "cost": None}] * 4)
 
     def test_bad_rows_of_keyless_jobs(self, typed: Storage) -> None:
         """`stage` rejects bad rows of a table without a key, and the hidden key."""

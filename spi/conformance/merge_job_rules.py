@@ -161,6 +161,7 @@ class MergeJobRules(MergeCase):
             pa.array(["+I", "update"]),
             pa.array(["", "-D"]),
             pa.array([1, 2]),
+            pa.array([["+I"], ["+I"]]),
             pa.array([None, None], pa.string()),
         ]
         for wrong in [good, *(good.append_column("_change_type", column) for column in columns)]:
