@@ -10,6 +10,7 @@ from .driver.pool import ServerPool
 from .keyless_table import KeylessPostgreSQLTable
 from .schema.catalog import Catalog
 from .table import PostgreSQLTable
+from .txn.merges import SnapshotNeededError
 from .txn.server_transaction import ServerTransaction
 
 __all__ = ["PostgreSQLTransaction"]
@@ -41,6 +42,8 @@ class PostgreSQLTransaction(Transaction):
         table = self._tables.get(name) if isinstance(name, str) else None
         if table is None:
             binding = tx.binding(name)
+            if tx.waits and not binding.merges:
+                raise SnapshotNeededError
             kind = KeylessPostgreSQLTable if binding.spec.keyless else PostgreSQLTable
             table = self._tables[name] = kind(tx, binding)
             tx.join(name, table)

@@ -15,6 +15,7 @@ from structable.spi import (
     StructuredTable,
     TableSpecification,
     TransactionConflictError,
+    UnsupportedOperationError,
     col,
     connect,
 )
@@ -65,6 +66,28 @@ def test_first_write_of_a_transaction_meets_the_new_schema(
     with old.transaction() as tx:
         write(tx.table("t"))
     assert old.table("t").count() != 2 or storage.table("t").read((1,)) is None
+
+
+def test_refused_retract_of_a_table_that_has_another_type_now(storage: Storage, postgresql_url: str) -> None:
+    """What the former table of the name refused is asked of the new one, which takes it."""
+    sums, bag = (
+        TableSpecification("t", [Field.int("k"), Field.int("v")], key, options=options)
+        for key, options in ((["k"], {"merge-engine": "aggregation"}), ((), {"write-mode": "change-log"}))
+    )
+    with connect(postgresql_url) as old:
+        for new in (table(), sums, bag):
+            storage.admin.drop("t")
+            storage.admin.create(sums)
+            old.table("t").upsert({"k": 1, "v": 1})
+            storage.admin.drop("t")
+            storage.admin.create(new)
+            storage.table("t").insert_many([{"k": 1, "v": 1}, {"k": 2, "v": 2}])
+            if new is sums:
+                with pytest.raises(UnsupportedOperationError):
+                    old.table("t").apply_changes([("-D", {"k": 1, "v": 1})])
+            else:
+                old.table("t").apply_changes([("-D", {"k": 1, "v": 1})])
+            assert old.table("t").count() == (2 if new is sums else 1)
 
 
 def test_replace_clears_fields_that_were_added_meanwhile(storage: Storage, old: Storage) -> None:

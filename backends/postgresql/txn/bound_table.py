@@ -11,7 +11,7 @@ from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, require_sendable
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
-from structable.spi import InvalidFieldError, Range, StructableError
+from structable.spi import InvalidFieldError, Range, StructableError, UnsupportedOperationError
 
 from .seen_rows import SeenRows
 
@@ -99,7 +99,7 @@ def on_current_schema(
                 kwargs[name] = list(one)
         try:
             return operation(table, *args, **kwargs)
-        except InvalidFieldError:
+        except (InvalidFieldError, UnsupportedOperationError):
             if not table.renew():
                 raise
         return operation(table, *args, **kwargs)
