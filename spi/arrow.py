@@ -94,7 +94,8 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
             spec.name, "batches", f"a {type(batch).__name__} was given; a pyarrow.RecordBatch is needed"
         )
     if spec.keyless and not batch.schema.names:  # a batch built without columns would have no rows
-        batch = batch.append_column(spec.fields[0].name, pa.nulls(batch.num_rows, arrow_type(spec.fields[0])))
+        nulls: list[None] = [None] * batch.num_rows
+        batch = batch.append_column(spec.fields[0].name, pa.array(nulls, arrow_type(spec.fields[0])))
     names = batch.schema.names
     for name in names:
         check_field(spec, name)

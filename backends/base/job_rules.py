@@ -96,7 +96,7 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
             except ValueError as error:
                 raise InvalidFieldError(spec.name, CHANGE_TYPE, str(error)) from None
             check_kind(spec, kind)
-            known[text] = kind
+            known[str(text)] = kind
         kinds.append(kind)
     others = [name for name in batch.schema.names if name not in FEED_COLUMNS]
     return kinds, batch.select(others)
