@@ -17,6 +17,7 @@ from structable.spi import (
     Field,
     FieldSizeLimitError,
     InvalidFieldError,
+    RowKind,
     Storage,
     StorageUnavailableError,
     TableSpecification,
@@ -25,6 +26,7 @@ from structable.spi import (
     WriteMode,
     connect,
 )
+from structable.spi.conformance.merge_case import run_job
 from structable.spi.values import MAX_ROW_SIZE
 from tests.waiting import until
 
@@ -233,6 +235,20 @@ def test_hot_key_of_a_job_that_others_insert(storage: Storage, direct: Storage, 
     row = direct.table("t").read((5,))
     assert row is not None
     assert row["n"] == 1_120
+
+
+def test_dropped_retract_after_an_add_in_a_job(postgresql_url: str) -> None:
+    """A retract that the table ignores makes no difference to the changes before it, in a job too."""
+    with connect(postgresql_url) as storage:
+        storage.admin.create(PLAIN.evolve(options={"ignore-delete": "true"}))
+        table = storage.table("plain")
+        table.upsert({"k": 1, "n": 1})
+        run_job(
+            storage,
+            "plain",
+            [(RowKind.of(kind), {"k": key, "n": n}) for kind, key, n in [("+U", 1, 2), ("+I", 2, 1), ("-D", 1, 2)]],
+        )
+        assert [(row["k"], row["n"]) for row in table.scan()] == [(1, 2), (2, 1)]
 
 
 def test_lists_over_the_limits(postgresql_url: str) -> None:

@@ -33,14 +33,18 @@ _KINDS = tuple(RowKind)
 class RankedRows:
     """The rows of a staging table with `r`, a row's number among those of its key, and `n`, their number.
 
-    Made in the transaction of the commit, which drops it.
+    It leaves out rows of other `kinds`, as the staging table has them. Made in the transaction of the commit, which
+    drops it.
     """
 
-    def __init__(self, connection: ServerConnection, binding: TableBinding, staged: StagedTable) -> None:
+    def __init__(
+        self, connection: ServerConnection, binding: TableBinding, staged: StagedTable, kinds: Sequence[int]
+    ) -> None:
         self._connection = connection
         self._binding = binding
         self._given = dict(zip(staged.columns, staged_columns(len(staged.columns)), strict=True))
         self._kind = f"s.c{len(staged.columns)}" if staged.kinds else "0"
+        wanted = f"{self._kind} in ({', '.join(map(str, kinds))})"
         self.source = qualified(binding.schema, f"{staged.name}_r")
         key = ", ".join(self._given[name] for name in binding.spec.primary_key)
         rows = qualified(binding.schema, staged.name)
@@ -49,7 +53,7 @@ class RankedRows:
                 command(
                     f"create unlogged table {self.source} with (autovacuum_enabled = false) as select *, "
                     f"row_number() over (partition by {key} order by ctid) as r, "
-                    f"count(*) over (partition by {key}) as n from {rows}"
+                    f"count(*) over (partition by {key}) as n from {rows} s where {wanted}"
                 ),
                 command(f"create index on {self.source} (r)"),
                 command(f"analyze {self.source}"),

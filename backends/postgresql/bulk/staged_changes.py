@@ -62,7 +62,8 @@ class StagedChanges:
             [effect] = self._effects
             connection.pipeline((command(self._statement(effect, qualified(self._binding.schema, self._staged.name))),))
             return
-        ranked = RankedRows(connection, self._binding, self._staged)
+        effective = [number for numbers in self._effects.values() for number in numbers]
+        ranked = RankedRows(connection, self._binding, self._staged, effective)
         source = ranked.source
         if not self._binding.merges:
             texts = []
