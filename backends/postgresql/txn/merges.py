@@ -225,12 +225,14 @@ def apply_plain_changes(tx: ServerTransaction, table: BoundTable, changes: Itera
     """Put and delete rows in the order of the changes, each key by one statement."""
     binding = table.binding
     spec = binding.spec
+    drops = spec.table_options.ignore_delete
     nulls: Given = dict.fromkeys(binding.value_names)
     rows: dict[tuple[Value, ...], Given | None] = {}
     for kind, row in changes:
         key = tuple([row[name] for name in spec.primary_key])
         if kind.retracts:
-            rows[key] = None
+            if not drops:
+                rows[key] = None
         elif key in rows:
             before = rows[key]
             rows[key] = {**(nulls if before is None else before), **row}
