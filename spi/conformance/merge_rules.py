@@ -136,7 +136,7 @@ class MergeRules(MergeCase):
         self.merge(
             typed,
             table(merge_engine=engine, ignore_delete="true"),
-            ([add(n=1), delete(), preimage(n=1), postimage(n=2)], changed),
+            ([add(n=1), delete(), preimage(n=1), postimage(n=2), delete()], changed),
             ([delete(n=1)], None),
             ([preimage(n=1), delete(), add(n=2)], {"n": 2}),
         )
