@@ -87,7 +87,7 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
     if not isinstance(batch, RecordBatch) or batch.schema.names.count(CHANGE_TYPE) != 1:
         raise InvalidFieldError(spec.name, CHANGE_TYPE, "is the column of row kinds, and not once in the batches")
     kinds: list[RowKind] = []
-    known: dict[str, RowKind] = {}
+    known: dict[str | None, RowKind] = {}
     for text in batch.column(CHANGE_TYPE).to_pylist():
         kind = known.get(text) if isinstance(text, str) else None
         if kind is None:
