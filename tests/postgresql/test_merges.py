@@ -251,6 +251,32 @@ def test_dropped_retract_after_an_add_in_a_job(postgresql_url: str) -> None:
         assert [(row["k"], row["n"]) for row in table.scan()] == [(1, 2), (2, 1)]
 
 
+def test_row_that_others_insert_between_the_changes_of_a_call(
+    direct: Storage, postgresql_url: str, proxy: Proxy
+) -> None:
+    """A delete and an add of one key in one call come before what another adds, or after it, never around it."""
+    direct.admin.create(
+        TableSpecification(
+            "last",
+            [Field.int("k"), Field.int("a"), Field.int("b")],
+            ["k"],
+            options={"merge-engine": "aggregation", "remove-record-on-delete": "true"},
+        )
+    )
+    others = [{"k": 1, "a": 1, "b": 1}]
+
+    def meanwhile(message: Message) -> bool:
+        if others and message.kind == b"E" and "insert into" in message.text:
+            direct.table("last").upsert(others.pop())
+        return False
+
+    proxy.trap(meanwhile, Cut.BEFORE)
+    with connect(proxy.url(postgresql_url)) as storage:
+        storage.table("last").apply_changes([("-D", {"k": 1}), ("+I", {"k": 1, "a": 2})])
+    assert others == []
+    assert direct.table("last").read((1,)) in ({"k": 1, "a": 2, "b": None}, {"k": 1, "a": 1, "b": 1})
+
+
 def test_lists_over_the_limits(postgresql_url: str) -> None:
     """A list that makes its row or its index too large is refused by calls and jobs, and nothing is written."""
     indexed = SUMS.evolve(name="indexed", indexes=["list"])

@@ -35,7 +35,7 @@ _SINGLE = 3
 
 
 class SnapshotNeededError(Exception):
-    """A call reads rows before it writes them, which needs a snapshot."""
+    """A call depends on what it found in rows before it wrote them, which needs a snapshot."""
 
 
 def _merger(binding: TableBinding) -> Merger:
@@ -57,6 +57,7 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
     width = len(binding.key_fields)
     rounds: list[dict[tuple[Effect, tuple[str, ...]], dict[Pieces, tuple[Given, Pieces]]]] = []
     counts: dict[Pieces, int] = {}
+    deleted: set[Pieces] = set()
     given: list[tuple[RowKind, Given]] = []
     for kind, row in changes:
         merger.refuse(kind, row)
@@ -72,6 +73,10 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
                 all_names = binding.ordered(one)
                 pieces = tuple([pieces[all_names.index(name)] for name in names])
             key = pieces[:width]
+            if tx.waits and key in deleted:
+                raise SnapshotNeededError  # an absent row is not locked: others could insert it before the next change
+            if effect is Effect.DELETE:
+                deleted.add(key)
             place = counts.get(key, 0)
             counts[key] = place + 1
             if place == len(rounds):
