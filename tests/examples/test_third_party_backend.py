@@ -84,4 +84,6 @@ except Exception as error:
 def test_passes_the_conformance_suite(installed: Path) -> None:
     output = run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-q"], installed)
     assert " passed" in output
-    assert "skipped" not in output, output
+    skipped = [line for line in output.splitlines() if line.startswith("SKIPPED")]
+    assert skipped
+    assert all("capability table_types is not declared" in line for line in skipped), output
