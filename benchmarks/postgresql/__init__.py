@@ -15,7 +15,7 @@ from benchmarks.measuring import Measurement, Scale
 from tests.postgresql.support.server import MINIMUM
 from tests.postgresql.support.shared import URL_VARIABLE
 
-from . import merges, points, scans, small, spark, writes
+from . import points, scans, small, spark, writes
 from .database import available, database
 
 __all__ = ["measure"]
@@ -32,5 +32,4 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
         yield from small.measure(found, scale)
         yield from scans.measure(found, scale)
         yield from writes.measure(found, scale)
-        yield from merges.measure(found, scale)
         yield from spark.measure(folder, found, scale)

@@ -94,12 +94,13 @@ def storage(url: str) -> Iterator[Storage]:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The messages that this process sends."""
+    """The messages that this process sends and waits for, or ends a scan with."""
     sent: list[int] = []
     send = Channel.send
 
     def noted(channel: Channel, message: int, body: bytes = b"") -> None:
-        if threading.current_thread() is threading.main_thread():  # others delete dropped tables
+        # Other threads delete dropped tables; the snapshots that they have read are released by any.
+        if message != messages.RELEASE and threading.current_thread() is threading.main_thread():
             sent.append(message)
         send(channel, message, body)
 
