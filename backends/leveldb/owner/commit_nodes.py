@@ -56,8 +56,9 @@ class _WideNode(CommitNode):
 
     def __init__(self, changes: WriteSet) -> None:
         super().__init__(frozenset(changes.writes))
-        self.incremented = frozenset(changes.increments)
-        self.operands = frozenset([key for key, steps in changes.increments.items() if _are_operands(steps)])
+        steps = changes.increments
+        self.incremented = frozenset(steps)
+        self.operands = frozenset([key for key in steps if _are_operands(steps[key])]) if steps else self.incremented
         """Those of `incremented` that were merged into."""
         self.derived = frozenset(changes.derived)
         self.changed_spaces = frozenset(changes.changed_spaces)
@@ -70,11 +71,11 @@ class _WideNode(CommitNode):
         return self.written | self.incremented | self.derived
 
     def wrote_any(self, changes: WriteSet) -> bool:
+        if super().wrote_any(changes):
+            return True
         incremented, steps = self.incremented, changes.increments
-        return (
-            super().wrote_any(changes)
-            or not incremented.isdisjoint(changes.writes)
-            or not (incremented.isdisjoint(steps) or self._commutes(steps))
+        return bool(incremented) and (
+            not incremented.isdisjoint(changes.writes) or not (incremented.isdisjoint(steps) or self._commutes(steps))
         )
 
     def _commutes(self, steps: Mapping[bytes, tuple[Step, ...]]) -> bool:
