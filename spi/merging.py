@@ -13,7 +13,7 @@ from .specification import TableSpecification
 from .table_options import AggregateFunction, MergeEngine, SequenceGroup
 from .values import Value
 
-__all__ = ["IGNORED", "Ignored", "Merged", "Merger", "Values", "is_older"]
+__all__ = ["IGNORED", "Ignored", "Merged", "Merger", "Values"]
 
 
 class Ignored(enum.Enum):
@@ -188,7 +188,7 @@ class Merger:
         one = self._functions[name]
         if value is None or (kind.retracts and one.ignore_retract):
             return None
-        if one.function is AggregateFunction.COUNT:
+        if one.function is _COUNT:
             return -1 if kind.retracts else 1
         return negated(value) if kind.retracts else value
 
@@ -219,7 +219,7 @@ class Merger:
         options = self._options
         softly = options.soft_delete
         if options.sequence and not (kind.retracts and softly is None and _all_null(given, options.sequence)):
-            if old is not None and is_older(given, old, options.sequence, self._places):
+            if old is not None and _is_older(given, old, options.sequence, self._places):
                 return IGNORED
             old = None  # a merge takes the whole row
         if kind.retracts and softly is None:
@@ -242,10 +242,10 @@ class Merger:
     def _group_changes(
         self, old: Values | None, kind: RowKind, given: Mapping[str, Value], group: SequenceGroup
     ) -> dict[str, Value]:
-        late = old is not None and is_older(given, old, group.fields, self._places)
+        late = old is not None and _is_older(given, old, group.fields, self._places)
         changes = {} if late else {name: given.get(name) for name in group.fields}
         for name in group.members:
-            if name in self._options.functions:
+            if name in self._functions:
                 before = None if old is None else old[self._places[name]]
                 changes[name] = self._combine[name](before, self._operand(name, kind, given.get(name)))
             elif not late:
@@ -268,7 +268,7 @@ class Merger:
         return tuple(values)
 
 
-def is_older(given: Mapping[str, Value], old: Values, names: Sequence[str], places: Mapping[str, int]) -> bool:
+def _is_older(given: Mapping[str, Value], old: Values, names: Sequence[str], places: Mapping[str, int]) -> bool:
     """Tell whether the given values of sequence fields are lower than a row's, field by field, null lowest."""
     for name in names:
         new, stored = given.get(name), old[places[name]]

@@ -87,16 +87,16 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
     if not isinstance(batch, RecordBatch) or batch.schema.names.count(CHANGE_TYPE) != 1:
         raise InvalidFieldError(spec.name, CHANGE_TYPE, "is the column of row kinds, and not once in the batches")
     kinds: list[RowKind] = []
-    known: dict[str | None, RowKind] = {}
+    known: dict[object, RowKind] = {}
     for text in batch.column(CHANGE_TYPE).to_pylist():
-        kind = known.get(text) if isinstance(text, str) else None
+        kind = known.get(text) if isinstance(text, str) else None  # others may be unhashable
         if kind is None:
             try:
                 kind = RowKind.of(text)
             except ValueError as error:
                 raise InvalidFieldError(spec.name, CHANGE_TYPE, str(error)) from None
             check_kind(spec, kind)
-            known[str(text)] = kind
+            known[text] = kind
         kinds.append(kind)
     others = [name for name in batch.schema.names if name not in FEED_COLUMNS]
     return kinds, batch.select(others)
