@@ -24,6 +24,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.conformance.clients import Client
+from tests.calls_of_types import CALLS_OF_TYPES
 
 DISTRICTS = range(1, 11)
 QUEUE = TableSpecification("queue", [Field.int("district"), Field.int("number")], ["district", "number"])
@@ -485,22 +486,19 @@ def test_exchanges_of_a_commit_with_an_index(storage: Storage, received: list[in
     assert received == []
 
 
-MERGES: dict[str, tuple[str, int, Callable[[StructuredTable], object]]] = {
-    "upsert": ("parts", 1, lambda table: table.upsert({"id": 1, "note": "x"})),
-    "upsert_many": ("parts", 1, lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),
-    "apply_changes": ("parts", 1, lambda table: table.apply_changes([("+U", {"id": n}) for n in range(5)])),
-    "insert_many": ("parts", 1, lambda table: table.insert_many([{"id": n} for n in range(10, 15)])),
-    "blind upsert": ("totals", 0, lambda table: table.upsert({"id": 1, "hits": 1})),
-    "blind apply_changes": (
-        "totals",
-        0,
-        lambda table: table.apply_changes([("-U", {"id": n, "hits": 1}) for n in range(5)]),
-    ),
-    "insert without a key": ("log", 0, lambda table: table.insert({"text": "x"})),
-    "insert_many without a key": ("log", 0, lambda table: table.insert_many([{"text": "x"}] * 5)),
-    "put into a bag": ("bag", 0, lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
-    "take out of a bag": ("bag", 1, lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
+WAITS = {
+    "upsert": 1,
+    "upsert_many": 1,
+    "apply_changes": 1,
+    "insert_many": 1,
+    "blind upsert": 0,
+    "blind apply_changes": 0,
+    "insert without a key": 0,
+    "insert_many without a key": 0,
+    "put into a bag": 0,
+    "take out of a bag": 1,
 }
+MERGES = {name: (table, WAITS[name], call) for name, (table, call) in CALLS_OF_TYPES.items()}
 
 
 def test_exchanges_of_table_types(storage: Storage, received: list[int]) -> None:

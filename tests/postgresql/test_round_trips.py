@@ -22,6 +22,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.values import MAX_ROW_SIZE
+from tests.calls_of_types import CALLS_OF_TYPES
 
 from .support.proxy import Proxy
 from .support.shared import Schema
@@ -479,22 +480,19 @@ def test_refused_write_of_a_large_transaction_ends_it(full: Storage) -> None:
     assert full.table("full").count() == 9
 
 
-MERGES: dict[str, tuple[str, int, Callable[[StructuredTable], object]]] = {
-    "upsert": ("parts", 0, lambda table: table.upsert({"id": 1, "note": "x"})),
-    "upsert_many": ("parts", 0, lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),
-    "apply_changes": ("parts", 0, lambda table: table.apply_changes([("+U", {"id": n}) for n in range(5)])),
-    "insert_many": ("parts", 1, lambda table: table.insert_many([{"id": n} for n in range(10, 15)])),
-    "blind upsert": ("totals", 0, lambda table: table.upsert({"id": 1, "hits": 1})),
-    "blind apply_changes": (
-        "totals",
-        0,
-        lambda table: table.apply_changes([("-U", {"id": n, "hits": 1}) for n in range(5)]),
-    ),
-    "insert without a key": ("log", 0, lambda table: table.insert({"text": "x"})),
-    "insert_many without a key": ("log", 0, lambda table: table.insert_many([{"text": "x"}] * 5)),
-    "put into a bag": ("bag", 0, lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
-    "take out of a bag": ("bag", 0, lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
+WAITS = {
+    "upsert": 0,
+    "upsert_many": 0,
+    "apply_changes": 0,
+    "insert_many": 1,
+    "blind upsert": 0,
+    "blind apply_changes": 0,
+    "insert without a key": 0,
+    "insert_many without a key": 0,
+    "put into a bag": 0,
+    "take out of a bag": 0,
 }
+MERGES = {name: (table, WAITS[name], call) for name, (table, call) in CALLS_OF_TYPES.items()}
 
 
 @pytest.mark.parametrize("name", MERGES)

@@ -1,0 +1,25 @@
+"""Calls on tables of all types, and the table of each: every store counts how often they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from structable.spi import StructuredTable
+
+__all__ = ["CALLS_OF_TYPES"]
+
+CALLS_OF_TYPES: dict[str, tuple[str, Callable[[StructuredTable], object]]] = {
+    "upsert": ("parts", lambda table: table.upsert({"id": 1, "note": "x"})),
+    "upsert_many": ("parts", lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),
+    "apply_changes": ("parts", lambda table: table.apply_changes([("+U", {"id": n}) for n in range(5)])),
+    "insert_many": ("parts", lambda table: table.insert_many([{"id": n} for n in range(10, 15)])),
+    "blind upsert": ("totals", lambda table: table.upsert({"id": 1, "hits": 1})),
+    "blind apply_changes": (
+        "totals",
+        lambda table: table.apply_changes([("-U", {"id": n, "hits": 1}) for n in range(5)]),
+    ),
+    "insert without a key": ("log", lambda table: table.insert({"text": "x"})),
+    "insert_many without a key": ("log", lambda table: table.insert_many([{"text": "x"}] * 5)),
+    "put into a bag": ("bag", lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
+    "take out of a bag": ("bag", lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
+}
