@@ -28,7 +28,10 @@ from benchmarks.measuring import QUICK, Measurement, Scale
 
 AREAS = {
     **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client", "queues", "shares")},
-    **{name: name for name in ("merges", "postgresql", "hbase", "spark", "memory", "workloads")},
+    **{
+        name: name
+        for name in ("merges", "feeds", "streams", "access", "postgresql", "hbase", "spark", "memory", "workloads")
+    },
 }
 
 

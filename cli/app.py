@@ -5,24 +5,22 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from . import conformance, copying, doctor, rows, scans, tables, transfer
+from . import changes, conformance, copying, doctor, rows, scans, tables, transfer
 from .arguments import URL_VARIABLE, StoreCommand
 from .errors import DEBUG_VARIABLE, CommandError, ExitCode, explain_error, masked, one_line, outcome_unknown
 from .examples import epilog
+from .signals import Ended, ending_signals
 
 __all__ = ["app"]
 
@@ -42,9 +40,9 @@ class _Program(TyperGroup):
             # Characters that the terminal cannot show are escaped: failing to show data is no failure of the command.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
-        interrupted = threading.Event()
+        ended: list[Ended] = []
         try:
-            with _recording_interrupts(interrupted):
+            with ending_signals() as ended:
                 result = super().main(given, "structable", complete_var, False, windows_expand_args, **extra)
             code = result if isinstance(result, int) else 0
             if code == ExitCode.INTERRUPTED:
@@ -53,7 +51,7 @@ class _Program(TyperGroup):
         except SystemExit:
             raise
         except BaseException as error:
-            code = _report(error, given, interrupted.is_set())
+            code = _report(error, given, ended)
         if not standalone_mode:
             return code
         sys.exit(code)
@@ -66,26 +64,7 @@ class _Program(TyperGroup):
             raise CommandError("", ExitCode.READER_GONE) from error
 
 
-@contextlib.contextmanager
-def _recording_interrupts(interrupted: threading.Event) -> Iterator[None]:
-    """Record each Ctrl-C in the block, which still raises: a library, such as Arrow, may turn it into another error."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        interrupted.set()
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _report(error: BaseException, args: Sequence[str], interrupted: bool) -> int:
+def _report(error: BaseException, args: Sequence[str], ended: Sequence[Ended]) -> int:
     # Usage errors repeat arguments whole, among them URLs without their scheme.
     misused = isinstance(error, typer.TyperException)
     urls = [*(arg for arg in args if "://" in arg or (misused and "@" in arg)), os.environ.get(URL_VARIABLE, "")]
@@ -94,8 +73,8 @@ def _report(error: BaseException, args: Sequence[str], interrupted: bool) -> int
             print(masked("".join(traceback.format_exception(error)), urls), end="", file=sys.stderr)
     if isinstance(error, BrokenPipeError):
         error = CommandError("", ExitCode.READER_GONE)
-    if interrupted and not outcome_unknown(error):
-        error = KeyboardInterrupt()
+    if ended and not outcome_unknown(error):
+        error = ended[0]
     message, code = _usage_error(error) if isinstance(error, typer.TyperException) else explain_error(error)
     # At its end, Python would try to write the buffered rest, and report that failure, too.
     with contextlib.suppress(OSError, ValueError):
@@ -164,6 +143,7 @@ for _name, _command in (
     ("scan", scans.scan),
     ("count", scans.count),
     ("explain", scans.explain),
+    ("changes", changes.changes),
     ("import", transfer.import_rows),
     ("export", transfer.export_rows),
     ("conformance", conformance.conformance),

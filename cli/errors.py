@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+import signal
 from collections.abc import Iterable
 
 from structable.spi import (
@@ -22,6 +23,8 @@ from structable.spi import (
     TransactionConflictError,
     mask_url,
 )
+
+from .signals import Ended
 
 __all__ = ["CommandError", "ExitCode", "UsageProblem", "explain_error", "masked", "one_line", "outcome_unknown"]
 
@@ -46,10 +49,14 @@ class ExitCode(enum.IntEnum):
     """The store, table, row or backend does not exist."""
     TRY_AGAIN = 4
     """A conflict, or an unavailable store: nothing was changed, and the same command may succeed later."""
+    HUNG_UP = 129
+    """SIGHUP: the terminal has gone."""
     INTERRUPTED = 130
     """Ctrl-C."""
     READER_GONE = 141
     """The reader of the output, such as `head`, has ended."""
+    TERMINATED = 143
+    """SIGTERM."""
 
 
 class CommandError(Exception):
@@ -83,6 +90,10 @@ def explain_error(error: BaseException) -> tuple[str, ExitCode]:
             return str(error), ExitCode.TRY_AGAIN
         case StructableError():
             return str(error), ExitCode.FAILED
+        case Ended(number=signal.SIGTERM):
+            return "terminated", ExitCode.TERMINATED
+        case Ended(number=signal.SIGHUP):
+            return "hung up", ExitCode.HUNG_UP
         case KeyboardInterrupt():
             return "interrupted", ExitCode.INTERRUPTED
         case MemoryError():

@@ -40,6 +40,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'structable count leveldb:///data/app runs --where "cost > 1.5 or cost is null"',
     ),
     "explain": ("structable explain leveldb:///data/app runs --where \"status == 'RUNNING'\"",),
+    "changes": (
+        "structable changes leveldb:///data/app runs",
+        "structable changes leveldb:///data/app runs --since latest --follow",
+        "structable changes leveldb:///data/app runs --since 5f0c61d29a7e4b38:1207 --net --format json",
+    ),
     "import": (
         "structable import leveldb:///data/app runs runs.csv.gz",
         "structable import leveldb:///data/app runs runs.parquet --mode overwrite --yes --job-id monday",

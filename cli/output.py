@@ -13,7 +13,7 @@ from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from structable.spi import Field, TableSpecification
+from structable.spi import Field
 
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
@@ -107,14 +107,18 @@ def _named(place: str) -> Iterator[None]:
 
 
 def open_writer(
-    format_: str, stream: BinaryIO, place: str | None, spec: TableSpecification, columns: Sequence[str]
+    format_: str, stream: BinaryIO, place: str | None, fields: Sequence[Field], key: Sequence[str]
 ) -> BatchWriter:
-    """Return the writer of a format, with its header written. The stream is that of `open_output(place)`."""
-    from structable.spi.arrow import arrow_schema
+    """Return the writer of a format for columns of these fields, with its header written.
+
+    The stream is that of `open_output(place)`; fields of the key are never null.
+    """
+    import pyarrow as pa
+
+    from structable.spi.arrow import arrow_type
 
     from .display import TableWriter
 
-    fields = [spec.field(name) for name in columns]
     if format_ == "json":
         return _JsonWriter(stream, fields)
     if format_ == "csv":
@@ -125,7 +129,7 @@ def open_writer(
         raise UsageProblem(
             f"{format_} is binary and cannot be shown on a terminal: give --output, or redirect the output"
         )
-    schema = arrow_schema(spec, columns)
+    schema = pa.schema([pa.field(field.name, arrow_type(field), nullable=field.name not in key) for field in fields])
     if format_ == "parquet":
         return _ParquetWriter(stream, schema)
     streamed = place is None or Path(place).suffix.lower() == ".arrows" or not Path(place).suffix

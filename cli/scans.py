@@ -67,7 +67,12 @@ def scan(
             limit=_TABLE_LIMIT + 1 if cut else limit,
         )
         shown = list(spec.field_names) if names is None else names
-        with found, open_output(output) as stream, open_writer(form, stream, output, spec, shown) as writer:
+        fields = [spec.field(name) for name in shown]
+        with (
+            found,
+            open_output(output) as stream,
+            open_writer(form, stream, output, fields, spec.primary_key) as writer,
+        ):
             from structable.spi.arrow import rows_to_batches
 
             for chunk in chunks(itertools.islice(found, _TABLE_LIMIT) if cut else found):

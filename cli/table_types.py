@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from structable.spi import TableSpecification
-from structable.spi.table_options import Aggregate, AggregateFunction, MergeEngine, TableOptions
+from structable.spi.table_options import Aggregate, AggregateFunction, ChangelogProducer, MergeEngine, TableOptions
 
 __all__ = ["type_in_words"]
 
@@ -15,13 +15,14 @@ def type_in_words(spec: TableSpecification) -> list[tuple[str, str]]:
     options = spec.table_options
     if spec.keyless:
         rows = "rows can only be added" if options.append_only else "a bag of rows, added and taken back"
-        return [("type", f"{options.write_mode} without a primary key: {rows}")]
+        return [("type", f"{options.write_mode} without a primary key: {rows}"), *_feed(options)]
     return [
         ("type", "keyed"),
         ("merge engine", str(options.merge_engine)),
         *_sequences(options),
         *((f"function of {name}", _function(one)) for name, one in options.functions.items()),
         *_deletes(options),
+        *_feed(options),
     ]
 
 
@@ -51,3 +52,24 @@ def _deletes(options: TableOptions) -> Iterator[tuple[str, str]]:
     if options.remove_on_delete:
         updates = "ignored" if options.merge_engine is MergeEngine.PARTIAL_UPDATE else "retracted"
         yield "retracts", f"-D removes the row, -U is {updates}"
+
+
+_FEEDS = {
+    ChangelogProducer.INPUT: "what was given to the verbs",
+    ChangelogProducer.LOOKUP: "the rows before and after each commit",
+    ChangelogProducer.FULL_COMPACTION: "the rows before and after, net",
+}
+
+
+def _feed(options: TableOptions) -> Iterator[tuple[str, str]]:
+    producer = options.changelog_producer
+    if producer in _FEEDS:
+        every = f" of {_duration(options.compaction_interval)}" if producer is ChangelogProducer.FULL_COMPACTION else ""
+        yield "change feed", f"{producer}: {_FEEDS[producer]}{every}, kept for {_duration(options.time_retained)}"
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in the largest unit that divides it."""
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    name, size = next(((name, size) for name, size in units if seconds % size == 0), ("ms", 0.001))
+    return f"{seconds / size:g} {name}"

@@ -193,9 +193,10 @@ def export_rows(
         spec = storage.admin.get_specification(table)
         range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         names = named_columns(spec, columns) or list(spec.field_names)
+        fields = [spec.field(name) for name in names]
         with (
             open_output(file) as stream,
-            open_writer(form, stream, file, spec, names) as writer,
+            open_writer(form, stream, file, fields, spec.primary_key) as writer,
             progress(f"export {table}") as advance,
         ):
             found = snapshot_batches(

@@ -1,10 +1,11 @@
 """The main job: the flights of 2013 from New York, loaded, served, changed and analysed on one store.
 
-    python examples/demo.py [--url URL] [--chart FILE] [--days N] [--processes N] [--transactions N]
+    python examples/demo.py [--url URL] [--copy URL] [--chart FILE] [--days N] [--processes N] [--transactions N]
 
 Spark loads five tables. Processes of a service then look flights up and change them in transactions, while a Spark job
-joins and aggregates the same tables and writes its result as one atomic job. Nothing here depends on the store: any
-URL works whose store several processes can use.
+joins and aggregates the same tables and writes its result as one atomic job. Then the flights arrive as a stream and
+update two tables that merge, which other streams copy to a second store by their change feeds. Nothing here depends on
+the stores: any URL works whose store several processes can use.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from examples.flights.analysis import aggregate, draw
 from examples.flights.loading import data_folder, read_source
 from examples.flights.service import Date, Outcome, Service
-from examples.flights.tables import CHANGES, DELAYS, SOURCES
+from examples.flights.streams import differing, stream_flights
+from examples.flights.tables import CHANGES, DELAYS, SOURCES, STREAMED
 
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 100)
 
@@ -51,6 +53,7 @@ def main() -> None:
             outcomes = service.outcomes()
         _check(storage, outcomes)
         _report(storage)
+        _stream(spark, storage, url, options.copy)
         draw(storage, options.chart)
         console.print(f"\nThe chart: [bold]{options.chart.resolve()}[/]")
     console.print(f"All in {time.perf_counter() - began:.1f} s")
@@ -61,7 +64,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--url",
         help="a store that several processes can use, whose tables flights, airlines, airports, planes, weather, "
-        "changes and delays are replaced; a temporary LevelDB folder by default",
+        "changes, delays, traffic and aircraft are replaced; a temporary LevelDB folder by default",
+    )
+    parser.add_argument(
+        "--copy", help="where traffic and aircraft are copied to; a temporary LevelDB folder by default"
     )
     parser.add_argument("--chart", type=Path, default=Path("artifacts/delays.png"), help="where the chart goes")
     parser.add_argument("--days", type=int, help="load flights of the first days of the year only")
@@ -194,6 +200,32 @@ def _check(storage: Storage, outcomes: list[Outcome]) -> None:
         f"          {attempts - transactions} transactions ran again after a conflict. They added {minutes:,} minutes "
         "of delay:\n          flights, running totals and processes agree\n"
     )
+
+
+def _stream(spark: SparkSession, storage: Storage, url: str, copy: str | None) -> None:
+    """Let flights arrive as a stream that updates two tables, and copy these by their feeds."""
+    with (
+        TemporaryDirectory(prefix="structable-streams-") as folder,
+        _store_url(copy) as copy_url,
+        connect(copy_url) as replica,
+    ):
+        for spec in STREAMED:
+            for store, options in ((storage, spec.options), (replica, {})):
+                store.admin.drop(spec.name)
+                store.admin.create(spec.evolve(options=options))
+        what = "flights arrived as a stream, in four parts; two tables merged them, and were copied by their feeds"
+        with _timed(what):
+            batches = stream_flights(spark, url, copy_url, Path(folder))
+        if names := differing(storage, replica):
+            raise SystemExit(f"copies differ: {', '.join(names)}")
+        flights = sum(row.flights for row in storage.table("traffic").scan())
+        if flights != storage.table("flights").count():
+            raise SystemExit(f"{flights} flights were counted by the stream, not {storage.table('flights').count()}")
+        last = max(storage.table("aircraft").scan(), key=lambda row: row.departures)
+        console.print(
+            f"          {batches} micro-batches, each written once; {flights:,} flights counted, copies equal\n"
+            f"          {last.tailnum} departed most often: {last.departures} times, last to {last.dest}\n"
+        )
 
 
 def _report(storage: Storage) -> None:

@@ -10,7 +10,19 @@ except ModuleNotFoundError as missing:
         "the Spark bridge needs PySpark, which is not installed: pip install 'structable[spark]'", name=missing.name
     ) from None
 
+from .foreach_batch import foreach_batch
 from .options import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS
 from .registration import register
+from .sending import WriteSummary, send_to, send_update_to
+from .table_ref import TableRef
 
-__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "register"]
+__all__ = [
+    "DEFAULT_GRACE_SECONDS",
+    "DEFAULT_LEASE_SECONDS",
+    "TableRef",
+    "WriteSummary",
+    "foreach_batch",
+    "register",
+    "send_to",
+    "send_update_to",
+]

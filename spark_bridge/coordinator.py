@@ -14,7 +14,6 @@ import itertools
 import logging
 import os
 import pickle
-import random
 import secrets
 import threading
 import time
@@ -24,33 +23,31 @@ from collections.abc import Callable
 from typing import cast
 
 from structable.spi import (
-    CommitOutcomeUnknownError,
-    CommitResult,
+    FeedPosition,
     Filter,
-    StagedWrite,
-    Storage,
-    StorageUnavailableError,
+    ScanSplit,
     StructableError,
     TableSpecification,
-    TransactionConflictError,
     UnsupportedOperationError,
-    WriteJob,
 )
 
 from .channel import Channel, Listener, receive, send
-from .coordinator_client import HELD, CoordinatorClient, PlannedScan
+from .coordinator_client import FIRST_SNAPSHOT, HELD, CoordinatorClient
+from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_snapshot, plan_changes
 from .held_plans import Executions, HeldPlan, Reader
-from .options import ReadOptions, WriteOptions
+from .options import ReadOptions
+from .planned_scan import PlannedScan
 from .store_client import StoreClient
 from .stores import OpenStores
+from .stream_offsets import StreamOffset, StreamStart
+from .write_jobs import WriteJobs
 
-__all__ = ["Coordinator", "commit_with_retries"]
+__all__ = ["Coordinator"]
 
 _log = logging.getLogger("structable.spark")
 
 WATCH_SECONDS = 0.5
 IDLE_STORE_SECONDS = 60.0
-_COMMIT_SECONDS = 60.0
 # A connection has room for 32 plans, transactions and scans; this many may be plans.
 PLANS_PER_CONNECTION = 24
 
@@ -59,8 +56,8 @@ class Coordinator:
     """Plans scans and ends write jobs for an application, and holds their snapshots and connections.
 
     `parallelism` returns the number of splits for reads that do not specify it; the coordinator closes itself when
-    `running` returns false. `bind` is the address to listen on for executors, and `host` the name by which they reach
-    it.
+    `running` returns false. `zone` returns the time zone of a session. `bind` is the address to listen on for
+    executors, and `host` the name by which they reach it.
     """
 
     def __init__(
@@ -68,6 +65,7 @@ class Coordinator:
         parallelism: Callable[[], int],
         running: Callable[[], bool],
         executions: Executions,
+        zone: Callable[[str], str | None] = lambda session: None,
         bind: str = "127.0.0.1",
         host: str = "127.0.0.1",
     ) -> None:
@@ -78,6 +76,7 @@ class Coordinator:
         self.held: dict[str, HeldPlan] = {}
         """By their ids; guarded by the lock."""
         self.stores = OpenStores(IDLE_STORE_SECONDS)
+        jobs = WriteJobs(self.stores)
         self._closed = threading.Event()
         self._process = os.getpid()
         secret = secrets.token_bytes(32)
@@ -87,10 +86,19 @@ class Coordinator:
         self.operations: dict[str, Callable[..., object]] = {
             "describe": self._describe,
             "plan": self._plan,
-            "begin_write": self._begin_write,
-            "commit_write": self._commit_write,
-            "abort_write": self._abort_write,
-            "leave_write": self._leave_write,
+            "plan_changes": self._plan_changes,
+            "zone": zone,
+            "latest_of_stream": self._latest_of_stream,
+            "advance_stream": self._advance_stream,
+            "plan_stream": self._plan_stream,
+            FIRST_SNAPSHOT: self._first_snapshot,
+            "begin_write": jobs.begin,
+            "begin_in_run": jobs.begin_in_run,
+            "commit_write": jobs.commit,
+            "commit_batch": jobs.commit_batch,
+            "abort_write": jobs.abort,
+            "abort_batch": jobs.abort_batch,
+            "leave_write": jobs.leave,
         }
         threading.Thread(target=self._watch, name="structable-coordinator-watch", daemon=True).start()
         atexit.register(self.close)
@@ -126,11 +134,17 @@ class Coordinator:
             return  # the client ended before it sent a request
         except Exception as error:  # the client raises it
             answer = False, _portable(error)
-        with contextlib.suppress(OSError):  # the client ended; its plan expires with the lease
-            try:
-                send(channel, answer)
-            except UnsupportedOperationError as error:
-                send(channel, (False, error))
+        try:
+            with contextlib.suppress(OSError):  # the client ended; its plan expires with the lease
+                try:
+                    send(channel, answer)
+                except UnsupportedOperationError as error:
+                    send(channel, (False, error))
+                if isinstance(answer[1], FirstSnapshot):
+                    channel.poll(None)  # until the query needs it no more, or its process ends
+        finally:
+            if isinstance(answer[1], FirstSnapshot):
+                self._drop(answer[1].plan_id)
 
     def _serve_reader(self, channel: Channel) -> None:
         # Executors may be on other machines: from them only text is read, never a pickle.
@@ -166,51 +180,66 @@ class Coordinator:
             return storage.admin.get_specification(table)
 
     def _plan(
-        self, options: ReadOptions, columns: tuple[str, ...], where: Filter | None, execution: int | None
+        self,
+        options: ReadOptions,
+        columns: tuple[str, ...],
+        where: Filter | None,
+        execution: int | None,
+        *,
+        attended: bool = False,
     ) -> PlannedScan:
         connection = self._connection_with_room(options.store)
-        splits = options.splits or max(1, self._parallelism())
+        splits = self._splits(options)
         plan_id = uuid.uuid4().hex
         with self.stores.using(options.store, connection) as storage:
             plan = storage.plan_scan(options.table, where=where, columns=columns, splits=splits)
             self.stores.retain(options.store, connection)
             with self._lock:
-                self.held[plan_id] = HeldPlan(plan, options, connection, execution)
-        return PlannedScan(plan_id, plan.splits)
+                held = self.held[plan_id] = HeldPlan(plan, options, connection, execution)
+                if attended:
+                    held.admit()
+        return PlannedScan(plan_id, plan.splits, plan.position)
 
-    def _begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
+    def _plan_changes(self, options: ReadOptions, columns: tuple[str, ...], zone: str | None) -> tuple[ScanSplit, ...]:
+        assert options.feed is not None
         with self.stores.using(options.store) as storage:
-            job = storage.begin_write(options.table, mode=options.mode, job_id=job_id)
-        # Kept open until the job ends: executors may be staging through this process's server.
-        self.stores.retain(options.store)
-        return job
+            feed = storage.changes(options.table)
+            since, until = options.feed.range_of(feed, zone)
+            plan = feed.plan(since, until, columns=columns, splits=self._splits(options), net=options.feed.net)
+        return plan.splits
 
-    def _commit_write(self, store: StoreClient, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:
-        with self.stores.using(store) as storage:
-            result, tries = commit_with_retries(storage, job, staged)
-        self.stores.release(store)
-        if not result and tries == 1:
-            _log.warning(
-                "table %r: the job %r (option jobId) had been committed before; nothing was written",
-                job.table,
-                job.job_id,
-            )
-        return result
+    def _latest_of_stream(self, stream: FeedStream) -> FeedPosition:
+        with self.stores.using(stream.options.store) as storage:
+            return storage.changes(stream.options.table).latest()
 
-    def _abort_write(self, store: StoreClient, job: WriteJob) -> None:
+    def _advance_stream(self, stream: FeedStream, request: Advance) -> FeedPosition | None:
+        with self.stores.using(stream.options.store) as storage:
+            return advance(stream, storage, request)
+
+    def _plan_stream(
+        self, stream: FeedStream, start: StreamStart | StreamOffset, end: FeedPosition
+    ) -> tuple[ScanSplit, ...]:
+        with self.stores.using(stream.options.store) as storage:
+            return plan_changes(stream, storage, start, end, self._splits(stream.options))
+
+    def _first_snapshot(self, stream: FeedStream, position: FeedPosition | None) -> FirstSnapshot:
+        planned = self._plan(stream.options, stream.snapshot_columns(position), None, None, attended=True)
         try:
-            with self.stores.using(store) as storage:
-                _warn_if_committed(storage, job)
-                storage.abort_write(job)
-        finally:
-            self.stores.release(store)
+            with self.stores.using(stream.options.store) as storage:
+                return first_snapshot(stream, storage, planned, position, self._splits(stream.options))
+        except BaseException:
+            self._drop(planned.plan_id)
+            raise
 
-    def _leave_write(self, store: StoreClient, job: WriteJob) -> None:
-        try:
-            with self.stores.using(store) as storage:
-                _warn_if_committed(storage, job)
-        finally:
-            self.stores.release(store)
+    def _drop(self, plan_id: str) -> None:
+        """Close a plan, unless the coordinator did."""
+        with self._lock:
+            held = self.held.pop(plan_id, None)
+        if held is not None:
+            self._close(held)
+
+    def _splits(self, options: ReadOptions) -> int:
+        return options.splits or max(1, self._parallelism())
 
     def _connection_with_room(self, store: StoreClient) -> int:
         """Return the number of a connection with room for a plan.
@@ -264,36 +293,6 @@ class Coordinator:
         for held in expired:
             _log.info("table %r: closing a snapshot, %s", held.options.table, held.reason(now))
             self._close(held)
-
-
-def commit_with_retries(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> tuple[CommitResult, int]:
-    """Commit a job with retries; return the result and the number of tries."""
-    deadline = time.monotonic() + _COMMIT_SECONDS
-    pause = 0.01
-    for tries in itertools.count(1):
-        try:
-            return storage.commit_write(job, staged), tries
-        except (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError):
-            # A committed job is never committed twice, so even an unknown outcome is safe to retry.
-            if time.monotonic() + pause > deadline:
-                raise
-        time.sleep(random.uniform(0.0, pause))
-        pause = min(pause * 2, 2.0)
-    raise AssertionError("itertools.count() has no end")
-
-
-def _warn_if_committed(storage: Storage, job: WriteJob) -> None:
-    """Log a committed job that Spark reports as failed: its process died before it reported the commit."""
-    try:
-        committed = storage.begin_write(job.table, mode=job.mode, job_id=job.job_id).committed
-    except StructableError:
-        return  # probably the cause of the job's end, and reported as such
-    if committed and not job.committed:
-        _log.warning(
-            "table %r: the job %r was committed and its rows are visible, although Spark reports a failure",
-            job.table,
-            job.job_id,
-        )
 
 
 def _portable(error: Exception) -> Exception:

@@ -11,6 +11,7 @@ from typing import cast
 
 from structable.spi import (
     CommitResult,
+    FeedPosition,
     Filter,
     ScanSplit,
     StagedWrite,
@@ -20,24 +21,33 @@ from structable.spi import (
     WriteJob,
 )
 
-from .channel import Address, open_channel, receive, send
+from .channel import Address, Channel, open_channel, receive, send
+from .feed_streams import Advance, FeedStream, FirstSnapshot
 from .held_plans import Reader
-from .options import ReadOptions, WriteOptions
+from .options import ReadOptions
+from .planned_scan import PlannedScan
 from .store_client import StoreClient
+from .stream_offsets import StreamOffset, StreamStart
 
-__all__ = ["HELD", "CoordinatorClient", "PlannedScan"]
+__all__ = ["FIRST_SNAPSHOT", "HELD", "CoordinatorClient", "HeldSnapshot"]
 
+FIRST_SNAPSHOT = "first_snapshot"
+"""The operation whose answer is a plan that is held as long as the connection."""
 HELD = b"held"
 
 _log = logging.getLogger("structable.spark")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedScan:
-    """A plan that the coordinator holds under an id."""
+class HeldSnapshot:
+    """A first snapshot of a stream, which the coordinator holds until this is closed or its process ends."""
 
-    plan_id: str
-    splits: tuple[ScanSplit, ...]
+    def __init__(self, snapshot: FirstSnapshot, channel: Channel) -> None:
+        self.snapshot = snapshot
+        self._channel = channel
+
+    def close(self) -> None:
+        """Give the snapshot up; idempotent."""
+        self._channel.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +74,57 @@ class CoordinatorClient:
         """
         return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution))
 
-    def begin_write(self, options: WriteOptions, job_id: str) -> WriteJob:
-        return cast(WriteJob, self._ask("begin_write", options, job_id))
+    def plan_changes(self, options: ReadOptions, columns: Sequence[str], zone: str | None) -> tuple[ScanSplit, ...]:
+        """Divide the range of a table's change feed; it holds nothing. `zone` is that of times without an offset."""
+        return cast(tuple[ScanSplit, ...], self._ask("plan_changes", options, tuple(columns), zone))
+
+    def zone(self, session: str) -> str | None:
+        """Return the time zone of a session, if that is known."""
+        return cast("str | None", self._ask("zone", session))
+
+    def latest_of_stream(self, stream: FeedStream) -> FeedPosition:
+        """Return the newest position of a stream's feed."""
+        return cast(FeedPosition, self._ask("latest_of_stream", stream))
+
+    def advance_stream(self, stream: FeedStream, request: Advance) -> FeedPosition | None:
+        """Return the end of a stream's next micro-batch, or None if there need be none."""
+        return cast("FeedPosition | None", self._ask("advance_stream", stream, request))
+
+    def plan_stream(
+        self, stream: FeedStream, start: StreamStart | StreamOffset, end: FeedPosition
+    ) -> tuple[ScanSplit, ...]:
+        """Divide the changes of a micro-batch; it holds nothing."""
+        return cast(tuple[ScanSplit, ...], self._ask("plan_stream", stream, start, end))
+
+    def first_snapshot(self, stream: FeedStream, position: FeedPosition | None = None) -> HeldSnapshot:
+        """Take the first snapshot of a stream; with a position make that anew which was taken there."""
+        channel = self._open()
+        try:
+            return HeldSnapshot(cast(FirstSnapshot, _answer(channel, FIRST_SNAPSHOT, (stream, position))), channel)
+        except BaseException:
+            channel.close()
+            raise
+
+    def begin_write(self, store: StoreClient, job: WriteJob, *, run: str | None = None) -> WriteJob:
+        """Begin a write job that was requested; a batch of a stream once in a run of its query, else ValueError."""
+        if run is None:
+            return cast(WriteJob, self._ask("begin_write", store, job))
+        return cast(WriteJob, self._ask("begin_in_run", store, job, run))
 
     def commit_write(self, store: StoreClient, job: WriteJob, staged: Sequence[StagedWrite]) -> CommitResult:
         """Commit a write job, with retries. The driver logs a warning if the job had been committed before."""
         return cast(CommitResult, self._ask("commit_write", store, job, list(staged)))
 
+    def commit_batch(self, store: StoreClient, job: WriteJob, staged: Sequence[StagedWrite]) -> CommitResult:
+        """Commit a batch of a stream that began in tasks, with retries."""
+        return cast(CommitResult, self._ask("commit_batch", store, job, list(staged)))
+
     def abort_write(self, store: StoreClient, job: WriteJob) -> None:
         self._ask("abort_write", store, job)
+
+    def abort_batch(self, store: StoreClient, job: WriteJob) -> None:
+        """Drop the staged rows of a batch of a stream that began in tasks, unless it is committed."""
+        self._ask("abort_batch", store, job)
 
     def leave_write(self, store: StoreClient, job: WriteJob) -> None:
         """End this application's part in a write job, neither committed nor aborted."""
@@ -110,15 +162,29 @@ class CoordinatorClient:
             yield
 
     def _ask(self, operation: str, *arguments: object) -> object:
+        with self._open() as channel:
+            return _answer(channel, operation, arguments)
+
+    def _open(self) -> Channel:
         try:
-            with open_channel(self.planners, self.secret) as channel:
-                send(channel, (operation, arguments))
-                done, answer = cast(tuple[bool, object], receive(channel))
+            return open_channel(self.planners, self.secret)
         except (OSError, EOFError, AuthenticationError) as error:
-            raise StorageUnavailableError(
-                f"the coordinator in the driver does not answer ({error!r}); it ends with the application, "
-                "and register(spark) starts a new one"
-            ) from None
-        if done:
-            return answer
-        raise cast(Exception, answer)
+            raise _silent(error) from None
+
+
+def _answer(channel: Channel, operation: str, arguments: tuple[object, ...]) -> object:
+    try:
+        send(channel, (operation, arguments))
+        done, answer = cast(tuple[bool, object], receive(channel))
+    except (OSError, EOFError) as error:
+        raise _silent(error) from None
+    if done:
+        return answer
+    raise cast(Exception, answer)
+
+
+def _silent(error: Exception) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        f"the coordinator in the driver does not answer ({error!r}); it ends with the application, "
+        "and register(spark) starts a new one"
+    )

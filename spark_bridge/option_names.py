@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["READ_OPTIONS", "WRITE_OPTIONS"]
+__all__ = ["BATCH_READ_OPTIONS", "READ_OPTIONS", "STREAM_READ_OPTIONS", "STREAM_WRITE_OPTIONS", "WRITE_OPTIONS"]
 
 # Spark passes option names in lower case, however the user wrote them.
 READ_OPTIONS = {
@@ -12,5 +12,17 @@ READ_OPTIONS = {
     "splits": "splits",
     "leaseseconds": "leaseSeconds",
     "graceseconds": "graceSeconds",
+    "readchangefeed": "readChangeFeed",
+    "startingversion": "startingVersion",
+    "startingtimestamp": "startingTimestamp",
+    "endingversion": "endingVersion",
+    "endingtimestamp": "endingTimestamp",
+    "netchanges": "netChanges",
+    "maxrowspertrigger": "maxRowsPerTrigger",
 }
+BATCH_READ_OPTIONS = ("endingversion", "endingtimestamp", "netchanges", "leaseseconds", "graceseconds")
+"""Those of `READ_OPTIONS` that `spark.readStream` does not take."""
+STREAM_READ_OPTIONS = ("maxrowspertrigger",)
+"""Those of `READ_OPTIONS` that `spark.read` does not take."""
 WRITE_OPTIONS = {"url": "url", "table": "table", "mode": "mode", "jobid": "jobId"}
+STREAM_WRITE_OPTIONS = {"url": "url", "table": "table", "mode": "mode", "checkpointlocation": "checkpointLocation"}

@@ -6,19 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from structable.spi import TableSpecification, WriteMode
+from structable.spi.showing import shown
 
-from .option_names import READ_OPTIONS, WRITE_OPTIONS
+from .feed_options import FeedOptions
+from .option_names import (
+    BATCH_READ_OPTIONS,
+    READ_OPTIONS,
+    STREAM_READ_OPTIONS,
+    STREAM_WRITE_OPTIONS,
+    WRITE_OPTIONS,
+)
 from .store_client import StoreClient
 
-__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "ReadOptions", "WriteOptions"]
+__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "ReadOptions", "WriteOptions", "write_mode"]
 
 DEFAULT_LEASE_SECONDS = 600.0
 DEFAULT_GRACE_SECONDS = 15.0
+_MOST = (1 << 63) - 1
+
+_MODES = {str(mode): mode for mode in WriteMode if mode is not WriteMode.PATCH}
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of `spark.read`, checked."""
+    """The options of `spark.read` or `spark.readStream`, checked."""
 
     store: StoreClient
     table: str
@@ -26,19 +37,32 @@ class ReadOptions:
     splits: int | None  # about so many partitions; Spark's default parallelism if None
     lease: float = DEFAULT_LEASE_SECONDS  # seconds without a read, until a snapshot is closed
     grace: float = DEFAULT_GRACE_SECONDS  # seconds after the end of its query and its last read
+    feed: FeedOptions | None = None  # the range of the change feed to read, if not the table
+    max_rows: int | None = None  # the changes that a micro-batch has at most, unless one commit has more
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Check the options of `spark.read`; ValueError for one that is missing, invalid or of writes."""
+    def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
+        """Check the options of a read; ValueError for one that is missing, invalid or of writes.
+
+        With `streaming` also for one that `spark.readStream` does not take, and if that is false, `spark.read`.
+        """
         given = _take(options, READ_OPTIONS, WRITE_OPTIONS, "reading")
+        if streaming is not None:
+            refused, other = (BATCH_READ_OPTIONS, "read") if streaming else (STREAM_READ_OPTIONS, "readStream")
+            for name in refused:
+                if name in given:
+                    used = "readStream" if streaming else "read"
+                    raise ValueError(f"the option {READ_OPTIONS[name]} is for spark.{other}, and this is spark.{used}")
         columns, splits = given.get("columns"), given.get("splits")
         return cls(
             StoreClient(given["url"], _connection_options(options, READ_OPTIONS)),
             given["table"],
             None if columns is None else _names(columns),
-            None if splits is None else _split_count(splits),
+            None if splits is None else _count(splits, "splits"),
             _seconds(given, "leaseseconds", DEFAULT_LEASE_SECONDS),
             _seconds(given, "graceseconds", DEFAULT_GRACE_SECONDS),
+            FeedOptions.parse(given),
+            _count(given["maxrowspertrigger"], "maxrowspertrigger") if "maxrowspertrigger" in given else None,
         )
 
 
@@ -53,11 +77,21 @@ class WriteOptions:
     mode_given: bool = True  # else a table without a key has another
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
-        """Check the options of `df.write`; ValueError for one missing, invalid, of reads or against the mode."""
-        given = _take(options, WRITE_OPTIONS, READ_OPTIONS, "writing")
-        mode = _write_mode(given["mode"]) if "mode" in given else None
+    def parse(cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False) -> WriteOptions:
+        """Check the options of `df.write`; ValueError for one missing, invalid, of reads or against the mode.
+
+        With `streaming` those of `df.writeStream`, where `overwrite` is output mode complete.
+        """
+        own = STREAM_WRITE_OPTIONS if streaming else WRITE_OPTIONS
+        others = READ_OPTIONS | WRITE_OPTIONS | STREAM_WRITE_OPTIONS
+        given = _take(options, own, others, "writing streams" if streaming else "writing")
+        mode = write_mode(given["mode"], "the option mode") if "mode" in given else None
         if overwrite and mode not in (None, WriteMode.OVERWRITE):
+            if streaming:
+                raise ValueError(
+                    f"the option mode is {mode.value!r} and the output mode is complete, which replaces all rows; "
+                    "leave the option out"
+                )
             raise ValueError(
                 f'the option mode is {mode.value!r} and the save mode is overwrite; use .mode("append") with the option'
             )
@@ -65,7 +99,7 @@ class WriteOptions:
         if job_id == "":
             raise ValueError("the option jobId is empty; name the job, or leave the option out")
         return cls(
-            StoreClient(given["url"], _connection_options(options, WRITE_OPTIONS)),
+            StoreClient(given["url"], _connection_options(options, own)),
             given["table"],
             WriteMode.OVERWRITE if overwrite else mode or WriteMode.UPSERT,
             job_id,
@@ -105,10 +139,14 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _split_count(text: str) -> int:
-    count = int(text) if text.strip().isascii() and text.strip().isdigit() else 0
-    if count < 1:
-        raise ValueError(f"the option splits is {text!r}; it must be a whole number, at least 1")
+def _count(text: str, name: str) -> int:
+    digits = text.strip()
+    # Python reads no number of thousands of digits.
+    count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(_MOST)) else 0
+    if not 1 <= count <= _MOST:
+        raise ValueError(
+            f"the option {READ_OPTIONS[name]} is {shown(text)}; it must be a whole number, at least 1 and below 2**63"
+        )
     return count
 
 
@@ -124,8 +162,9 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
     return seconds
 
 
-def _write_mode(text: str) -> WriteMode:
+def write_mode(text: str, what: str) -> WriteMode:
+    """Return the mode that a text names; ValueError for none that rows of a DataFrame can be written in."""
     try:
-        return WriteMode(text.strip().lower())
-    except ValueError:
-        raise ValueError(f"the option mode is {text!r}; allowed are {', '.join(WriteMode)}") from None
+        return _MODES[text.strip().lower()]
+    except (KeyError, AttributeError):
+        raise ValueError(f"{what} is {text!r}; allowed are {', '.join(_MODES)}") from None

@@ -20,14 +20,14 @@ from .filters import translate_filter
 from .garbage_collection import freeze_imports
 from .held_plans import Reader
 from .options import ReadOptions
-from .scan_isolation import execution_of, is_probe
-from .types import check_read_schema
+from .scan_isolation import execution_of, is_probe, zone_of
+from .types import check_feed_schema, check_read_schema
 
-__all__ = ["FilteringReader", "SplitPartition", "StructableReader"]
+__all__ = ["ChangeReader", "FilteringReader", "SplitPartition", "StructableReader"]
 
 
 class SplitPartition(spark.InputPartition):
-    """A split of a plan that the coordinator holds."""
+    """A split of a plan, which the coordinator holds under its id; a plan of changes needs no hold and has none."""
 
     def __init__(self, plan_id: str, split: ScanSplit) -> None:
         super().__init__(split.index)
@@ -88,3 +88,31 @@ class FilteringReader(StructableReader):
         if pushed:
             self._where = functools.reduce(operator.and_, pushed)
         return [condition for condition, where in translated if where is None]
+
+
+class ChangeReader(spark.DataSourceReader):
+    """Reads columns of the changes of a table; Spark evaluates all filters."""
+
+    def __init__(
+        self, coordinator: CoordinatorClient, options: ReadOptions, spec: TableSpecification, schema: StructType
+    ) -> None:
+        self._coordinator = coordinator
+        self._options = options
+        self._columns = check_feed_schema(spec, schema)
+        self._schema = schema
+
+    @one_line_errors()
+    def partitions(self) -> list[spark.InputPartition]:
+        if is_probe(self._schema):
+            return []
+        splits = self._coordinator.plan_changes(self._options, self._columns, zone_of(self._schema))
+        freeze_imports()
+        return [SplitPartition("", split) for split in splits]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SplitPartition)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        with one_line_errors():
+            for batch in self._options.store.read_split(partition.split):
+                freeze_imports()
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)

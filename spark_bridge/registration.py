@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 import weakref
 
 from pyspark import SparkContext
@@ -17,10 +18,12 @@ from .scan_isolation import isolate_scans
 from .source import bound_data_source
 from .write_guard import guard_writes
 
-__all__ = ["register"]
+__all__ = ["coordinator_of", "register"]
 
 _lock = threading.Lock()
 coordinators: weakref.WeakKeyDictionary[SparkContext, Coordinator] = weakref.WeakKeyDictionary()
+_sessions: weakref.WeakValueDictionary[str, SparkSession] = weakref.WeakValueDictionary()
+"""By the ids under which their data sources know them."""
 
 
 def register(spark: SparkSession) -> None:
@@ -40,21 +43,31 @@ def register(spark: SparkSession) -> None:
     UnsupportedOperationError
         For a session of Spark Connect, whose driver is another process.
     """
-    if not isinstance(spark, SparkSession):
-        raise UnsupportedOperationError(
-            f"{type(spark).__module__}.{type(spark).__name__} is not a session of this process; "
-            "snapshots are held in the driver's process, so call register() there"
-        )
-    coordinator = _coordinator(spark.sparkContext)
+    coordinator = coordinator_of(spark)
     pushes_filters = isolate_scans(spark)
     guard_writes(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    session = uuid.uuid4().hex
+    _sessions[session] = spark
     with session_active(spark), format_hidden(spark):
-        spark.dataSource.register(bound_data_source(coordinator.client, pushes_filters=pushes_filters))
+        spark.dataSource.register(bound_data_source(coordinator.client, pushes_filters=pushes_filters, session=session))
     let_threads_find_the_format(spark)
 
 
-def _coordinator(context: SparkContext) -> Coordinator:
+def coordinator_of(spark: SparkSession) -> Coordinator:
+    """Return the coordinator of a session's application, started unless it runs.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        For a session of Spark Connect.
+    """
+    if not isinstance(spark, SparkSession):
+        raise UnsupportedOperationError(
+            f"{type(spark).__module__}.{type(spark).__name__} is not a session of this process; "
+            "snapshots and write jobs are held in the driver's process, so call structable there"
+        )
+    context = spark.sparkContext
     with _lock:
         coordinator = coordinators.get(context)
         if coordinator is None or coordinator.closed:
@@ -76,8 +89,14 @@ def _started(context: SparkContext) -> Coordinator:
     executions = SparkExecutions(context)
     master = str(context.master)
     if master.startswith("local") and not master.startswith("local-cluster"):
-        return Coordinator(parallelism, running, executions)
+        return Coordinator(parallelism, running, executions, _zone)
     settings = context.getConf()
     host = (settings.get("spark.driver.host") or "127.0.0.1").strip("[]")
     bind = (settings.get("spark.driver.bindAddress") or host).strip("[]")
-    return Coordinator(parallelism, running, executions, bind=bind, host=host)
+    return Coordinator(parallelism, running, executions, _zone, bind=bind, host=host)
+
+
+def _zone(session: str) -> str | None:
+    """Return the time zone of a session, if that is still in use."""
+    found = _sessions.get(session)
+    return None if found is None else found.conf.get("spark.sql.session.timeZone")

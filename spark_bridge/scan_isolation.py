@@ -21,13 +21,15 @@ from pyspark.sql.types import StructType
 
 from .optimizer_rules import ensure_rule
 
-__all__ = ["execution_of", "is_probe", "isolate_scans"]
+__all__ = ["execution_of", "is_probe", "isolate_scans", "zone_of"]
 
 _PROBE = "structable.probe"
 _EXECUTION = "structable.execution"
+_ZONE = "structable.zone"
 
 _RULE_CLASS = "StructableScanIsolation"
-_JAVA = """
+_JAVA = (
+    """
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -36,6 +38,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -171,9 +174,11 @@ public final class StructableScanIsolation extends Rule {
     // Runs in the driver as part of the execution whose tasks will read, if there is one: `rdd` plans without.
     Batch plan(StructType columns) {
       String execution = session.sparkContext().getLocalProperty("spark.sql.execution.id");
-      if (execution != null) {
-        columns = marked(columns, new MetadataBuilder().putString("@EXECUTION@", execution).build());
-      }
+      MetadataBuilder mark = new MetadataBuilder();
+      String zone = session.conf().get("spark.sql.session.timeZone");
+      mark.putString("@ZONE@", DateTimeUtils.getZoneId(zone).normalized().getId());  // without names of Java alone
+      if (execution != null) mark.putString("@EXECUTION@", execution);
+      columns = marked(columns, mark.build());
       PythonScanBuilder last = builder(columns);
       if (accepted.length > 0) last.pushFilters(accepted);
       return last.build().toBatch();
@@ -319,7 +324,10 @@ public final class StructableScanIsolation extends Rule {
     }
   }
 }
-""".replace("@PROBE@", _PROBE).replace("@EXECUTION@", _EXECUTION)
+""".replace("@PROBE@", _PROBE)
+    .replace("@EXECUTION@", _EXECUTION)
+    .replace("@ZONE@", _ZONE)
+)
 
 
 def is_probe(schema: StructType) -> bool:
@@ -331,6 +339,12 @@ def execution_of(schema: StructType) -> int | None:
     """Return the execution in which a reader plans, if there is one."""
     execution = schema.fields[0].metadata.get(_EXECUTION) if schema.fields else None
     return None if execution is None else int(execution)
+
+
+def zone_of(schema: StructType) -> str | None:
+    """Return the time zone of the session in which a reader plans, if it is known."""
+    zone = schema.fields[0].metadata.get(_ZONE) if schema.fields else None
+    return None if zone is None else str(zone)
 
 
 def isolate_scans(spark: SparkSession) -> bool:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from structable.spi.changes import FEED_COLUMNS
+from structable.spi.rules.jobs import requested_job
+
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
+from .micro_batches import require_streaming
 from .options import ReadOptions, WriteOptions
-from .reader import FilteringReader, StructableReader
-from .types import check_write_schema, spark_schema
+from .reader import ChangeReader, FilteringReader, StructableReader
+from .stream_writer import StructableStreamWriter
+from .types import check_write_schema, feed_schema, spark_schema
 from .writer import StructableWriter
+
+if TYPE_CHECKING:
+    from .stream_reader import FeedStreamReader
 
 __all__ = ["StructableDataSource", "bound_data_source"]
 
@@ -23,6 +31,8 @@ class StructableDataSource(DataSource):
 
     coordinator: ClassVar[CoordinatorClient]
     """The application's coordinator."""
+    session: ClassVar[str]
+    """The session in which the format was registered."""
     pushes_filters: ClassVar[bool]
     """Whether Spark keeps the scans of a query apart, so that each can have different filters."""
 
@@ -33,18 +43,26 @@ class StructableDataSource(DataSource):
     @one_line_errors()
     def schema(self) -> StructType:
         options = ReadOptions.parse(self.options)
-        return spark_schema(self.coordinator.describe(options.store, options.table), options.columns)
+        made = spark_schema if options.feed is None else feed_schema
+        return made(self.coordinator.describe(options.store, options.table), options.columns)
 
     @one_line_errors()
-    def reader(self, schema: StructType) -> StructableReader:
-        options = ReadOptions.parse(self.options)
-        if options.columns is not None and not set(schema.fieldNames()) <= set(options.columns):
-            raise ValueError(
-                f"the option columns names {', '.join(options.columns)}, and the schema names "
-                f"{', '.join(schema.fieldNames())}; give only one of the two"
-            )
+    def reader(self, schema: StructType) -> StructableReader | ChangeReader:
+        options = ReadOptions.parse(self.options, streaming=False)
+        _check_columns(options, schema)
         spec = self.coordinator.describe(options.store, options.table)
+        if options.feed is not None:
+            return ChangeReader(self.coordinator, options, spec, schema)
         return (FilteringReader if self.pushes_filters else StructableReader)(self.coordinator, options, spec, schema)
+
+    @one_line_errors()
+    def streamReader(self, schema: StructType) -> FeedStreamReader:
+        require_streaming()
+        from .stream_reader import FeedStreamReader  # of what older versions of PySpark lack
+
+        options = ReadOptions.parse(self.options, streaming=True)
+        _check_columns(options, schema)
+        return FeedStreamReader(self.coordinator, options, schema, self.session)
 
     @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
@@ -52,12 +70,33 @@ class StructableDataSource(DataSource):
         spec = self.coordinator.describe(options.store, options.table)
         options = options.for_table(spec)
         check_write_schema(spec, schema, options.mode)
-        job = self.coordinator.begin_write(options, options.job_id or f"spark-{uuid.uuid4()}")
+        requested = requested_job(options.table, options.mode, options.job_id or f"spark-{uuid.uuid4()}")
+        job = self.coordinator.begin_write(options.store, requested)
         return StructableWriter(self.coordinator, options, spec, job)
 
+    @one_line_errors()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StructableStreamWriter:
+        require_streaming()
+        options = WriteOptions.parse(self.options, overwrite=overwrite, streaming=True)
+        spec = self.coordinator.describe(options.store, options.table)
+        options = options.for_table(spec)
+        check_write_schema(spec, schema, options.mode)
+        return StructableStreamWriter(self.coordinator, options, spec)
 
-def bound_data_source(client: CoordinatorClient, *, pushes_filters: bool) -> type[StructableDataSource]:
-    """Return the data source of one application."""
+
+def _check_columns(options: ReadOptions, schema: StructType) -> None:
+    own = set(schema.fieldNames()) - (set() if options.feed is None else set(FEED_COLUMNS))
+    if options.columns is not None and not own <= set(options.columns):
+        raise ValueError(
+            f"the option columns names {', '.join(options.columns)}, and the schema names "
+            f"{', '.join(schema.fieldNames())}; give only one of the two"
+        )
+
+
+def bound_data_source(
+    client: CoordinatorClient, *, pushes_filters: bool, session: str = ""
+) -> type[StructableDataSource]:
+    """Return the data source of one session of an application."""
 
     # Spark pickles a class that no module holds by value, with its attributes: thus the coordinator's address and
     # secret travel with the format to Spark's Python processes, and nowhere else.
@@ -65,4 +104,5 @@ def bound_data_source(client: CoordinatorClient, *, pushes_filters: bool) -> typ
         coordinator = client
 
     ApplicationDataSource.pushes_filters = pushes_filters
+    ApplicationDataSource.session = session
     return ApplicationDataSource

@@ -19,7 +19,7 @@ class StoreClient:
     """A store's URL and connection options. Picklable, for executors; its text shows no password."""
 
     url: str = field(repr=False)
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    options: tuple[tuple[str, object], ...] = field(default=(), repr=False)
 
     def connect(self) -> Storage:
         """Connect to the store, which must exist unless the option `create` says otherwise.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 
 from pyspark.sql import types as spark
 
@@ -11,7 +11,16 @@ from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
 from structable.spi.rules.keyless import check_mode
 from structable.spi.showing import not_a_field
 
-__all__ = ["check_read_schema", "check_write_schema", "spark_schema", "spark_type"]
+__all__ = [
+    "check_feed_schema",
+    "check_read_schema",
+    "check_write_schema",
+    "feed_schema",
+    "refuse",
+    "spark_schema",
+    "spark_type",
+    "write_problems",
+]
 
 _TYPES: dict[FieldType, spark.DataType] = {
     FieldType.BOOLEAN: spark.BooleanType(),
@@ -44,6 +53,29 @@ def spark_schema(spec: TableSpecification, columns: Iterable[str] | None = None)
     )
 
 
+_FEED_SCHEMA = spark.StructType(
+    [
+        spark.StructField(name, kind, nullable=False)
+        for name, kind in zip(FEED_COLUMNS, (spark.StringType(), spark.LongType(), spark.TimestampType()), strict=True)
+    ]
+)
+
+
+def feed_schema(spec: TableSpecification, columns: Iterable[str] | None = None) -> spark.StructType:
+    """Return the Spark schema of a table's changes: the columns, and what happened, in which version and when."""
+    return spark.StructType([*spark_schema(spec, columns).fields, *_FEED_SCHEMA.fields])
+
+
+def check_feed_schema(spec: TableSpecification, schema: spark.StructType) -> tuple[str, ...]:
+    """Return the fields of a schema to read changes with, at least one; rejects as `check_read_schema` does."""
+    own = spark.StructType([column for column in schema.fields if column.name not in FEED_COLUMNS])
+    for column in schema.fields:
+        if column.name in FEED_COLUMNS and column.dataType != _FEED_SCHEMA[column.name].dataType:
+            kept, wanted = _text(_FEED_SCHEMA[column.name].dataType), _text(column.dataType)
+            raise InvalidFieldError(spec.name, column.name, f"is of type {kept} and cannot be read as {wanted}")
+    return check_read_schema(spec, own) if own.fields or not schema.fields else spec.field_names[:1]
+
+
 def check_read_schema(spec: TableSpecification, schema: spark.StructType) -> tuple[str, ...]:
     """Return the columns of a schema to read a table with, given by the user or taken from the table at `load()`.
 
@@ -68,45 +100,61 @@ def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode:
     the mode, and a missing key column.
     """
     check_mode(spec, mode)
+    refuse(spec, write_problems(spec, schema, mode))
+
+
+def refuse(spec: TableSpecification, problems: Iterable[InvalidFieldError]) -> None:
+    """Raise the problem that there is, or one InvalidFieldError that names all of them."""
+    found = list(problems)
+    if len(found) > 1:
+        fields = ", ".join(dict.fromkeys(problem.field for problem in found))
+        raise InvalidFieldError(spec.name, fields, "; ".join(f"{one.field} {one.reason}" for one in found))
+    for problem in found:
+        raise problem
+
+
+def write_problems(
+    spec: TableSpecification, schema: spark.StructType, mode: WriteMode, beside: Container[str] = ()
+) -> Iterator[InvalidFieldError]:
+    """Yield what keeps the rows of a DataFrame from being written to a table; columns `beside` are not written."""
     names = schema.fieldNames()
-    changes = mode is WriteMode.CHANGES
+    changes = mode is WriteMode.CHANGES and CHANGE_TYPE not in beside
     if changes:
-        _check_kinds(spec, schema)
-    for column in schema.fields:
-        if changes and column.name in FEED_COLUMNS:
+        kinds = [column for column in schema.fields if column.name == CHANGE_TYPE]
+        if len(kinds) != 1 or kinds[0].dataType != spark.StringType():
+            reason = "must be in the DataFrame once, as a string column of row kinds such as '+I' or 'delete'"
+            yield InvalidFieldError(spec.name, CHANGE_TYPE, f"{reason}; mode changes needs it")
+    for place, column in enumerate(schema.fields):
+        if column.name in beside or (changes and column.name in FEED_COLUMNS):
             continue
-        field = _field(spec, column.name)
-        is_key = column.name in spec.primary_key
-        if names.count(column.name) > 1:
-            raise InvalidFieldError(spec.name, column.name, "appears twice in the DataFrame")
-        if mode is WriteMode.DELETE and not is_key:
+        if column.name not in spec:
+            yield _unknown(spec, column.name)
+            continue
+        field, is_key = spec.field(column.name), column.name in spec.primary_key
+        if column.name in names[:place]:
+            yield InvalidFieldError(spec.name, column.name, "appears twice in the DataFrame")
+        elif mode is WriteMode.DELETE and not is_key:
             key = ", ".join(spec.primary_key)
-            raise InvalidFieldError(spec.name, column.name, f"is not part of the key; delete takes only {key}")
-        if column.dataType != spark_type(field) and (is_key or column.dataType != spark.NullType()):
+            yield InvalidFieldError(spec.name, column.name, f"is not part of the key; delete takes only {key}")
+        elif column.dataType != spark_type(field) and (is_key or column.dataType != spark.NullType()):
             wanted = _text(spark_type(field))
-            raise InvalidFieldError(
+            yield InvalidFieldError(
                 spec.name, column.name, f"is {_text(column.dataType)} in the DataFrame; cast it: .cast({wanted!r})"
             )
     for name in spec.primary_key:
-        if name not in names:
-            raise InvalidFieldError(
-                spec.name,
-                name,
-                f"is part of the primary key and missing in the DataFrame, which has {', '.join(names)}",
-            )
-
-
-def _check_kinds(spec: TableSpecification, schema: spark.StructType) -> None:
-    kinds = [column for column in schema.fields if column.name == CHANGE_TYPE]
-    if len(kinds) != 1 or kinds[0].dataType != spark.StringType():
-        reason = "must be in the DataFrame once, as a string column of row kinds such as '+I' or 'delete'"
-        raise InvalidFieldError(spec.name, CHANGE_TYPE, f"{reason}; mode changes needs it")
+        if name not in names or name in beside:
+            reason = f"is part of the primary key and missing in the DataFrame, which has {', '.join(names)}"
+            yield InvalidFieldError(spec.name, name, reason)
 
 
 def _field(spec: TableSpecification, name: str) -> Field:
     if name in spec:
         return spec.field(name)
-    raise InvalidFieldError(spec.name, name, f"{not_a_field(spec.field_names)} (in exactly this case)")
+    raise _unknown(spec, name)
+
+
+def _unknown(spec: TableSpecification, name: str) -> InvalidFieldError:
+    return InvalidFieldError(spec.name, name, f"{not_a_field(spec.field_names)} (in exactly this case)")
 
 
 def _text(kind: spark.DataType) -> str:

@@ -10,11 +10,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from structable.spi import StagedWrite, TableSpecification, WriteJob
-from structable.spi.arrow import arrow_schema
 
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .options import WriteOptions
+from .staging import typed_batches
 
 __all__ = ["StagedMessage", "StructableWriter"]
 
@@ -46,7 +46,9 @@ class StructableWriter(DataSourceArrowWriter):
                 pass  # Spark requires that the rows are consumed
             return StagedMessage(None)
         with self._options.store.connect() as storage:
-            staged = storage.stage(self._job, task.partitionId(), task.attemptNumber(), self._conformed(iterator))
+            staged = storage.stage(
+                self._job, task.partitionId(), task.attemptNumber(), typed_batches(self._spec, iterator)
+            )
         return StagedMessage(staged)
 
     @one_line_errors()
@@ -62,17 +64,3 @@ class StructableWriter(DataSourceArrowWriter):
             # An aborted id can never be committed, and the caller chose this one to submit the job again. Staged rows
             # are not visible, and the store removes them later.
             self._coordinator.leave_write(self._options.store, self._job)
-
-    def _conformed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Spark writes timestamps in the session's time zone, a null literal as a column of nulls, and large strings if
-        # it is so configured. The types were checked when the job began, so that this copies nothing else.
-        schema: pa.Schema | None = None
-        for batch in batches:
-            if schema is None:
-                schema = self._schema(batch.schema)
-            yield batch if batch.schema.equals(schema) else batch.cast(schema)
-
-    def _schema(self, given: pa.Schema) -> pa.Schema:
-        """Return the table's types for the columns of a batch; those of changes that are no fields keep theirs."""
-        own = {field.name: field for field in arrow_schema(self._spec, [n for n in given.names if n in self._spec])}
-        return pa.schema([own.get(field.name, field).with_nullable(True) for field in given])

@@ -2,7 +2,7 @@
 
 Services and jobs import from here and from nowhere else; a backend implements `Backend`, `Storage`, `Transaction`,
 `TableAdmin` and `StructuredTable`, with the help of the last part of `__all__`. Read in this order: `fields`,
-`specification`, `table`, `transactions`, `storage`, `bulk`.
+`specification`, `table`, `transactions`, `storage`, `bulk`, `feeds`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from .admin import TableAdmin
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
-from .bulk import CommitResult, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
+from .bulk import CommitResult, PatchArm, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
 from .changes import Change, RowKind
 from .diagnosis import Finding, FindingLevel
 from .documents import specification_from_document, specification_to_document
 from .errors import (
     BackendNotFoundError,
+    ChangesLostError,
     CommitOutcomeUnknownError,
     DataCorruptionError,
     FieldSizeLimitError,
@@ -37,10 +38,12 @@ from .errors import (
     UnsupportedOperationError,
 )
 from .evaluation import compile_filter
+from .feeds import ChangeFeed, ChangeIterator, ChangePlan
 from .fields import Field, FieldType
 from .filters import Column, Filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
 from .merging import Merger
+from .positions import FeedPosition
 from .ranges import Range
 from .rows import Row, RowShape
 from .rules.changes import check_changes, check_row_changes
@@ -56,7 +59,9 @@ from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
 from .table import StructuredTable
+from .traffic import Traffic
 from .transactions import Isolation, Transaction, Transactional
+from .updates import UpdateMessage
 from .urls import StorageUrl, mask_url
 from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value, value_size
 
@@ -68,10 +73,15 @@ __all__ = [
     "Backend",
     "BackendNotFoundError",
     "Change",
+    "ChangeFeed",
+    "ChangeIterator",
+    "ChangePlan",
+    "ChangesLostError",
     "Column",
     "CommitOutcomeUnknownError",
     "CommitResult",
     "DataCorruptionError",
+    "FeedPosition",
     "Field",
     "FieldSizeLimitError",
     "FieldType",
@@ -85,6 +95,7 @@ __all__ = [
     "Key",
     "Option",
     "OptionValue",
+    "PatchArm",
     "Range",
     "RecordExistsError",
     "RecordNotFoundError",
@@ -107,12 +118,14 @@ __all__ = [
     "TableAlreadyExistsError",
     "TableNotFoundError",
     "TableSpecification",
+    "Traffic",
     "Transaction",
     "TransactionClosedError",
     "TransactionConflictError",
     "TransactionError",
     "Transactional",
     "UnsupportedOperationError",
+    "UpdateMessage",
     "Value",
     "WriteJob",
     "WriteMode",

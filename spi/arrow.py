@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from .changes import FEED_COLUMNS
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
 from .rules.fields import check_field
 from .specification import TableSpecification
 from .values import Value
 
-__all__ = ["arrow_schema", "arrow_type", "conform_batch", "rows_to_batches"]
+__all__ = ["arrow_schema", "arrow_type", "conform_batch", "feed_schema", "rows_to_batches"]
 
 _TYPES: dict[FieldType, pa.DataType] = {
     FieldType.BOOLEAN: pa.bool_(),
@@ -52,6 +53,13 @@ def arrow_schema(spec: TableSpecification, columns: Sequence[str] | None = None)
     return pa.schema(
         [pa.field(name, arrow_type(spec.field(name)), nullable=name not in spec.primary_key) for name in names]
     )
+
+
+def feed_schema(spec: TableSpecification, columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of changes of a table: `arrow_schema`, then the columns of a change feed."""
+    kinds = (pa.string(), pa.int64(), pa.timestamp("us", tz="UTC"))
+    added = [pa.field(name, kind, nullable=False) for name, kind in zip(FEED_COLUMNS, kinds, strict=True)]
+    return pa.schema([*arrow_schema(spec, columns), *added])
 
 
 def rows_to_batches(

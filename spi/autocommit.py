@@ -57,6 +57,10 @@ class AutoCommitTable(DelegatingTable):
         self._storage = storage
         self._name = name
 
+    @property
+    def auto_commit(self) -> bool:
+        return True
+
     def _run(self, body: Callable[[StructuredTable], Result], *, read_only: bool) -> Result:
         def in_transaction(transaction: Transaction) -> Result:
             return body(transaction.table(self._name))

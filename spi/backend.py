@@ -39,6 +39,8 @@ class Option:
     maximum : float or None
         The largest allowed number. Options of type float are times in seconds, at most 2,000,000 (23 days), which every
         system's and server's timers can count. Those of type int are at most 2,147,483,647.
+    names_store : bool
+        Whether another value means another store, as another path of the URL does.
     """
 
     name: str
@@ -47,9 +49,10 @@ class Option:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    names_store: bool = False
 
     def parse(self, value: object) -> OptionValue:
-        """Return the value in the option's type; texts are read as URL parameters are.
+        """Return the value in the option's type; texts are read as URL parameters are, and whole numbers as texts.
 
         Raises
         ------
@@ -74,8 +77,10 @@ class Option:
             return value if isinstance(value, bool) else _TRUTHS[str(text)]
         if kind is str and isinstance(value, str):
             return str.__str__(value)
-        if kind in (int, float) and isinstance(value, str | int | float) and not isinstance(value, bool):
+        if kind is not bool and isinstance(value, str | int | float) and not isinstance(value, bool):
             try:
+                if kind is str:
+                    return str(_whole(value))  # a port, or seconds
                 return float(value) if kind is float else _whole(value)
             except (ValueError, OverflowError):
                 pass  # the error below names the option

@@ -8,11 +8,22 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from .errors import TransactionClosedError
+from .positions import FeedPosition
 
-__all__ = ["CommitResult", "ScanPlan", "ScanSplit", "SnapshotHold", "StagedWrite", "WriteJob", "WriteMode"]
+__all__ = [
+    "PATCH_COLUMNS",
+    "CommitResult",
+    "PatchArm",
+    "ScanPlan",
+    "ScanSplit",
+    "SnapshotHold",
+    "StagedWrite",
+    "WriteJob",
+    "WriteMode",
+]
 
 
 class WriteMode(enum.StrEnum):
@@ -20,9 +31,15 @@ class WriteMode(enum.StrEnum):
 
     INSERT refuses a job with a key that exists or appears twice, UPDATE one with a key that does not exist. DELETE
     takes batches of key columns. OVERWRITE replaces the whole table. UPSERT and CHANGES merge as the table's merge
-    engine says, rows of one key by the number of their partition and then in the order staged; in other modes, except
-    INSERT, one of the rows of a key wins. Batches of CHANGES have a column `_change_type` of row kinds in either
-    notation; their columns `_commit_version` and `_commit_timestamp`, if any, are left out.
+    engine says, rows of one key by the number of their partition and then in the order staged; REPLACE and OVERWRITE
+    keep the last of them, UPDATE any. Batches of CHANGES have a column `_change_type` of row kinds in either notation;
+    their columns `_commit_version` and `_commit_timestamp`, if any, are left out.
+
+    Each row of PATCH says in a column `_arm` what it does, judged on the row of its key before the job: see `PatchArm`.
+    A column `_set` (binary) may say which columns the row names: bit i, the lowest of the first byte first, is for
+    column i of the batch, where `_arm`, `_set` and `_required` do not count, and bits of the key mean nothing; null, or
+    no such column: all. A column `_required` (boolean, null is false) may say that the key is missing if it has no
+    row before the job.
     """
 
     UPSERT = "upsert"
@@ -32,6 +49,28 @@ class WriteMode(enum.StrEnum):
     DELETE = "delete"
     OVERWRITE = "overwrite"
     CHANGES = "changes"
+    PATCH = "patch"
+
+
+class PatchArm(enum.StrEnum):
+    """What a row of a write job of mode patch does, judged on the row of its key before the job.
+
+    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or one DELETE. A key with PRESENT alone is missing
+    if it has no row.
+    """
+
+    PRESENT = "present"
+    """Change the named fields if the row exists."""
+    ABSENT = "absent"
+    """Put a row of the named fields if there is none."""
+    REPLACE = "replace"
+    """Put a row of the named fields in any case."""
+    DELETE = "delete"
+    """Delete the row, if there is one."""
+
+
+PATCH_COLUMNS = ("_arm", "_set", "_required")
+"""The columns in batches of mode patch that are no fields of the table."""
 
 
 class SnapshotHold:
@@ -124,17 +163,28 @@ class ScanPlan:
     ordered : bool
         Whether the rows come in key order when the splits are read one after the other. False promises no order, of
         rows within a split either.
+    position : FeedPosition or None
+        The position of the snapshot in the table's change feed, if it has one: what the feed has after it is exactly
+        what was committed after the snapshot.
     """
 
-    __slots__ = ("_splits", "columns", "hold", "ordered", "table")
+    __slots__ = ("_splits", "columns", "hold", "ordered", "position", "table")
 
     def __init__(
-        self, table: str, columns: tuple[str, ...], states: list[bytes], hold: SnapshotHold, *, ordered: bool = False
+        self,
+        table: str,
+        columns: tuple[str, ...],
+        states: list[bytes],
+        hold: SnapshotHold,
+        *,
+        ordered: bool = False,
+        position: FeedPosition | None = None,
     ) -> None:
         self.table = table
         self.columns = columns
         self.hold = hold
         self.ordered = ordered
+        self.position = position
         self._splits = tuple(ScanSplit(table, columns, index, state, hold) for index, state in enumerate(states))
 
     @property
@@ -169,12 +219,18 @@ class WriteJob:
     mode : WriteMode
         The operation on each row.
     job_id : str
-        The caller's name for the job: committing one twice does nothing the second time. It belongs to the table of
-        that moment, not to the table's name.
+        The caller's name for the job, or one made of its stream and batch: committing one twice does nothing the second
+        time. It belongs to the table of that moment, not to the table's name.
     state : bytes
         The backend's own data.
     committed : bool
         Whether the job had been committed when `begin_write` returned it; nothing need be staged then.
+    stream : str or None
+        The stream that the job is a batch of.
+    batch : int or None
+        Its number in the stream.
+    on_missing : str
+        What a job of mode patch does about keys that are missing: "fail" or "skip".
     """
 
     table: str
@@ -182,6 +238,9 @@ class WriteJob:
     job_id: str
     state: bytes = field(default=b"", repr=False)
     committed: bool = False
+    stream: str | None = None
+    batch: int | None = None
+    on_missing: Literal["fail", "skip"] = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +275,13 @@ class CommitResult:
     applied : bool
         Whether this call made the rows visible. False if the job had been committed before, by any process, and
         the call did nothing.
+    missing : int
+        In mode patch, with `on_missing="skip"`: the number of keys that had to have a row and had none. 0 if the job
+        had been committed before.
     """
 
     applied: bool
+    missing: int = 0
 
     def __bool__(self) -> bool:
         return self.applied

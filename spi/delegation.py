@@ -1,21 +1,32 @@
-"""`DelegatingTable`: the signatures of all operations, for tables that pass each call on to another table."""
+"""`DelegatingTable` and `DelegatingStorage`: all operations, for those that pass each call on to another."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, TypeVar
 
+from .admin import TableAdmin
+from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
 from .changes import Change, RowKind
+from .diagnosis import Finding
+from .feeds import ChangeFeed
 from .filters import Filter
 from .ranges import Range
 from .rows import Row
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
+from .storage import Storage
 from .table import StructuredTable
+from .traffic import Traffic
+from .transactions import Isolation, Transaction
+from .updates import UpdateMessage
 from .values import Key, Value
 
-__all__ = ["DelegatingTable", "consumed"]
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["DelegatingStorage", "DelegatingTable", "consumed"]
 
 Result = TypeVar("Result")
 Many = TypeVar("Many")
@@ -57,6 +68,10 @@ class DelegatingTable(StructuredTable):
     def replace(self, row: Mapping[str, Value]) -> None:
         self._write("replace", lambda table: table.replace(row))
 
+    def replace_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        given = consumed(rows)
+        self._write("replace_many", lambda table: table.replace_many(given))
+
     def insert(self, row: Mapping[str, Value]) -> None:
         self._write("insert", lambda table: table.insert(row))
 
@@ -70,6 +85,14 @@ class DelegatingTable(StructuredTable):
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         self._write("update", lambda table: table.update(row, default))
+
+    def update_many(
+        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
+    ) -> list[tuple[Value, ...]]:
+        given = consumed(updates)
+        if given == []:
+            return []
+        return self._write("update_many", lambda table: table.update_many(given, default))
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         names = consumed(columns)
@@ -180,6 +203,87 @@ class DelegatingTable(StructuredTable):
 
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
         return self._write("update_all", lambda table: table.update_all(range, changes, where))
+
+
+class DelegatingStorage(Storage):
+    """A storage each of whose operations is that of another one; a subclass overrides some."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    @property
+    def url(self) -> str:
+        return self._storage.url
+
+    @property
+    def admin(self) -> TableAdmin:
+        return self._storage.admin
+
+    @property
+    def closed(self) -> bool:
+        return self._storage.closed
+
+    @property
+    def process_local(self) -> bool:
+        return self._storage.process_local
+
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
+        return self._storage.transaction(isolation, read_only)
+
+    def table(self, name: str) -> StructuredTable:
+        return self._storage.table(name)
+
+    def plan_scan(
+        self,
+        table: str,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+    ) -> ScanPlan:
+        return self._storage.plan_scan(table, range=range, where=where, columns=columns, splits=splits)
+
+    def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
+        return self._storage.read_split(split)
+
+    def begin_write(
+        self,
+        table: str,
+        *,
+        mode: WriteMode | str,
+        job_id: str | None = None,
+        stream: str | None = None,
+        batch: int | None = None,
+        on_missing: Literal["fail", "skip"] = "fail",
+    ) -> WriteJob:
+        return self._storage.begin_write(
+            table, mode=mode, job_id=job_id, stream=stream, batch=batch, on_missing=on_missing
+        )
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+        return self._storage.stage(job, partition, attempt, batches)
+
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
+        return self._storage.commit_write(job, staged)
+
+    def abort_write(self, job: WriteJob) -> None:
+        self._storage.abort_write(job)
+
+    def changes(self, table: str) -> ChangeFeed:
+        return self._storage.changes(table)
+
+    def traffic(self) -> Traffic | None:
+        return self._storage.traffic()
+
+    def diagnose(self) -> Iterator[Finding]:
+        return self._storage.diagnose()
+
+    def repair(self) -> Iterator[Finding]:
+        return self._storage.repair()
+
+    def close(self) -> None:
+        self._storage.close()
 
 
 def consumed(given: Many) -> Many:

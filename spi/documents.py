@@ -9,6 +9,7 @@ from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
 from .showing import shown
 from .specification import MeaninglessOptions, TableSpecification
+from .table_options import ChangelogProducer
 
 __all__ = [
     "field_from_document",
@@ -23,6 +24,8 @@ _KEYS = ("name", "fields", "primary_key", "indexes", "options")
 _REQUIRES = "requires"
 _TABLE_TYPES = "table-types"
 """What software must know to write to a table whose options mean something."""
+_CHANGE_FEEDS = "change-feeds"
+"""What software must know to write to a table with a change feed."""
 
 
 def specification_to_document(spec: TableSpecification) -> dict[str, object]:
@@ -38,7 +41,8 @@ def specification_to_document(spec: TableSpecification) -> dict[str, object]:
         "options": dict(spec.options),
     }
     if spec.has_type:
-        document[_REQUIRES] = [_TABLE_TYPES]
+        has_feed = spec.table_options.changelog_producer is not ChangelogProducer.NONE
+        document[_REQUIRES] = [_TABLE_TYPES, _CHANGE_FEEDS] if has_feed else [_TABLE_TYPES]
     return document
 
 
@@ -94,9 +98,10 @@ def _from_document(document: object, *, stored: bool) -> TableSpecification:
 
 
 def _required(given: object) -> list[str]:
-    if not isinstance(given, list) or any(one != _TABLE_TYPES for one in given):
+    if not isinstance(given, list) or any(one not in (_TABLE_TYPES, _CHANGE_FEEDS) for one in given):
         raise InvalidSpecificationError(
-            f"the table requires {shown(given)}, and this version of structable knows {_TABLE_TYPES}; use a newer one"
+            f"the table requires {shown(given)}, and this version of structable knows {_TABLE_TYPES} and "
+            f"{_CHANGE_FEEDS}; use a newer one"
         )
     return given
 

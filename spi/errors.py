@@ -8,6 +8,7 @@
       RecordNotFoundError                                (also LookupError)
       BackendNotFoundError                               (also LookupError)
       StoreNotFoundError                                 (also LookupError)
+      ChangesLostError                                   (also LookupError)
       TableAlreadyExistsError
       RecordExistsError
       SchemaIncompatibleError
@@ -28,8 +29,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .positions import FeedPosition
+
 __all__ = [
     "BackendNotFoundError",
+    "ChangesLostError",
     "CommitOutcomeUnknownError",
     "DataCorruptionError",
     "FieldSizeLimitError",
@@ -123,12 +127,32 @@ class TableAlreadyExistsError(StructableError):
 
 
 class RecordNotFoundError(StructableError, LookupError):
-    """`update` without a default found no row of this key."""
+    """`update` without a default found no row of this key.
 
-    def __init__(self, table: str, key: tuple[object, ...]) -> None:
-        super().__init__(f"table {table!r} has no row with the key {key!r}")
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    key : tuple
+        The key, of several the lowest.
+    keys : tuple of tuple
+        The first 10 of the keys that are missing, in key order; not given: `key` alone.
+    count : int
+        The number of keys that are missing.
+    """
+
+    def __init__(
+        self, table: str, key: tuple[object, ...], keys: tuple[tuple[object, ...], ...] = (), count: int = 1
+    ) -> None:
+        if count == 1:
+            super().__init__(f"table {table!r} has no row with the key {key!r}")
+        else:
+            shown = ", ".join(map(repr, keys)) + (", ..." if count > len(keys) else "")
+            super().__init__(f"table {table!r} has no rows with {count:,} of the keys: {shown}")
         self.table = table
         self.key = key
+        self.keys = keys or (key,)
+        self.count = count
 
 
 class RecordExistsError(StructableError):
@@ -146,6 +170,31 @@ class BackendNotFoundError(StructableError, LookupError):
 
 class StoreNotFoundError(StructableError, LookupError):
     """The URL names an absent store, and `create=False` or `read_only=True` kept `connect` from creating it."""
+
+
+class ChangesLostError(StructableError, LookupError):
+    """The changes after a position cannot be had any more; start again from a snapshot (`plan_scan`).
+
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    position : FeedPosition
+        The position that was given.
+    earliest : FeedPosition
+        The position after which every change is kept, of the feed that the table has now.
+    reason : str
+        Why: it has expired, is of a feed that is gone, or is beyond the newest.
+    """
+
+    def __init__(self, table: str, position: FeedPosition, earliest: FeedPosition, reason: str) -> None:
+        super().__init__(
+            f"table {table!r}, position {position}: {reason}; changes are kept after {earliest}: start again from a "
+            "snapshot, plan_scan, and its position"
+        )
+        self.table = table
+        self.position = position
+        self.earliest = earliest
 
 
 class SchemaIncompatibleError(StructableError):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from .backend import Backend, parse_options
+from .backend import Backend, OptionValue, parse_options
 from .bulk import ScanSplit
 from .errors import BackendNotFoundError
+from .metering import recording_meter
 from .read_only import ReadOnlyStorage
 from .storage import Storage
 from .urls import StorageUrl
@@ -37,7 +38,8 @@ def connect(url: str, **options: object) -> Storage:
     Returns
     -------
     Storage
-        A context manager; close it when done. It is safe to share between threads.
+        A context manager; close it when done. It is safe to share between threads. If the program has set up an
+        OpenTelemetry SDK by then, its calls are counted and timed.
 
     Raises
     ------
@@ -57,7 +59,26 @@ def connect(url: str, **options: object) -> Storage:
         storage = backend.connect(parsed, values)
     except ImportError as missing:
         raise _not_loadable(_entry_point(parsed.scheme), missing) from missing
-    return ReadOnlyStorage(storage) if values.get("read_only") else storage
+    read_only = bool(values.get("read_only"))
+    if read_only:
+        storage = ReadOnlyStorage(storage)
+    meter = recording_meter()
+    if meter is None:
+        return storage
+    from .measuring import MeasuringStorage
+    from .store_metrics import metrics_of
+
+    return MeasuringStorage(storage, metrics_of(meter), _store_name(backend, parsed, values), read_only=read_only)
+
+
+def _store_name(backend: Backend, url: StorageUrl, values: Mapping[str, OptionValue]) -> str:
+    """Return the parts of a URL that tell stores apart, the same for all who use one, without credentials."""
+    chosen = {
+        option.name: str(values[option.name])
+        for option in backend.options
+        if option.names_store and values[option.name] != option.default
+    }
+    return str(StorageUrl(url.scheme, hosts=url.hosts, path=url.path, parameters=chosen))
 
 
 def read_split(url: str, split: ScanSplit, **options: object) -> Iterator[RecordBatch]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 from .admin import TableAdmin
-from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .bulk import CommitResult, StagedWrite, WriteJob, WriteMode
 from .changes import Change, RowKind
-from .delegation import DelegatingTable
+from .delegation import DelegatingStorage, DelegatingTable
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
-from .filters import Filter
-from .ranges import Range
+from .positions import FeedPosition
 from .rows import Row
 from .scans import RowIterator
 from .specification import TableSpecification
 from .storage import Storage
 from .table import StructuredTable
 from .transactions import Isolation, Transaction
+from .updates import UpdateMessage
 from .values import Key, Value
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["ReadOnlyStorage"]
 
 Result = TypeVar("Result")
-_ALL = Range()
 
 
 class _Refusal:
@@ -54,17 +53,29 @@ class ReadOnlyTable(DelegatingTable):
         self._table = table
         self._refuse = refuse
 
+    @property
+    def auto_commit(self) -> bool:
+        return self._table.auto_commit
+
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         return self._table.read(key, columns)
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         self._refuse("upsert_many")  # without consuming the rows
 
+    def replace_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        self._refuse("replace_many")
+
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         self._refuse("insert_many")
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
         self._refuse("apply_changes")
+
+    def update_many(
+        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
+    ) -> list[tuple[Value, ...]]:
+        self._refuse("update_many")
 
     def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
         return body(self._table)
@@ -87,6 +98,9 @@ class ReadOnlyTransaction(Transaction):
 
     def table(self, name: str) -> StructuredTable:
         return ReadOnlyTable(self._transaction.table(name), self._refuse)
+
+    def position(self, table: str) -> FeedPosition:
+        return self._transaction.position(table)
 
     def commit(self) -> None:
         self._transaction.commit()
@@ -128,32 +142,21 @@ class ReadOnlyAdmin(TableAdmin):
         self._refuse("drop_index")
 
 
-class ReadOnlyStorage(Storage):
+class ReadOnlyStorage(DelegatingStorage):
     """A storage that passes reads on to another storage, and rejects every change; the same for all backends.
 
-    The backend of the other storage was given `read_only=True`, and writes nothing on its own.
+    The backend of the other storage was given `read_only=True`, and writes nothing on its own. Feeds are the other
+    storage's: it refuses `expire` itself, and sets no marks.
     """
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._refuse = _Refusal(storage.url)
         self._admin = ReadOnlyAdmin(storage.admin, self._refuse)
 
     @property
-    def url(self) -> str:
-        return self._storage.url
-
-    @property
     def admin(self) -> TableAdmin:
         return self._admin
-
-    @property
-    def closed(self) -> bool:
-        return self._storage.closed
-
-    @property
-    def process_local(self) -> bool:
-        return self._storage.process_local
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
         return ReadOnlyTransaction(self._storage.transaction(isolation, True), self._refuse)
@@ -161,21 +164,16 @@ class ReadOnlyStorage(Storage):
     def table(self, name: str) -> StructuredTable:
         return ReadOnlyTable(self._storage.table(name), self._refuse)
 
-    def plan_scan(
+    def begin_write(
         self,
         table: str,
         *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        splits: int = 1,
-    ) -> ScanPlan:
-        return self._storage.plan_scan(table, range=range, where=where, columns=columns, splits=splits)
-
-    def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
-        return self._storage.read_split(split)
-
-    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
+        mode: WriteMode | str,
+        job_id: str | None = None,
+        stream: str | None = None,
+        batch: int | None = None,
+        on_missing: Literal["fail", "skip"] = "fail",
+    ) -> WriteJob:
         self._refuse("begin_write")
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
@@ -187,11 +185,5 @@ class ReadOnlyStorage(Storage):
     def abort_write(self, job: WriteJob) -> None:
         self._refuse("abort_write")
 
-    def diagnose(self) -> Iterator[Finding]:
-        return self._storage.diagnose()
-
     def repair(self) -> Iterator[Finding]:
         self._refuse("repair")
-
-    def close(self) -> None:
-        self._storage.close()

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import ref
 
-from .errors import StorageUnavailableError, TransactionConflictError
+from .errors import StorageUnavailableError, StructableError, TransactionConflictError
 
-__all__ = ["retry"]
+__all__ = ["observing_retries", "retry"]
 
 Result = TypeVar("Result")
 
@@ -81,6 +81,8 @@ def retry(
                     time.sleep(min(_pause(number, ended - started if conflict else 0.0), deadline - spent))
                 started = _give_way(transactional, begun + deadline) if writes and _FIRST else time.monotonic()
                 number += 1
+                if _observed.observer is not None:
+                    _observed.observer(last)
                 try:
                     return attempt()
                 except (TransactionConflictError, StorageUnavailableError) as error:
@@ -89,6 +91,32 @@ def retry(
                     last = error
     finally:
         del last  # its traceback holds this frame
+
+
+class _Observed(threading.local):
+    observer: Callable[[StructableError], object] | None = None
+
+
+_observed = _Observed()
+
+
+class observing_retries:
+    """While the block runs, each retry in this thread calls `observer` first, with the error of the last attempt.
+
+    An inner block replaces the outer one. The observer must not raise.
+    """
+
+    __slots__ = ("_observer", "_outer")
+
+    def __init__(self, observer: Callable[[StructableError], object]) -> None:
+        self._observer = observer
+
+    def __enter__(self) -> None:
+        self._outer = _observed.observer
+        _observed.observer = self._observer
+
+    def __exit__(self, *raised: object) -> None:
+        _observed.observer = self._outer
 
 
 def _is_lasting(error: TransactionConflictError | StorageUnavailableError) -> bool:

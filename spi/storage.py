@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from .admin import TableAdmin
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
 from .diagnosis import Finding
+from .errors import UnsupportedOperationError
+from .feeds import ChangeFeed
 from .filters import Filter
 from .ranges import Range
 from .table import StructuredTable
+from .traffic import Traffic
 from .transactions import Transactional
 
 if TYPE_CHECKING:
@@ -102,12 +105,26 @@ class Storage(Transactional):
         """
 
     @abstractmethod
-    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
+    def begin_write(
+        self,
+        table: str,
+        *,
+        mode: WriteMode | str,
+        job_id: str | None = None,
+        stream: str | None = None,
+        batch: int | None = None,
+        on_missing: Literal["fail", "skip"] = "fail",
+    ) -> WriteJob:
         """Begin an atomic write job, or return the one that was begun under this id with the same table and mode.
 
         An id belongs to the table of that moment, not to its name: once the table is dropped, the id is unknown, and
         may be used for the table's successor or any other. `WriteJob.committed` tells whether the job was committed
         before.
+
+        A batch of a stream has the stream and its number in place of an id. The number of the last batch committed of
+        each stream is kept as long as the table, and a batch not above it counts as committed: `stage` stores nothing
+        for it, and `commit_write` does nothing. A batch that is not committed may begin again, also in another mode and
+        after `abort_write`, which drops its staged rows; until then it cannot be committed.
 
         Parameters
         ----------
@@ -115,16 +132,27 @@ class Storage(Transactional):
             The table.
         mode : WriteMode or str
             The operation on each row.
-        job_id : str
+        job_id : str, optional
             The job's name; it is kept for 7 days after the job ended.
+        stream : str, optional
+            The stream's name, as an id; streams of different tables have nothing to do with each other.
+        batch : int, optional
+            The number of the batch, not negative; with `stream`.
+        on_missing : {"fail", "skip"}
+            In mode patch, what is done about keys that must have a row and have none: `commit_write` writes nothing and
+            raises RecordNotFoundError, or it leaves these arms out, and counts the keys in `CommitResult.missing`.
 
         Raises
         ------
         TableNotFoundError
             If there is no such table.
+        UnsupportedOperationError
+            If the table takes no job of this mode, or the store has no streams.
         ValueError
-            If the mode is unknown, or the id is empty, over 200 characters, holds NUL characters or lone surrogates, or
-            was used with another mode, or with another table that still exists.
+            If the mode is unknown, or the id is empty, over 200 characters, holds NUL characters or lone surrogates,
+            reads like that of a batch ("batch 5 of stream x"), or was used with another mode, or with another table
+            that still exists; if there is neither an id nor a stream with a batch, or both; if the batch is no int or
+            negative; if `on_missing` is unknown, or "skip" in another mode than patch.
         """
 
     @abstractmethod
@@ -158,7 +186,8 @@ class Storage(Transactional):
         -------
         CommitResult
             True if this call made the rows visible, false if that had been done before. Of all calls for one job, at
-            most one returns true; none does if the one that wrote the rows could not return.
+            most one returns true; none does if the one that wrote the rows could not return. Of a job of mode patch
+            also the number of missing keys.
 
         Raises
         ------
@@ -167,18 +196,40 @@ class Storage(Transactional):
         RecordExistsError, RecordNotFoundError
             As the mode demands; nothing was written.
         TransactionClosedError
-            If the job was aborted.
+            If the job was aborted, and in the case of a batch did not begin again.
         TransactionConflictError, CommitOutcomeUnknownError, StorageUnavailableError
             `commit_write` may be called again.
         """
 
     @abstractmethod
     def abort_write(self, job: WriteJob) -> None:
-        """Drop all staged rows; the job can no longer be committed.
+        """Drop all staged rows; the job can no longer be committed, a batch of a stream only once it has begun again.
 
         It does nothing after a commit, and nothing to a later job of the same id that was begun after this job's table
         was dropped.
         """
+
+    def changes(self, table: str) -> ChangeFeed:
+        """Return the change feed of a table.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no such table. That it has no feed is an error of the methods of the result.
+        UnsupportedOperationError
+            If the store has no change feeds, which is the default.
+        """
+        raise UnsupportedOperationError(f"{self.url} has no change feeds")
+
+    def traffic(self) -> Traffic | None:
+        """Return what this storage has exchanged with its store since it was connected.
+
+        Numbers never go down: connections that were closed or lost stay counted, also after `close`. What storages of
+        one process share is counted by one of them, so that the sum over all is right. Safe to call from any thread, at
+        any time; it waits for no other call, and what a call in progress on another thread exchanges may be counted
+        with its end. None if the store counts nothing, which is the default.
+        """
+        return None
 
     def diagnose(self) -> Iterator[Finding]:
         """Yield findings about the store's internal state that cannot be seen by reading tables; change nothing.

@@ -11,10 +11,12 @@ from .filters import Filter
 from .ranges import Range
 from .rows import Row
 from .rules.arguments import check_many
-from .rules.changes import check_increments, incremented
-from .rules.rows import check_key, check_row
+from .rules.changes import check_increments, check_updates, incremented
+from .rules.keyless import keyless_refusal
+from .rules.rows import check_key, check_row, check_row_size
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
+from .updates import UpdateMessage
 from .values import Key, Value
 
 __all__ = ["StructuredTable"]
@@ -41,6 +43,11 @@ class StructuredTable(ABC):
     def specification(self) -> TableSpecification:
         """The table's schema as of the transaction's snapshot."""
 
+    @property
+    def auto_commit(self) -> bool:
+        """Whether each call is a transaction of its own, as in the view `Storage.table`; threads may share it then."""
+        return False
+
     @abstractmethod
     def upsert(self, row: Mapping[str, Value]) -> None:
         """Insert the row, or change the fields it names and keep the others; a merge engine merges it instead."""
@@ -52,6 +59,20 @@ class StructuredTable(ABC):
     @abstractmethod
     def replace(self, row: Mapping[str, Value]) -> None:
         """Make the row exactly this: fields that it does not name become null."""
+
+    def replace_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """`replace` of all rows, in their order; none of them if one is rejected.
+
+        A store overrides this if it has a shorter way.
+        """
+        spec = self.specification
+        checked = [check_row(spec, row) for row in check_many(spec, "rows", rows)]
+        if not spec.table_options.merges:
+            # Without a merge engine, an upsert of all fields is a replacement, and has a shorter way in every store.
+            self.upsert_many([{**dict.fromkeys(spec.field_names), **row} for row in checked])
+            return
+        for row in checked:
+            self.replace(row)
 
     @abstractmethod
     def insert(self, row: Mapping[str, Value]) -> None:
@@ -126,6 +147,48 @@ class StructuredTable(ABC):
         RecordNotFoundError
             If the row is absent and there is no default.
         """
+
+    def update_many(
+        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
+    ) -> list[tuple[Value, ...]]:
+        """`update` of all rows, in their order; an absent row without a default is skipped. None if one is rejected.
+
+        Later updates see what earlier ones left. A store overrides this if it has a shorter way.
+
+        Parameters
+        ----------
+        updates : iterable of mapping or UpdateMessage
+            The key and the fields to change, each; the default of a message goes before `default`.
+        default : mapping, optional
+            The row to start from where there is none; it may leave the key out, and must not name another one.
+
+        Returns
+        -------
+        list of tuple
+            The keys of which an update was skipped, each once, in the order of their first skip. An empty list, without
+            asking the store, for no updates.
+        """
+        given = list(updates) if isinstance(updates, Iterable) and not isinstance(updates, str | bytes) else updates
+        if given == []:
+            return []
+        spec = self.specification
+        if spec.keyless:
+            raise keyless_refusal(spec, "update_many")
+        checked = check_updates(spec, given, default)
+        keys = [tuple(row[name] for name in spec.primary_key) for row, _ in checked]
+        rows: dict[tuple[Value, ...], Mapping[str, Value]] = {row.key: row for row in self.multi_read(keys)}
+        changed: dict[tuple[Value, ...], dict[str, Value]] = {}
+        missing: dict[tuple[Value, ...], None] = {}
+        for key, (row, start) in zip(keys, checked, strict=True):
+            before = changed.get(key, rows.get(key, start))
+            if before is None:
+                missing[key] = None
+            else:
+                changed[key] = {**before, **row}
+                check_row_size(spec, changed[key])
+        for whole in changed.values():
+            self.replace(whole)
+        return list(missing)
 
     @abstractmethod
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:

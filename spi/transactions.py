@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
+from .errors import UnsupportedOperationError
+from .positions import FeedPosition
 from .runner import retry
 from .table import StructuredTable
 
@@ -48,6 +50,23 @@ class Transaction(ABC):
         TransactionClosedError
             If the transaction has ended.
         """
+
+    def position(self, table: str) -> FeedPosition:
+        """Return the position of this transaction's snapshot in the change feed of a table.
+
+        The snapshot is exactly that version: what the feed has after it is what was committed after the snapshot. To be
+        called before `table`; positions of several tables may be asked for one after the other.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no such table in the snapshot.
+        UnsupportedOperationError
+            If `table` was called before, the table has no feed, or the store has no feeds, which is the default.
+        TransactionClosedError
+            If the transaction has ended.
+        """
+        raise UnsupportedOperationError("this store has no change feeds")
 
     @abstractmethod
     def commit(self) -> None:

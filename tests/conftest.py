@@ -37,6 +37,21 @@ if examples := os.environ.get("STRUCTABLE_TEST_EXAMPLES"):
     settings.load_profile("counted")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add the group of a test to its id, from which `--dist=loadgroup` learns it.
+
+    pytest-xdist 3.8 sets an attribute for that purpose which pytest 9.2 does not read; without the id, each process
+    would start Spark.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
+            item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+
+
 def pytest_report_header() -> list[str]:
     """Name the versions that a failure may depend on."""
     names = (

@@ -24,6 +24,17 @@ GOALS = {
     "queues": [],
     "shares": [2.0],
     "merges": [1.3, 1.3, 1.3, 1.3, 0.5, 1.4, 1.2],
+    "feeds": [
+        *[1.5, 2.3, 1.2, 0.5, 1.6, 1.5, 1.5, 1.4, 1.6, 0.8],
+        *[2.0, 0.75] * 2,
+        *[3.2, 0.75] * 2,
+        1.6,
+        1.3,
+        1.6,
+        1.3,
+    ],
+    "streams": [0.6, 1.1, 1.3, 1.0, 0.7, 0.7],
+    "access": [1.02, 1.15, 0.4, 1.15, 0.4, 0.25, 0.6],
     "postgresql": [1.1, 0.75, 1.3, 1.0, 1.0, 1.0, 1.0, 1.3, 1.1, 0.5, 0.25, 1.1, 0.9, 1.0, 1.0],
     "hbase": [1.3, 1.5, 1.3, 4.5, 4.5, 3.0, 3.0, 0.5],
     "spark": [2.5],
@@ -39,7 +50,9 @@ WORKLOADS = {
 }
 """The goals of the area `workloads`, by store."""
 
-USE_SPARK = {"postgresql", "spark"}
+USE_SPARK = {"postgresql", "spark", "streams"}
+BY_JDBC = {"postgresql": 3, "streams": 4}
+"""How many goals of an area, the last ones, have a floor that needs the JDBC driver."""
 
 
 @pytest.mark.parametrize(
@@ -47,11 +60,11 @@ USE_SPARK = {"postgresql", "spark"}
 )
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     goals, environment = GOALS[area], dict(os.environ)
-    if area in ("postgresql", "merges"):
+    if area in ("postgresql", "merges", "feeds", "streams", "access"):
         environment[URL_VARIABLE] = request.getfixturevalue("postgresql_conninfo")
-    if area == "postgresql" and not JDBC_DRIVER.exists():
-        goals = goals[:-3]  # Spark's, which has no floor then
-    if area in ("hbase", "merges"):
+    if area in BY_JDBC and not JDBC_DRIVER.exists():
+        goals = goals[: -BY_JDBC[area]]
+    if area in ("hbase", "merges", "feeds"):
         environment[HBASE_URL_VARIABLE] = request.getfixturevalue("hbase_server").address
     assert _goals(area, tmp_path, environment) == goals
 

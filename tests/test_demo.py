@@ -27,6 +27,7 @@ def test_demo_of_two_days(tmp_path: Path, store: list[str]) -> None:
     assert "1,785 flights, 16 airlines, 1,458 airports, 3,322 planes, 139 weather" in done.stdout
     assert "2 processes made 600 look-ups, 12 scans by an index and 120 transactions" in done.stdout
     assert "flights, running totals and processes agree" in done.stdout
+    assert "each written once; 1,785 flights counted, copies equal" in done.stdout
     assert re.search(r"United Air Lines Inc\. +│ +335 │", done.stdout)
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "chart.png") in done.stdout

@@ -2,18 +2,24 @@
 
 import inspect
 import re
+import uuid
 from pathlib import Path
 
 import pytest
 
 import structable.spi
+import structable.spi.access
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-ON_EVERY_STORE = [ROOT / "README.md", ROOT / "docs" / "table-types.md"]
+ON_EVERY_STORE = [ROOT / "README.md", ROOT / "docs" / "table-types.md", ROOT / "docs" / "change-feeds.md"]
 """Pages whose code runs in memory, as they show it, and on all other stores."""
 
-CODE = re.compile(r"^(?P<skip><!-- not executed -->\n+)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(
+    r"^(?P<skip><!-- (?:not executed|executed (?:with Spark|as a program|by pytest)) -->\n+)?"
+    r"```python\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -28,6 +34,8 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def run_code(page: Path, text: str) -> None:
+    # A named store in memory lives as long as the process, which runs the page several times.
+    text = text.replace("memory://replica", f"memory://{uuid.uuid4().hex}")
     namespace: dict[str, object] = {"__name__": page.stem}
     for block in CODE.finditer(text):
         if block["skip"] is None:
@@ -54,9 +62,15 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("name", structable.spi.__all__)
+EXPORTS = {
+    **{name: getattr(structable.spi, name) for name in structable.spi.__all__},
+    **{name: getattr(structable.spi.access, name) for name in structable.spi.access.__all__},
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
 def test_public_export_has_docstrings(name: str) -> None:
-    export = getattr(structable.spi, name)
+    export = EXPORTS[name]
     if not (inspect.isclass(export) or inspect.isroutine(export)):
         return  # a constant or a type alias; the page below explains it
     assert export.__doc__, f"{name} has no docstring"
@@ -73,8 +87,8 @@ def test_public_export_has_docstrings(name: str) -> None:
 
 def test_docs_name_every_public_export() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent != ROOT)
-    missing = [name for name in structable.spi.__all__ if not re.search(rf"\b{name}\b", text)]
-    assert missing == [], "docs/*.md do not name these exports of structable.spi"
+    missing = [name for name in EXPORTS if not re.search(rf"\b{name}\b", text)]
+    assert missing == [], "docs/*.md do not name these exports of structable.spi and structable.spi.access"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

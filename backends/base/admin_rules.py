@@ -15,14 +15,17 @@ from structable.spi.table_options import ChangelogProducer
 __all__ = ["require_index", "require_same_case", "require_specification"]
 
 
-def require_specification(spec: object) -> None:
-    """Raise InvalidSpecificationError or UnsupportedOperationError if no table can have this specification."""
+def require_specification(spec: object, *, has_feeds: bool) -> None:
+    """Raise InvalidSpecificationError or UnsupportedOperationError if no table of a store can have this specification.
+
+    `has_feeds` tells whether tables of the store may have change feeds.
+    """
     if not isinstance(spec, TableSpecification):
         raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")
     producer = spec.table_options.changelog_producer
-    if producer is not ChangelogProducer.NONE:
+    if producer is not ChangelogProducer.NONE and not has_feeds:
         raise UnsupportedOperationError(
-            f"table {spec.name!r}: change feeds (changelog-producer={producer}) are not supported"
+            f"table {spec.name!r}: change feeds (changelog-producer={producer}) are not supported by this store"
         )
 
 

@@ -11,6 +11,7 @@ from structable.spi import (
     SchemaIncompatibleError,
     TableSpecification,
     TransactionClosedError,
+    UnsupportedOperationError,
     WriteJob,
     WriteMode,
 )
@@ -22,7 +23,7 @@ from structable.spi.rules.keyless import check_kind
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["conformed_batches", "job_of_another", "require_undecided", "staged_for_dropped"]
+__all__ = ["conformed_batches", "job_of_another", "overwritten_feed", "require_undecided", "staged_for_dropped"]
 
 
 def job_of_another(job_id: str, table: str, mode: str) -> ValueError:
@@ -38,6 +39,14 @@ def require_undecided(job_id: str, table: str, state: str | None) -> None:
         )
     if state == "aborted":
         raise TransactionClosedError(f"the write job {job_id!r} was aborted and cannot be committed")
+
+
+def overwritten_feed(table: str) -> UnsupportedOperationError:
+    """Return the error for a job of mode overwrite on a table with a change feed."""
+    return UnsupportedOperationError(
+        f"table {table!r} has a change feed, and no write job of mode overwrite: delete_all and a job of another mode "
+        "record what they change"
+    )
 
 
 def staged_for_dropped(table: str) -> SchemaIncompatibleError:
@@ -98,5 +107,6 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
             check_kind(spec, kind)
             known[text] = kind
         kinds.append(kind)
-    others = [name for name in batch.schema.names if name not in FEED_COLUMNS]
+    # By their places: a name may be there twice, which is refused with the names.
+    others = [place for place, name in enumerate(batch.schema.names) if name not in FEED_COLUMNS]
     return kinds, batch.select(others)

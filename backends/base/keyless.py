@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
-from structable.spi import Filter, Key, Range, Row, StructuredTable, Value
+from structable.spi import Filter, Key, Range, Row, StructuredTable, UpdateMessage, Value
 from structable.spi.rules.keyless import keyless_refusal
 
 __all__ = ["KeylessTable"]
@@ -34,8 +34,16 @@ class KeylessTable(StructuredTable):
     def replace(self, row: Mapping[str, Value]) -> None:
         self._refuse("replace")
 
+    def replace_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        self._refuse("replace_many")
+
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         self._refuse("update")
+
+    def update_many(
+        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
+    ) -> list[tuple[Value, ...]]:
+        self._refuse("update_many")
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         self._refuse("compare_and_swap")

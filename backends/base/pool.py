@@ -17,9 +17,10 @@ from collections import deque
 from typing import ClassVar, Generic, TypeVar
 from weakref import ref
 
-from structable.spi import StorageUnavailableError
+from structable.spi import StorageUnavailableError, Traffic
 
 from .slots import Slot, Slots
+from .traffic import Tallies, Tally
 
 __all__ = ["ConnectionPool", "PooledConnection"]
 
@@ -27,6 +28,8 @@ __all__ = ["ConnectionPool", "PooledConnection"]
 class PooledConnection(ABC):
     """A connection that a pool lends. It closes itself when it is collected."""
 
+    tally: Tally
+    """What it has exchanged."""
     slot: Slot | None = None
     """The pool's permit for this connection."""
     lent = False
@@ -65,6 +68,7 @@ class ConnectionPool(ABC, Generic[Connection]):
         self._slots = Slots(size)
         self._idle: deque[Connection] = deque()
         self._lent: dict[ref[Connection], None] = {}
+        self._tallies = Tallies()
         self._process = os.getpid()
         self._closed = False
 
@@ -80,6 +84,10 @@ class ConnectionPool(ABC, Generic[Connection]):
     def closed(self) -> bool:
         """Whether `close` was called, or this process was forked from the pool's creator."""
         return self._closed or os.getpid() != self._process
+
+    def traffic(self) -> Traffic:
+        """Return what all connections have exchanged, open or not."""
+        return self._tallies.traffic()
 
     def acquire(self) -> Connection:
         """Return a connection for this thread alone, until `release`. Raises any error of opening a connection.
@@ -121,6 +129,7 @@ class ConnectionPool(ABC, Generic[Connection]):
             connection = self._open()
             connection.slot = slot
             self._lent[ref(connection, self._lent.pop)] = None
+            self._tallies.add(connection, connection.tally)
         except BaseException:
             slot = None  # now, and not when the traceback goes
             self._slots.wake()
@@ -162,7 +171,10 @@ class ConnectionPool(ABC, Generic[Connection]):
             return
         self._closed = True
         self._close_idle()
-        for reference in list(self._lent):  # at once, whatever other threads take and give back
-            connection = reference()
-            if connection is not None:
-                connection.shut()
+        for connection in self._connections():
+            connection.shut()
+
+    def _connections(self) -> list[Connection]:
+        """Return all open connections at once, whatever other threads take and give back."""
+        found = [reference() for reference in list(self._lent)]
+        return [connection for connection in found if connection is not None]

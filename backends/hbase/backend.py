@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
+from structable.backends.ordered.feeds.splits import reads_changes
 from structable.backends.ordered.scan.splits import read_table_split, reading_upcalls
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
@@ -80,6 +81,9 @@ class HBaseBackend(Backend):
     def read_split(
         self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
     ) -> Iterator[RecordBatch]:
+        if reads_changes(split):
+            yield from super().read_split(url, options, split)
+            return
         # Not started: the record of the plan keeps the snapshot; a session, its threads and clean-up are not needed.
         with closing(_engine(url, options)) as engine:
             engine.upcalls = reading_upcalls()

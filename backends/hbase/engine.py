@@ -21,9 +21,9 @@ from structable.backends.ordered.engine import (
     Upcalls,
     WriteSet,
 )
-from structable.spi import Finding
+from structable.spi import Finding, Traffic
 
-from .layout import FAMILY, MARKER, VALUE, Layout
+from .layout import FAMILY, FEEDS_FORMAT, MARKER, TYPES_FORMAT, VALUE, Layout
 from .settings import Settings
 from .splits import Splits
 from .staging import Staging
@@ -56,6 +56,7 @@ class HBaseEngine(Engine):
     epoch_lags = True
     plans_hold_everything = True
     takes_operands = True
+    keeps_versions = True
 
     def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
         self.gateway = gateway
@@ -158,22 +159,26 @@ class HBaseEngine(Engine):
     def commit_bulk(self, bulk: BulkCommit) -> None:
         self.transactions.commit_bulk(bulk)
 
-    def create_space(self, space: bytes) -> None:
-        self.tables.create_space(space)
+    def create_space(self, space: bytes, *, feed: bool = False) -> None:
+        self.tables.create_space(space, feed=feed)
 
-    def exclude_older_software(self) -> None:
+    def exclude_older_software(self, *, feeds: bool = False) -> None:
+        version = FEEDS_FORMAT if feeds else TYPES_FORMAT
         # Before and after: an older process that began meanwhile has read the lower format.
-        require_no_older(self.gateway, self.layout)
-        self.tables.raise_format()
-        refuse_older_sessions(self.gateway, self.layout)
-        require_no_older(self.gateway, self.layout)
+        require_no_older(self.gateway, self.layout, version)
+        self.tables.raise_format(version)
+        refuse_older_sessions(self.gateway, self.layout, version)
+        require_no_older(self.gateway, self.layout, version)
 
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
         return self._unchecked.discard(beginning, stopped)
 
-    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+    def drop_entries(self, feed: bytes, since: int, until: int, stopped: Callable[[], bool]) -> bool:
+        return self.transactions.feeds.drop(feed, since, until, stopped)
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         snapshot = self.begin(True)
-        return self._splits.plan(snapshot, begin, end, count)
+        return self._splits.plan(snapshot, begin, end, count, feed)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return self._splits.read(state, intervals)
@@ -202,6 +207,9 @@ class HBaseEngine(Engine):
     @property
     def closed(self) -> bool:
         return self._closed or os.getpid() != self._process
+
+    def traffic(self) -> Traffic:
+        return self.gateway.traffic()
 
     def close(self) -> None:
         uninterrupted(self._close)

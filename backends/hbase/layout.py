@@ -1,13 +1,14 @@
 """The layout of stored data: the HBase tables of a prefix, their rows, and the names of their columns.
 
     PREFIX_tx          families c (one version a cell) and x (all versions)
-        format         c:s      version of this layout: 2, or 3 once it has had a table with a type
+        format         c:s      version of this layout: 2; 3 once it has had a table with a type, 4 with a feed
         clock          c:t      timestamp counter; x: marker of the catalog, see below
-        sessions       c:n, c:m counter of sessions; the second from format 3 on, and then the first is none
+        sessions       c:n c:m c:l    counter of sessions; the second from format 3 on, the third from 4 on
         g SESSION      c:s      heartbeat of a process: its low watermark, a counter, and the newest format it knows
         p PLAN         c:s      a pinned snapshot
         s SALT TXID    c:s      status of a transaction; c:w its write set where that is large
         recent         c:rSESSION    rows recently written by a process, see `txn.recent_writes`
+        feeds          c:gSESSION FEED    the feeds in whose gates a process has a row
         janitor, gc    c:s      the lease of the janitor; the safe point
         gc             c:r      the timestamp before which snapshots may have lost versions
         k KEY          x        catalog
@@ -15,6 +16,11 @@
         00             x        marker, written by each change of the table's schema
         01 KEY         x        row
         02 ...         x        index entry
+    PREFIX_NUMBER      families x and c, one for each space of a change feed
+        00, 02 ...     x        rows of the layer above
+        01 VERSION NUMBER    x  entry, at the timestamp VERSION of its commit
+        03 SESSION     c        gate: column LANE with the entry of a transaction, or a mark that it is gone
+        04 TXID NUMBER c:e      gate: an entry of a transaction with several
     PREFIX_staging     family x, made by the first write job: the staged rows of jobs
 
 A row of family x has the cell x:v, its committed versions, each at its commit's timestamp; and x:iTXID, the intent of a
@@ -35,9 +41,16 @@ from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 __all__ = [
     "CLOCK",
     "FAMILY",
+    "FEEDS_FORMAT",
     "FIRST_FORMAT",
     "FORMAT",
     "FORMAT_VERSION",
+    "GATES",
+    "GATE_ENTRY",
+    "GATE_FAMILY",
+    "GATE_LANES",
+    "GATE_MARK",
+    "GATE_ROWS",
     "GC",
     "INTENT",
     "JANITOR",
@@ -51,10 +64,18 @@ __all__ = [
     "SESSION_BYTES",
     "STATE",
     "TICK",
+    "TYPES_FORMAT",
     "TXID_BYTES",
     "VALUE",
     "WRITES",
     "Layout",
+    "gate_column",
+    "gate_lane",
+    "gate_lanes",
+    "gate_number",
+    "gate_of_column",
+    "gate_row",
+    "gate_session",
     "intent_column",
     "list_column",
     "session_of_list",
@@ -65,8 +86,12 @@ __all__ = [
 ]
 
 FIRST_FORMAT = 2
-FORMAT_VERSION = 3
-"""The newest format; it differs from 2 by tables with types, the first of which raises the format."""
+TYPES_FORMAT = 3
+"""The format with tables with types, the first of which raises the format to it."""
+FEEDS_FORMAT = 4
+"""The format with change feeds, likewise."""
+FORMAT_VERSION = FEEDS_FORMAT
+"""The newest format."""
 FAMILY = b"x"
 VALUE = b"x:v"
 INTENT = b"x:i"
@@ -77,10 +102,18 @@ REMOVED = b"c:r"
 
 RECENT_FAMILY = b"c"
 
+GATE_FAMILY = b"c"
+GATE_LANES, GATE_ROWS = b"\x03", b"\x04"
+"""The first byte of the rows of a gate: one row of a session, with a cell for each lane; one row for each entry."""
+GATE_ENTRY = b"c:e"
+GATE_MARK = b"\x00"
+"""The content of a lane's cell without an entry."""
+
 CLOCK = b"clock"
 RECENT = b"recent"
 SESSIONS = b"sessions"
 FORMAT = b"format"
+GATES = b"feeds"
 GC = b"gc"
 JANITOR = b"janitor"
 MARKER = b"\x00"
@@ -95,6 +128,8 @@ OWN_COLUMN = bytes(LANE_BYTES)
 _SALTS = 16
 _CATALOG_ROWS = b"k"
 _LIST = RECENT_FAMILY + b":r"
+_GATE = b"c:g"
+_NUMBER_BYTES = 4
 _LONGEST_PREFIX = 150
 
 
@@ -122,6 +157,41 @@ def list_column(session: bytes) -> bytes:
 def session_of_list(column: bytes) -> bytes:
     """Return the session whose list a column holds."""
     return column[len(_LIST) :]
+
+
+def gate_lanes(txid: bytes) -> bytes:
+    """Return the row of the gates in which a session has the cells of its lanes."""
+    return GATE_LANES + txid[:SESSION_BYTES]
+
+
+def gate_lane(txid: bytes) -> bytes:
+    """Return the column of a transaction's lane in such a row."""
+    return GATE_FAMILY + b":" + txid[-LANE_BYTES:]
+
+
+def gate_session(row: bytes) -> bytes:
+    """Return the session of such a row."""
+    return row[len(GATE_LANES) :]
+
+
+def gate_row(txid: bytes, number: int) -> bytes:
+    """Return the row of a gate for an entry of a transaction that has rows of its own."""
+    return GATE_ROWS + txid + number.to_bytes(_NUMBER_BYTES)
+
+
+def gate_number(row: bytes) -> int:
+    """Return the number of the entry of such a row."""
+    return int.from_bytes(row[-_NUMBER_BYTES:])
+
+
+def gate_column(session: bytes, feed: bytes) -> bytes:
+    """Return the column of the row `GATES` that tells that a session has a row in the gate of a feed."""
+    return _GATE + session + feed
+
+
+def gate_of_column(column: bytes) -> tuple[bytes, bytes]:
+    """Return the session and the feed of such a column."""
+    return column[len(_GATE) : -SPACE_BYTES], column[-SPACE_BYTES:]
 
 
 def session_row(session: bytes) -> bytes:

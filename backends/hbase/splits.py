@@ -15,7 +15,7 @@ from .layout import FAMILY, STATE, Layout, plan_row
 from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import compare_and_put, delete_row, get_row, regions
-from .txn.reader import Reader, table_dropped
+from .txn.reader import Reader, space_missing
 from .txn.sessionless import SessionlessSnapshot, removed_point
 from .txn.snapshot import HBaseSnapshot
 
@@ -33,7 +33,7 @@ class Splits:
         self._layout = layout
         self._reader = reader
 
-    def plan(self, snapshot: HBaseSnapshot, begin: bytes, end: bytes, count: int) -> SplitPlan:
+    def plan(self, snapshot: HBaseSnapshot, begin: bytes, end: bytes, count: int, feed: bytes | None) -> SplitPlan:
         """Divide a snapshot, which the plan takes over; see `Engine.plan_splits`."""
         table, first, last = self._layout.interval(begin, end)
         row = b"" if isinstance(snapshot, SessionlessSnapshot) else plan_row(uuid.uuid4().bytes)
@@ -42,10 +42,11 @@ class Splits:
                 # The record tells readers in other processes that the plan is still open.
                 about = json.dumps({"session": snapshot.session.id.hex(), "timestamp": snapshot.timestamp}).encode()
                 self._gateway.call(compare_and_put(self._layout.transactions, row, STATE, None, about), retry=False)
+            version = None if feed is None else snapshot.settled_version(feed)
             bounds = [first, *self._points(table, first, last, count), last] if first < last else [first, last]
         except TableMissingError as error:
             snapshot.close()
-            raise table_dropped() from error
+            raise space_missing(self._layout, begin[:SPACE_BYTES]) from error
         except BaseException:
             snapshot.close()
             raise
@@ -61,7 +62,7 @@ class Splits:
             ).encode()
             for low, high in pairwise(bounds)
         ]
-        return SplitPlan(states, self._release(row, snapshot), snapshot.epoch)
+        return SplitPlan(states, self._release(row, snapshot), snapshot.epoch, version)
 
     def _release(self, row: bytes, snapshot: HBaseSnapshot) -> Callable[[], None]:
         gateway, table = self._gateway, self._layout.transactions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.backends.ordered.engine import SPACE_BYTES
+from structable.backends.ordered.engine import SPACE_BYTES, SpaceTakenError
 from structable.spi.errors import (
     DataCorruptionError,
     StorageUnavailableError,
@@ -10,7 +10,20 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .layout import CLOCK, FAMILY, FIRST_FORMAT, FORMAT, FORMAT_VERSION, MARKER, STATE, TICK, VALUE, Layout
+from .layout import (
+    CLOCK,
+    FAMILY,
+    FIRST_FORMAT,
+    FORMAT,
+    FORMAT_VERSION,
+    GATE_FAMILY,
+    GATE_LANES,
+    MARKER,
+    STATE,
+    TICK,
+    VALUE,
+    Layout,
+)
 from .thrift.errors import ServerError, TableDisabledError, TableExistsError, TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import (
@@ -87,7 +100,7 @@ class Tables:
             )
             raise DataCorruptionError(
                 f"the HBase table {table} has the format {found[:40]!r}; this version of structable reads "
-                f"{FIRST_FORMAT} and {FORMAT_VERSION}: {maker}"
+                f"{FIRST_FORMAT} to {FORMAT_VERSION}: {maker}"
             )
         # A second process finds the counter. It is never dropped and never set back: it orders versions.
         if not clock:
@@ -99,10 +112,11 @@ class Tables:
         """Return the format that the store has."""
         return int(self._gateway.call(get_row(self._layout.transactions, FORMAT, [STATE]))[STATE][0])
 
-    def raise_format(self) -> None:
-        """Raise the format to the newest, which software that does not know it refuses; idempotent."""
-        old, new = b"%d" % FIRST_FORMAT, b"%d" % FORMAT_VERSION
-        self._gateway.call(compare_and_put(self._layout.transactions, FORMAT, STATE, old, new))
+    def raise_format(self, version: int) -> None:
+        """Raise the format to at least a version, which software that does not know it refuses; idempotent."""
+        while (old := self.format()) < version:
+            call = compare_and_put(self._layout.transactions, FORMAT, STATE, b"%d" % old, b"%d" % version)
+            self._gateway.call(call, retry=False)  # another process may have raised it meanwhile
 
     def _missing(self) -> StoreNotFoundError:
         return StoreNotFoundError(
@@ -110,11 +124,12 @@ class Tables:
             "without create=False or read_only=True to create it"
         )
 
-    def _create(self, table: str, families: list[Family]) -> None:
+    def _create(self, table: str, families: list[Family]) -> bool:
+        """Create a table; False if it is there, made by another process or in an earlier attempt."""
         try:
             self._gateway.call(create_table(table, families))
         except TableExistsError:
-            return  # by another process, or an earlier attempt
+            return False
         except ServerError as error:
             if "NamespaceNotFoundException" in error.message:
                 namespace = self._layout.namespace
@@ -122,15 +137,27 @@ class Tables:
                     f"HBase has no namespace {namespace}: create it in its shell (create_namespace '{namespace}')"
                 ) from error
             raise
+        return True
 
-    def create_space(self, space: bytes) -> None:
+    def create_space(self, space: bytes, *, feed: bool) -> None:
         table = self._layout.table(space)
-        self._create(table, [_VERSIONED])
+        families = [_VERSIONED, Family("c", versions=1)] if feed else [_VERSIONED]
+        if not self._create(table, families) and feed and not self._has_gate(table):
+            raise SpaceTakenError(f"the HBase table {table} was made for rows, and cannot have a change feed")
         if self.has_rows(table):
             raise TransactionConflictError(
                 f"the HBase table {table} has rows, but the catalog has no table of its number: if this error "
                 "persists, drop it by hand"
             )
+
+    def _has_gate(self, table: str) -> bool:
+        try:
+            self._gateway.call(get_row(table, GATE_LANES, [GATE_FAMILY]))
+        except ServerError as error:
+            if "NoSuchColumnFamily" in error.message:
+                return False
+            raise
+        return True
 
     def has_rows(self, table: str) -> bool:
         """Whether a table of a space has been written to.

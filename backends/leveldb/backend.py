@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from structable.backends.ordered.feeds.splits import reads_changes
 from structable.backends.ordered.scan.splits import read_table_split
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
@@ -70,6 +71,8 @@ class LevelDBBackend(Backend):
     def read_split(
         self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
     ) -> Iterator[RecordBatch]:
+        if reads_changes(split):
+            return super().read_split(url, options, split)
         return read_table_split(_engine(url, options), split)  # not started: a split lies in files of its own
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from structable.backends.ordered.engine import Pair, SplitPlan
+from structable.spi import Traffic
 
 from .membership import Membership
 from .routed_engine import RoutedEngine
 from .settings import Settings
+from .shared_traffic import NO_TRAFFIC, SharedTraffic
 from .splits import plan_splits, read_planned, read_split
 
 __all__ = ["LevelDBEngine"]
@@ -25,19 +27,25 @@ class LevelDBEngine(RoutedEngine):
     def __init__(self, folder: Path, settings: Settings) -> None:
         super().__init__(folder, settings)
         self.membership: Membership | None = None
+        self._traffic: SharedTraffic | None = None
 
     def _start(self) -> None:
         if not self._settings.create:
             self.folder.require_database()
         self.folder.prepare()
         self.membership = Membership.join(self.folder, self._settings, self)
+        self._traffic = self.membership.traffic
 
     def _leave(self) -> None:
         membership, self.membership = self.membership, None
         if membership is not None:
             membership.leave(self)
 
-    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+    def traffic(self) -> Traffic:
+        """Return what was exchanged with the process that owns the database: nothing, if that is this one."""
+        return NO_TRAFFIC if self._traffic is None else self._traffic.of(self)
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         return plan_splits(self.folder, self.route.checkpoint, lambda: self.epoch, begin, end, count)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:

@@ -8,11 +8,11 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Step
+from structable.backends.ordered.engine import Upcalls
 from structable.spi.errors import StorageUnavailableError, StructableError
 
 from .client.client import Client, connect_to_owner
@@ -26,6 +26,7 @@ from .protocol.shared_memory import no_shared, open_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
 from .settings import Settings
+from .shared_traffic import SharedTraffic
 from .splits import sweep_plans
 
 __all__ = ["INHERITED", "Membership"]
@@ -49,6 +50,7 @@ class Membership:
         self.folder = folder
         self.settings = settings
         self._engines: list[RoutedEngine] = []
+        self.traffic = SharedTraffic()
         self._lock = threading.RLock()
         self._route: Route = NoRoute("the database was not opened yet")
         self.server: Server | None = None
@@ -69,6 +71,7 @@ class Membership:
                 if member is None:
                     member = _REGISTRY.memberships[str(folder.path)] = cls(folder, settings)
                 member._engines.append(engine)
+                member.traffic.join(engine)
             with member._lock:
                 if isinstance(member._route, NoRoute):
                     member._elect()
@@ -92,6 +95,7 @@ class Membership:
             if not last:
                 with self._work_ended:
                     self._engines.remove(engine)
+                    self.traffic.leave(engine)
             elif _REGISTRY.memberships.get(str(self.folder.path)) is self:
                 # An engine that joins from now on waits for the lock, like another process.
                 del _REGISTRY.memberships[str(self.folder.path)]
@@ -192,7 +196,7 @@ class Membership:
 
     def _try_owner(self) -> str:
         """Become a client of the owner; return the problem if that fails."""
-        client = connect_to_owner(self.folder, self.failover, self.settings.request_timeout)
+        client = connect_to_owner(self.folder, self.failover, self.settings.request_timeout, self.traffic.tallies)
         if isinstance(client, str):
             return client
         self._go(client, client.shared)
@@ -212,7 +216,7 @@ class Membership:
                 folder.begin_creation()
             checked = folder.check_clean()
             shared = open_shared(folder.epoch, writable=True)
-        store = LocalStore(folder.database, settings.database, shared, self.merge, self.recover)
+        store = LocalStore(folder.database, settings.database, shared, self.upcalls, self.recover)
         try:
             with store.committer.exclusive():
                 # From now on calls wait in the store, except for this thread, which recovers through the engines.
@@ -244,8 +248,11 @@ class Membership:
 
     # Callbacks of the store and the server
 
-    def merge(self, value: bytes | None, steps: Sequence[Step]) -> bytes:
-        return self._any_engine().upcalls.merge(value, steps)
+    def upcalls(self) -> Upcalls:
+        try:
+            return self._engines[0].upcalls
+        except IndexError:
+            raise StorageUnavailableError(CLOSED) from None
 
     def recover(self) -> None:
         """Complete the bulk commits that were decided and not completed."""

@@ -15,9 +15,11 @@ import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from structable.backends.base.traffic import Tallies
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Pair, RunLostError, SplitPlan, Step
+from structable.backends.ordered.engine import Pair, RunLostError, SplitPlan, Upcalls
 from structable.backends.ordered.storage import OrderedStorage
+from structable.spi import Traffic
 from structable.spi.errors import (
     StorageUnavailableError,
     StructableError,
@@ -83,7 +85,8 @@ class Observer:
         deadline = time.monotonic() + self._settings.request_timeout
         pause = _FIRST_PAUSE
         while True:
-            found = connect_to_owner(self.folder, self.failover, self._settings.request_timeout)
+            timeout = self._settings.request_timeout
+            found = connect_to_owner(self.folder, self.failover, timeout, self._engine.tallies)
             if isinstance(found, Client):
                 self._go(found, found.shared)
                 return
@@ -118,7 +121,7 @@ class Observer:
     def open_store(self, path: Path, private: Folder) -> None:
         """Open a copy, and complete the bulk commits decided in it; `private` is for checkpoints of it."""
         before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
-        store = LocalStore(path, self._settings.database, shared, self._merge, self._recover)
+        store = LocalStore(path, self._settings.database, shared, self._upcalls, self._recover)
         try:
             with store.committer.exclusive():
                 self._go(LocalRoute(store, private), shared)
@@ -154,8 +157,8 @@ class Observer:
 
     # Callbacks for the store of a copy
 
-    def _merge(self, value: bytes | None, steps: Sequence[Step]) -> bytes:
-        return self._engine.upcalls.merge(value, steps)
+    def _upcalls(self) -> Upcalls:
+        return self._engine.upcalls
 
     def _recover(self) -> None:
         """Complete, in the copy, the bulk commits that were decided and not completed.
@@ -205,13 +208,18 @@ class ObservingEngine(RoutedEngine):
     def __init__(self, folder: Path, settings: Settings) -> None:
         super().__init__(folder, settings)
         self._observer: Observer | None = None
+        self.tallies = Tallies()
+
+    def traffic(self) -> Traffic:
+        """Return what was exchanged with the process that owns the database; a copy has no traffic."""
+        return self.tallies.traffic()
 
     def _start(self) -> None:
         self.folder.require_database()
         self._observer = Observer(self, self.folder, self._settings)
         self._observer.open()
 
-    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         observer, private = self._observer, private_folder()
         if observer is None:
             raise StorageUnavailableError(CLOSED)
@@ -220,7 +228,7 @@ class ObservingEngine(RoutedEngine):
             uninterrupted(lambda: observer.checkpoint(name, private))
 
         plan = plan_splits(private, checkpoint, lambda: self.epoch, begin, end, count)
-        return SplitPlan(elsewhere(plan.states, private), plan.release, plan.epoch)
+        return SplitPlan(elsewhere(plan.states, private), plan.release, plan.epoch, plan.version)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self.folder, state, intervals, aside=private_folder())

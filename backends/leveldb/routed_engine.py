@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
@@ -19,7 +20,7 @@ from structable.backends.ordered.engine import (
 
 from .folder import Folder
 from .native.database import CLOSED
-from .native.format import FORMAT_KEY, NEWEST_FORMAT
+from .native.format import FORMAT_KEY, format_number, format_record, format_with
 from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .runs import Runs
@@ -37,6 +38,9 @@ class RoutedEngine(Engine):
     bulk_application = BulkApplication.IN_ORDER
     plans_hold_everything = True
     takes_operands = True
+    keeps_versions = True
+    describes_merges = True
+    times_ascend = True
     closed = False
     # The route's own functions, called most often: they are spared a call that only passes them on.
     get: Callable[[bytes], bytes | None] = _UNSTARTED.get  # type: ignore[assignment]  # its parameter has no name
@@ -80,9 +84,12 @@ class RoutedEngine(Engine):
     def commit_bulk(self, bulk: BulkCommit) -> None:
         self.route.commit_bulk(bulk)
 
-    def exclude_older_software(self) -> None:
-        if self.get(FORMAT_KEY) != NEWEST_FORMAT:
-            self.route.commit(None, WriteSet(derived={FORMAT_KEY: NEWEST_FORMAT}), True)
+    def exclude_older_software(self, *, feeds: bool = False) -> None:
+        wanted = format_with(feeds=feeds)
+        # Another process may raise it further at the same time, and it must never go back.
+        with closing(self.begin(False)) as snapshot:
+            if format_number(snapshot.get(FORMAT_KEY)) < wanted:
+                self.route.commit(snapshot, WriteSet({FORMAT_KEY: format_record(wanted)}), True)
 
     def delegate(self, procedure: str, argument: bytes) -> bytes:
         return self.route.delegate(self.upcalls.procedures, procedure, argument)

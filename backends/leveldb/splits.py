@@ -32,6 +32,7 @@ from .native.checkpoint import link_copy
 from .native.database import Database, DatabaseOptions
 from .permissions import open_private
 from .protocol import messages
+from .version_stamp import VERSION_KEY, unpack_stamp
 
 __all__ = ["Release", "elsewhere", "hold_plan", "plan_splits", "read_planned", "read_split", "sweep_plans"]
 
@@ -60,6 +61,7 @@ def plan_splits(
         database = Database(folder.checkpoint(plan), _OPTIONS, create=False)
         try:
             bounds = [begin, *_split_points(database, begin, end, count), end]
+            version, _ = unpack_stamp(database.get(VERSION_KEY))
         finally:
             database.close()
     except BaseException:
@@ -67,7 +69,7 @@ def plan_splits(
         raise
     states = [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
     # Read after the checkpoint, so that the epoch includes every schema change in the checkpoint.
-    return SplitPlan(states, release, epoch())
+    return SplitPlan(states, release, epoch(), version)
 
 
 def elsewhere(states: list[bytes], folder: Folder) -> list[bytes]:

@@ -10,9 +10,11 @@ from contextlib import closing
 from itertools import chain
 
 from structable.backends.ordered import BulkApplication, BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.backends.ordered.engine import entry_pairs
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi import (
     StorageUnavailableError,
+    Traffic,
     TransactionClosedError,
     TransactionConflictError,
     UnsupportedOperationError,
@@ -48,6 +50,10 @@ class MemorySnapshot(EngineSnapshot):
             if value is not None:
                 yield key, value
 
+    def settled_version(self, feed: bytes) -> int:
+        self._require_open()
+        return self.number
+
     def _require_open(self) -> None:
         if not self._open:
             raise TransactionClosedError("the snapshot was given up")
@@ -64,6 +70,9 @@ class MemoryEngine(Engine):
     bulk_application = BulkApplication.AT_ONCE
     plans_hold_everything = True
     takes_operands = True
+    keeps_versions = True
+    times_ascend = True
+    describes_merges = True
 
     def __init__(self, stored: VersionedMap) -> None:
         self._stored = stored
@@ -82,6 +91,9 @@ class MemoryEngine(Engine):
     def closed(self) -> bool:
         return self._closed or os.getpid() != self._process
 
+    def traffic(self) -> Traffic:
+        return Traffic(0, 0, 0)  # the store is in this process
+
     def require_open(self) -> None:
         if self.closed:
             raise StorageUnavailableError("the memory store was closed, or belongs to the process that forked this one")
@@ -90,7 +102,7 @@ class MemoryEngine(Engine):
         self.require_open()
         return self._stored.newest(key)
 
-    def exclude_older_software(self) -> None:
+    def exclude_older_software(self, *, feeds: bool = False) -> None:
         """Do nothing: the map ends with this process."""
 
     def begin(self, read_only: bool) -> MemorySnapshot:
@@ -127,10 +139,19 @@ class MemoryEngine(Engine):
     def _apply(self, changes: WriteSet) -> None:
         stored = self._stored
         merged: dict[type, dict[bytes, bytes]] = {}
+        appends = {feed: [*payloads] for feed, payloads in changes.appends.items()}
         for key, steps in changes.increments.items():
-            value = self.upcalls.merge(stored.get(key, stored.number), steps)
+            before = stored.get(key, stored.number)
+            value = self.upcalls.merge(before, steps)
             merged.setdefault(steps[0].__class__, {})[key] = value
-        stored.commit((changes.writes, changes.derived), merged, changes.changed_spaces)
+            if appends and (described := self.upcalls.describe(key, before, value, steps)) is not None:
+                feed, payload = described
+                appends[feed].append(payload)
+        parts: list[dict[bytes, bytes | None]] = [changes.writes, changes.derived]
+        if appends:
+            version, now = stored.number + 1, stored.next_time()
+            parts += [entry_pairs(feed, version, now, payloads) for feed, payloads in appends.items()]
+        stored.commit(tuple(parts), merged, changes.changed_spaces)
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         """Check and apply all chunks under the lock; the new number makes them visible together."""
@@ -139,12 +160,15 @@ class MemoryEngine(Engine):
             self._stored.discard_unfinished()
             bulk.check(latest)
             changed: dict[bytes, bytes | None] = {}
-            for changes in bulk.chunks(latest):
-                changed.update(changes)
+            appended: list[bytes] = []
+            for chunk in bulk.chunks(latest):
+                changed.update(chunk.changes)
+                appended += chunk.appends
             changed.update(bulk.completion)
-            self._apply(WriteSet(derived=changed))
+            appends = {bulk.feed: appended} if bulk.feed and appended else {}
+            self._apply(WriteSet(derived=changed, appends=appends))
 
-    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         """Divide the newest state by the number of keys; other processes cannot read the splits."""
         snapshot = self.begin(True)
         keys = [key for key, _ in snapshot.scan(begin, end)]
@@ -160,7 +184,7 @@ class MemoryEngine(Engine):
         def release() -> None:
             _plans.pop(token).close()
 
-        return SplitPlan(states, release, snapshot.epoch)
+        return SplitPlan(states, release, snapshot.epoch, snapshot.number)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         begin, end = (bytes.fromhex(part.decode()) for part in state.split(_MARK)[2:])

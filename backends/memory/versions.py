@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class VersionedMap:
         """Space to the number of the commit that last changed its schema."""
         self.runs: dict[int, tuple[str, float, list[tuple[bytes, bytes]]]] = {}
         """Staged runs of write jobs by token: job id, time, pairs."""
+        self._time = 0
         self._versions: dict[bytes, list[Version]] = {}
         self._sorted = SortedKeys()
         self._unsorted: set[bytes] = set()
@@ -90,6 +92,11 @@ class VersionedMap:
             version.number > number and (but is None or version.step is not but)
             for version in self._versions.get(key, ())
         )
+
+    def next_time(self) -> int:
+        """Return the time of the next commit, in microseconds since 1970, never before that of an earlier one."""
+        self._time = max(time.time_ns() // 1_000, self._time)
+        return self._time
 
     def commit(
         self,

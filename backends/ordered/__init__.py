@@ -7,6 +7,7 @@ from structable.backends.base.uninterrupted import uninterrupted
 
 from .engine import (
     BulkApplication,
+    BulkChunk,
     BulkCommit,
     Engine,
     EngineSnapshot,
@@ -24,6 +25,7 @@ from .storage import OrderedStorage
 
 __all__ = [
     "BulkApplication",
+    "BulkChunk",
     "BulkCommit",
     "Engine",
     "EngineSnapshot",

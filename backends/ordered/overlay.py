@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
+from .codec.change_records import NewRecord
 from .engine import EngineSnapshot, Pair, ReadSet, SchemaChangedError, Step, WriteSet
 from .scan.lookup import values_of
 from .schema.binding import TableBinding
@@ -33,6 +34,9 @@ class TableOverlay:
     increments : dict
         Rows that were only incremented, or only merged into.
     """
+
+    records: Sequence[NewRecord] = ()
+    """What the verbs were given, of a table whose feed holds that."""
 
     __slots__ = ("_kept", "_room", "binding", "increments", "reads", "snapshot", "transaction", "writes")
 
@@ -157,12 +161,16 @@ class TableOverlay:
         self._kept.update(dict.fromkeys(raw_keys))
 
     def settle_increments(self) -> None:
-        """Make writes of the increments that create rows, which have index entries; asks for all rows together."""
-        changed = sorted(self.increments)
-        found = self.snapshot_values(changed, partial(values_of, self.snapshot))
-        for raw_key, raw in zip(changed, found, strict=True):
-            if raw is None:
-                self.write_raw(raw_key, self.binding.applied(None, self.increments[raw_key]))
+        """Make writes of the increments that create rows, which have index entries; asks for all rows together.
+
+        Of all increments, if their rows are read and put.
+        """
+        increments, puts = self.increments, self.binding.puts_merged
+        wanted = sorted({*increments, *self.writes} if puts else increments)
+        found = self.snapshot_values(wanted, partial(values_of, self.snapshot))
+        for raw_key, raw in zip(wanted, found, strict=True):
+            if (puts or raw is None) and raw_key in increments:
+                self.write_raw(raw_key, self.binding.applied(raw, increments[raw_key]))
 
     def write_raw(self, raw_key: bytes, raw: bytes | None) -> None:
         if not self.writes:
@@ -180,11 +188,11 @@ class TableOverlay:
             del self.increments[raw_key]
 
     def collect(self, changes: WriteSet) -> None:
-        """Add this table's writes, and the index entries that follow from them, to a write set."""
+        """Add this table's writes, and the index entries and images that follow from them, to a write set."""
         writes, increments, binding = self.writes, self.increments, self.binding
         if not writes and not increments:
             return
-        if binding.maintained and increments:
+        if increments and binding.settles_merges:
             self.settle_increments()
         changes.spaces.add(binding.schema.space)
         if changes.writes:
@@ -193,9 +201,16 @@ class TableOverlay:
             changes.writes = writes
         if increments:
             changes.increments.update(increments)
-        if binding.maintained and writes:
+            if binding.feeds_images and binding.schema.feed is not None:
+                changes.appends[binding.schema.feed.space] = []
+        if binding.derives and writes:
             kept = self._kept
-            unknown = sorted([raw_key for raw_key in writes if raw_key not in kept])
+            unknown = [raw_key for raw_key in writes if raw_key not in kept]
             if unknown:
+                unknown.sort()
                 kept.update(zip(unknown, values_of(self.snapshot, unknown), strict=True))
-            binding.derive(writes, kept, changes.derived)
+            if binding.maintained:
+                binding.derive(writes, kept, changes.derived)
+            feed = binding.schema.feed
+            if feed is not None and binding.feeds_images and (entries := binding.packed_images(writes, kept)):
+                changes.appends[feed.space] = entries

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.spi import (
+    ChangeFeed,
     CommitResult,
     Filter,
     Finding,
@@ -25,6 +26,7 @@ from structable.spi import (
     StorageUnavailableError,
     StructuredTable,
     TableAdmin,
+    Traffic,
     Transaction,
     TransactionConflictError,
     WriteJob,
@@ -32,9 +34,12 @@ from structable.spi import (
 )
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.delegation import consumed
+from structable.spi.rules.jobs import requested_job
 
 from .codec.source import NewerLayoutError
-from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls
+from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, renewed
+from .feeds.feed import OrderedFeed
+from .feeds.splits import read_change_split, reads_changes
 from .jobs.jobs import WriteJobs
 from .scan.execution import ScanRows
 from .scan.splits import plan_table_scan, read_table_split
@@ -71,13 +76,16 @@ class OrderedStorage(Storage):
     def __init__(self, engine: Engine, url: str, *, ddl_timeout: float = 30.0, read_only: bool = False) -> None:
         self.engine = engine
         self._url = url
+        self._read_only = read_only
         self._catalog = Catalog(engine)
         self._garbage = GarbageCollector(engine)
         self._jobs = WriteJobs(engine, self._catalog, self._garbage)
         self._admin = OrderedAdmin(engine, self._catalog, self._garbage, ddl_timeout)
+        self._feeds = FeedUpkeep(_expiry(weakref.ref(self)))
+        self._feed_used = _ignore if read_only else self._feeds.noticed
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         try:
-            engine.start(Upcalls(self._merge, self._fits, self._jobs.procedures()))
+            engine.start(Upcalls(self._merge, self._fits, self._describe, self._jobs.procedures()))
             if not read_only:
                 self._garbage.resume()
         except BaseException:
@@ -89,6 +97,12 @@ class OrderedStorage(Storage):
 
     def _fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
         return self._catalog.bind(steps[0].schema).fits(raw, steps, others)
+
+    def _describe(
+        self, key: bytes, before: bytes | None, after: bytes, steps: Sequence[Step]
+    ) -> tuple[bytes, bytes] | None:
+        binding = self._catalog.bind(steps[0].schema)
+        return binding.described(key, before, after) if binding.feeds_images else None
 
     @property
     def url(self) -> str:
@@ -117,7 +131,7 @@ class OrderedStorage(Storage):
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         if self.engine.closed:
             self._require_open()
-        return OrderedTransaction(self.engine, self._catalog, isolation, read_only)
+        return OrderedTransaction(self.engine, self._catalog, isolation, read_only, self._feed_used)
 
     def table(self, name: str) -> StructuredTable:
         return _AutoCommitOrderedTable(self, self.engine, self._catalog, name)
@@ -133,27 +147,39 @@ class OrderedStorage(Storage):
     ) -> ScanPlan:
         self._require_open()
         names = consumed(columns)
-        while True:
-            try:
-                with self.transaction(read_only=True) as transaction:
-                    binding, snapshot = transaction.table(table).binding, transaction.snapshot
-                    epoch = snapshot.epoch
-                    plan, divided_at = plan_table_scan(self.engine, binding, snapshot, range, where, names, splits)
-            except TransactionConflictError:
-                continue  # the process that held the snapshot has ended: a new one is held elsewhere, or cannot be had
-            if divided_at == epoch:
-                break
-            plan.close()  # its snapshot is younger than the lookup of the table, which may have been dropped in between
-        self._plans.add(plan.hold)
-        return plan
+
+        def planned() -> ScanPlan:
+            with self.transaction(read_only=True) as transaction:
+                binding, snapshot = transaction.table(table).binding, transaction.snapshot
+                epoch = snapshot.epoch
+                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, range, where, names, splits)
+            if divided_at != epoch:
+                # Its snapshot is younger than the lookup of the table, which may have been dropped in between.
+                plan.close()
+                raise SchemaChangedError
+            self._plans.add(plan.hold)
+            return plan
+
+        return renewed(planned)
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()
+        if reads_changes(split):
+            return read_change_split(self.engine, self._catalog, split)
         return read_table_split(self.engine, split)
 
-    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
+    def begin_write(
+        self,
+        table: str,
+        *,
+        mode: WriteMode | str,
+        job_id: str | None = None,
+        stream: str | None = None,
+        batch: int | None = None,
+        on_missing: Literal["fail", "skip"] = "fail",
+    ) -> WriteJob:
         self._require_open()
-        return self._jobs.begin(table, mode, job_id)
+        return self._jobs.begin(requested_job(table, mode, job_id, stream, batch, on_missing))
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         self._require_open()
@@ -161,11 +187,27 @@ class OrderedStorage(Storage):
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         self._require_open()
-        return self._jobs.commit(job, staged)
+        result = self._jobs.commit(job, staged)
+        if result and self._catalog.may_have_feed(job.table):
+            self._feed_used(job.table)
+        return result
 
     def abort_write(self, job: WriteJob) -> None:
         self._require_open()
         self._jobs.abort(job)
+
+    def changes(self, table: str) -> ChangeFeed:
+        self._require_open()
+        self.engine.look(lambda snapshot: self._catalog.table(snapshot, table))
+        return OrderedFeed(self.engine, self._catalog, table, read_only=self._read_only, used=self._feed_used)
+
+    def expire(self, table: str) -> None:
+        """Drop the changes of a table that are too old; ends early when the storage is closed."""
+        stopped = self._feeds.stopped
+        OrderedFeed(self.engine, self._catalog, table, read_only=False, stopped=stopped).expire()
+
+    def traffic(self) -> Traffic | None:
+        return self.engine.traffic()
 
     def diagnose(self) -> Iterator[Finding]:
         self._require_open()
@@ -176,18 +218,29 @@ class OrderedStorage(Storage):
         return chain(self._jobs.recovery.repair(), self.engine.repair(self.spaces))
 
     def spaces(self) -> Spaces:
-        while True:
-            try:
-                with closing(self.engine.begin(True)) as snapshot:
-                    return read_spaces(snapshot)
-            except TransactionConflictError:
-                continue  # as in `plan_scan`
+        return self.engine.look(read_spaces)
 
     def close(self) -> None:
         for hold in list(self._plans):
             hold.close()
+        self._feeds.stop()
         self._garbage.stop()
         self.engine.close()
+
+
+def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
+    """Return what expires a feed of a storage, without keeping that."""
+
+    def expire(table: str) -> None:
+        storage = reference()
+        if storage is not None:
+            storage.expire(table)
+
+    return expire
+
+
+def _ignore(table: str) -> None:
+    """Do nothing: a store that is only read drops no changes."""
 
 
 class _AutoCommitOrderedTable(AutoCommitTable):

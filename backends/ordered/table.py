@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from structable.spi import (
     Change,
@@ -17,6 +17,7 @@ from structable.spi import (
     ScanExplanation,
     StructuredTable,
     TableSpecification,
+    UpdateMessage,
     Value,
 )
 from structable.spi.evaluation import equal
@@ -24,12 +25,13 @@ from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import check_changes, check_default, check_increments, check_row_kinds, check_swap
 from structable.spi.rules.rows import check_row
 
-from .engine import Increment
+from .engine import Increment, Pair
 from .merging import merged_rows
 from .overlay import TableOverlay
 from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.planning import explain, plan
 from .scan.request import KeyedRequest
+from .updating import updated_rows, upserted_rows
 
 __all__ = ["OrderedTable"]
 
@@ -188,26 +190,10 @@ class OrderedTable(TableOverlay, StructuredTable):
         given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
         encoded = [encode_full(row) for row in given]
         if None in encoded:
-            written: Mapping[bytes, bytes | None] = self._merged_rows(given)
+            written: Mapping[bytes, bytes | None] = upserted_rows(self, given)
         else:
             written = dict(encoded)  # type: ignore[arg-type]
         self.write_all(written)
-
-    def _merged_rows(self, rows: list[Mapping[str, Value]]) -> dict[bytes, bytes | None]:
-        """Merge rows, each naming some or all fields, with existing rows and with one another."""
-        binding = self.binding
-        patches = [binding.patches.of(row) for row in rows]
-        raw_keys = [
-            (None if patch is None else patch.key(row)) or binding.row_key(row)
-            for patch, row in zip(patches, rows, strict=True)
-        ]
-        distinct = sorted(set(raw_keys))
-        newest = dict(zip(distinct, self.raw_values(distinct), strict=True))
-        for raw_key, patch, row in zip(raw_keys, patches, rows, strict=True):
-            old = newest[raw_key]
-            raw = None if patch is None or old is None else patch.change(row, raw_key, old)
-            newest[raw_key] = binding.changed(row, old) if raw is None else raw
-        return newest
 
     def replace(self, row: Mapping[str, Value]) -> None:
         """See `StructuredTable.replace`."""
@@ -269,6 +255,23 @@ class OrderedTable(TableOverlay, StructuredTable):
             raise RecordNotFoundError(binding.spec.name, binding.keys.decode(raw_key))
         self.write_raw(raw_key, changed)
 
+    def update_many(
+        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
+    ) -> list[tuple[Value, ...]]:
+        """See `StructuredTable.update_many`."""
+        return self._update_rows(updates, default)[1]
+
+    def _update_rows(
+        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None
+    ) -> tuple[list[Pair], list[tuple[Value, ...]]]:
+        """Update rows; return the row after each update, and the keys that were skipped."""
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        written, missing = updated_rows(self, updates, default)
+        if written:
+            self.write_all(dict(written))
+        return written, [self.binding.keys.decode(raw_key) for raw_key in missing]
+
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         """See `StructuredTable.compare_and_swap`."""
         if not self.transaction.writable:
@@ -306,11 +309,7 @@ class OrderedTable(TableOverlay, StructuredTable):
         """See `StructuredTable.increment_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        binding, indexed = self.binding, self.binding.schema.maintained
-        steps: dict[bytes, tuple[Increment, ...]] = {}
-        for key, field, amount in check_increments(binding.spec, increments):
-            raw_key = binding.keys.encode_checked(key)
-            steps[raw_key] = (*steps.get(raw_key, ()), Increment(binding.raw_schema, field.name, amount))
+        binding, indexed, steps = self.binding, self.binding.schema.maintained, self._steps(increments)
         known = {raw_key: self.writes[raw_key] for raw_key in steps.keys() & self.writes.keys()}
         unknown = sorted(steps.keys() - known.keys()) if binding.maintained else []
         rows = {**known, **dict(zip(unknown, self.raw_values(unknown), strict=True))}
@@ -330,6 +329,14 @@ class OrderedTable(TableOverlay, StructuredTable):
                 self.snapshot.pin()
             self.increments.update(blind)
 
+    def _steps(self, increments: Iterable[tuple[Key, str, int]]) -> dict[bytes, tuple[Increment, ...]]:
+        binding = self.binding
+        steps: dict[bytes, tuple[Increment, ...]] = {}
+        for key, field, amount in check_increments(binding.spec, increments):
+            raw_key = binding.keys.encode_checked(key)
+            steps[raw_key] = (*steps.get(raw_key, ()), Increment(binding.raw_schema, field.name, amount))
+        return steps
+
     def delete(self, key: Key) -> None:
         """See `StructuredTable.delete`."""
         if not self.transaction.writable:
@@ -342,33 +349,40 @@ class OrderedTable(TableOverlay, StructuredTable):
         """See `StructuredTable.delete_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
+        if doomed := self._present(keys):
+            self.write_all(dict.fromkeys(doomed))
+
+    def _present(self, keys: Iterable[Key]) -> list[bytes]:
+        """Return the raw keys of those rows that exist, each once."""
         binding = self.binding
         raw_keys = sorted({binding.raw_key(key) for key in check_many(binding.spec, "keys", keys)})
         found = zip(raw_keys, self.raw_values(raw_keys), strict=True)
-        doomed: dict[bytes, bytes | None] = {raw_key: None for raw_key, raw in found if raw is not None}
-        if doomed:
-            self.write_all(doomed)
+        return [raw_key for raw_key, raw in found if raw is not None]
 
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
         """See `StructuredTable.delete_all`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        request = self._request((range,), where)
-        doomed = [raw_key for raw_key, _ in matching_rows(self, plan(self.binding, request))]
+        return self._delete_rows(self._matching(range, where))
+
+    def _delete_rows(self, rows: Iterator[Pair]) -> int:
+        doomed = [raw_key for raw_key, _ in rows]
         if doomed:
             self.write_all(dict.fromkeys(doomed))
         return len(doomed)
+
+    def _matching(self, range: Range, where: Filter | None) -> Iterator[Pair]:
+        return matching_rows(self, plan(self.binding, self._request((range,), where)))
 
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
         """See `StructuredTable.update_all`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        binding = self.binding
-        checked = check_changes(binding.write_spec, changes)
-        request = self._request((range,), where)
-        updated: dict[bytes, bytes | None] = {}
-        for raw_key, raw in matching_rows(self, plan(binding, request)):
-            updated[raw_key] = binding.merged(raw_key, raw, checked)
-        if updated:
+        if updated := self._updated(range, changes, where):
             self.write_all(updated)
         return len(updated)
+
+    def _updated(self, range: Range, changes: Mapping[str, Value], where: Filter | None) -> dict[bytes, bytes]:
+        binding = self.binding
+        checked = check_changes(binding.write_spec, changes)
+        return {raw_key: binding.merged(raw_key, raw, checked) for raw_key, raw in self._matching(range, where)}

@@ -13,10 +13,20 @@ from structable.spi.documents import (
     specification_to_document,
 )
 
-__all__ = ["HIDDEN_KEY", "TableSchema"]
+__all__ = ["HIDDEN_KEY", "FeedSchema", "TableSchema"]
 
 HIDDEN_KEY = Field.bytes("_id")
 """The key of the rows of a table without one; no field of a user can have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSchema:
+    """The change feed of a table; its producer is in the specification."""
+
+    space: bytes
+    """The space of its entries and marks."""
+    token: str
+    """16 hexadecimal digits that no other feed has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,13 @@ class TableSchema:
 
     Empty in a table older than identities, of which at most one exists per name.
     """
+
+    feed: FeedSchema | None = None
+
+    @property
+    def spaces(self) -> tuple[bytes, ...]:
+        """The space of the rows, and that of the feed."""
+        return (self.space,) if self.feed is None else (self.space, self.feed.space)
 
     @property
     def key_fields(self) -> tuple[Field, ...]:
@@ -77,6 +94,8 @@ class TableSchema:
         }
         if self.identity:
             document["identity"] = self.identity.hex()
+        if self.feed:
+            document["feed"] = {"space": self.feed.space.hex(), "token": self.feed.token}
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -87,6 +106,7 @@ class TableSchema:
                 int(version): tuple(field_from_document(field) for field in fields)
                 for version, fields in document["layouts"].items()
             }
+            feed = document.get("feed")
             schema = cls(
                 specification_from_catalog(document["specification"]),
                 bytes.fromhex(document["space"]),
@@ -96,6 +116,7 @@ class TableSchema:
                 document["building"],
                 document["next_index"],
                 bytes.fromhex(document.get("identity", "")),
+                None if feed is None else FeedSchema(bytes.fromhex(feed["space"]), feed["token"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataCorruptionError(f"the catalog holds a table that cannot be decoded: {error!r}") from error

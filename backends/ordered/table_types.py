@@ -20,16 +20,7 @@ from .scan.request import KeyedRequest
 from .schema.binding import TableBinding
 from .table import OrderedTable
 
-__all__ = ["OrderedBlindTable", "OrderedKeylessTable", "OrderedMergingTable", "table_class"]
-
-
-def table_class(binding: TableBinding, *, takes_operands: bool) -> type[OrderedTable]:
-    """Return the class of a table in transactions, of an engine that takes operands or not."""
-    if binding.spec.keyless:
-        return OrderedKeylessTable
-    if not binding.spec.table_options.merges:
-        return OrderedTable
-    return OrderedMergingTable if binding.operands is None or not takes_operands else OrderedBlindTable
+__all__ = ["OrderedBlindTable", "OrderedKeylessTable", "OrderedMergingTable"]
 
 
 class OrderedMergingTable(OrderedTable):
@@ -235,7 +226,7 @@ class OrderedKeylessTable(KeylessTable, OrderedTable):
 
     def _add_rows(self, rows: Mapping[bytes, bytes]) -> None:
         if rows:
-            if self.binding.maintained:
+            if self.binding.derives:
                 self.know_absent(rows)
             self.write_all(rows)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
+from structable.backends.base.change_feed import require_feed
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import (
+    FeedPosition,
     Isolation,
     StorageUnavailableError,
     StructableError,
@@ -19,7 +22,7 @@ from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, Wri
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .table import OrderedTable
-from .table_types import table_class
+from .table_classes import table_class
 
 __all__ = ["OrderedTransaction"]
 
@@ -33,14 +36,24 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
 
     _snapshot: EngineSnapshot | None = None
     reads: ReadSet | None = None
+    _positioned = False
+    """Whether a position of the snapshot was given away."""
 
-    def __init__(self, engine: OrderedMap, catalog: Catalog, isolation: Isolation, read_only: bool) -> None:
+    def __init__(
+        self,
+        engine: OrderedMap,
+        catalog: Catalog,
+        isolation: Isolation,
+        read_only: bool,
+        feed_used: Callable[[str], None],
+    ) -> None:
         # Of the instance too: each is read several times, for which CPython 3.11 has no fast path to the class.
         self.usable = True
         self._snapshot = None
         self.reads = None
         self._engine = engine
         self._catalog = catalog
+        self._feed_used = feed_used
         self._tables: dict[str, OrderedTable] = {}
         self.writable = not read_only
         # Commits happen in the order of their validation, and a snapshot is a prefix of that order: a transaction
@@ -62,13 +75,31 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             table = tables[name] = made(self, self.reads, binding, self._snapshot)
         return table
 
+    def position(self, table: str) -> FeedPosition:
+        if not self.usable:
+            self.refuse()
+        if self._tables:
+            raise UnsupportedOperationError(
+                f"position({table!r}) after table(): ask for positions first; the transaction then reads that snapshot"
+            )
+        binding = self._bound(table)
+        require_feed(binding.spec)
+        feed = binding.schema.feed
+        assert feed is not None, "a table with a producer has a feed"
+        try:
+            version = self.snapshot.settled_version(feed.space)
+        except (TransactionConflictError, StorageUnavailableError) as error:
+            self.fail(error)
+        self._positioned = True
+        return FeedPosition(feed.token, version)
+
     def _bound(self, name: str) -> TableBinding:
         try:
             while True:
                 try:
                     return self._catalog.table(self._snapshot or self._begin(), name)
                 except SchemaChangedError:
-                    if self._tables:
+                    if self._tables or self._positioned:
                         raise
                     # No operation has run yet, so a newer snapshot is equally valid.
                     self._release()
@@ -94,7 +125,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             self.refuse_commit()
         has_writes = False
         for table in self._tables.values():
-            if table.writes or table.increments:
+            if table.writes or table.increments or table.records:
                 has_writes = True
         refusal: UnsupportedOperationError | None = None
         try:
@@ -109,7 +140,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
     def _commit_writes(self) -> UnsupportedOperationError | None:
         """Commit, or return the error for a transaction that is too large, which stays open with nothing sent."""
         try:
-            changes = WriteSet({}, {}, {}, self.reads, set(), set())  # the defaults take longer
+            changes = WriteSet({}, {}, {}, self.reads, set(), set(), {})  # the defaults take longer
             for table in self._tables.values():
                 table.collect(changes)
             if self.reads is not None:
@@ -122,6 +153,10 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             self._engine.commit(self._snapshot or self._begin(), changes)
         except (StructableError, SchemaChangedError) as error:
             self.fail(error)
+        if changes.appends:
+            for name, table in self._tables.items():
+                if table.binding.schema.feed is not None:
+                    self._feed_used(name)
         return None
 
     def _end(self) -> None:
@@ -139,10 +174,12 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
 
 
 def _check_write_size(changes: WriteSet) -> None:
-    """Reject a transaction whose rows, index entries and increments, with their protocol overhead, are too large."""
+    """Reject a transaction whose rows, index entries, increments and images, with their overhead, are too large."""
     count = len(changes.writes) + len(changes.derived)
     if changes.increments:
         count += sum(map(len, changes.increments.values()))
+    if changes.appends:
+        count += sum(map(len, changes.appends.values()))
     if not may_be_too_large(count):
         return
     size = count * _ENTRY_BYTES
@@ -150,4 +187,6 @@ def _check_write_size(changes: WriteSet) -> None:
         size += sum(map(len, pairs)) + sum(map(len, filter(None, pairs.values())))
     for key, steps in changes.increments.items():
         size += sum([len(key) + step.size for step in steps])
+    for payloads in changes.appends.values():
+        size += sum(map(len, payloads))
     check_transaction_size(size)

@@ -11,6 +11,7 @@ from structable.spi.storage import Storage
 from structable.spi.urls import StorageUrl
 
 from .bulk.split_reading import read_one_split
+from .changes.change_splits import read_one_change_split, reads_changes
 from .driver.connection_factory import ConnectionFactory
 from .schema.catalog import is_name
 from .storage import PostgreSQLStorage
@@ -51,6 +52,7 @@ _LIBPQ = {
     "require_auth": "which authentication methods are accepted (libpq's require_auth)",
     "options": "command-line options of the server process (libpq's options)",
 }
+_ADDRESS = {"host", "hostaddr", "port", "service"}
 
 
 class PostgreSQLBackend(Backend):
@@ -60,7 +62,7 @@ class PostgreSQLBackend(Backend):
     description: ClassVar[str] = "tables in a schema of a PostgreSQL database, 14 or later"
     options: ClassVar[tuple[Option, ...]] = (
         *COMMON_OPTIONS,
-        Option("schema", "structable", "the schema that holds the tables; created if it is missing"),
+        Option("schema", "structable", "the schema that holds the tables; created if it is missing", names_store=True),
         Option(
             "pool_size",
             40,
@@ -76,7 +78,7 @@ class PostgreSQLBackend(Backend):
             "what a commit survives: a crash of the server and its machine, or of this process alone",
             choices=("machine", "process"),
         ),
-        *(Option(name, "", description) for name, description in _LIBPQ.items()),
+        *(Option(name, "", text, names_store=name in _ADDRESS) for name, text in _LIBPQ.items()),
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
@@ -93,13 +95,15 @@ class PostgreSQLBackend(Backend):
             pool_timeout=float(options["pool_timeout"]),
             ddl_timeout=float(options["ddl_timeout"]),
             create=may_create(options),
+            read_only=bool(options["read_only"]),
         )
 
     def read_split(
         self, url: StorageUrl, options: Mapping[str, OptionValue], split: ScanSplit
     ) -> Iterator[RecordBatch]:
         # The exported snapshot belongs to a database that the planning storage has checked.
-        return read_one_split(_factory(url, options), split)
+        read = read_one_change_split if reads_changes(split) else read_one_split
+        return read(_factory(url, options), split)
 
 
 def _factory(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionFactory:

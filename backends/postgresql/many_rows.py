@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from structable.spi import Change, Key, RowKind, StructuredTable, Value
+from structable.spi import Change, Key, RowKind, StructuredTable, UpdateMessage, Value
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import check_increments, check_row_changes
-from structable.spi.rules.rows import check_row
+from structable.spi.rules.rows import check_key, check_row
 
 from .sql.binding import TableBinding
 from .txn.bound_table import BoundTable, on_current_schema
@@ -16,6 +16,7 @@ from .txn.inserts import insert_batch
 from .txn.key_deletes import delete_keys
 from .txn.merges import apply_plain_changes, merge_changes
 from .txn.server_transaction import ServerTransaction
+from .txn.update_many import Update, checked_updates, update_batch
 from .txn.upsert_many import upsert_batch
 
 __all__ = ["ManyRowsTable"]
@@ -52,6 +53,21 @@ class ManyRowsTable(BoundTable, StructuredTable):
             merge_changes(self._tx, self, [(RowKind.INSERT, check_row(spec, row)) for row in given])
         else:
             upsert_batch(self._tx, self, given)
+
+    @on_current_schema
+    def update_many(
+        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
+    ) -> list[tuple[Value, ...]]:
+        """See `StructuredTable.update_many`."""
+        self._tx.require_writable()
+        given = check_many(self.binding.spec, "updates", updates)
+        if not given:
+            return []
+        return self._keys_of(update_batch(self._tx, self, checked_updates(self.binding, given, default)))
+
+    def _keys_of(self, updates: Iterable[Update]) -> list[tuple[Value, ...]]:
+        key = self.binding.spec.primary_key
+        return [check_key(self.binding.spec, tuple([one.row[name] for name in key])) for one in updates]
 
     @on_current_schema
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar
 
+from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.spi import (
+    ChangeFeed,
     CommitResult,
     Filter,
     InvalidFieldError,
@@ -25,23 +29,28 @@ from structable.spi import (
     StructuredTable,
     TableAdmin,
     TableNotFoundError,
+    Traffic,
     Transaction,
     WriteJob,
     WriteMode,
 )
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.delegation import consumed
+from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
 
 from .bulk.jobs import WriteJobs
 from .bulk.split_planning import plan_table_scan
 from .bulk.split_reading import SplitReader
+from .changes.change_splits import read_change_split, reads_changes
+from .changes.feed import PostgreSQLFeed
 from .driver.connection import ServerConnection
 from .driver.connection_factory import ConnectionFactory
 from .driver.errors import STALE, BrokenConnectionError, PostgreSQLError, StatementRefusedError, translated
 from .driver.pool import ServerPool
 from .driver.statement import Call, Values, require_sendable
+from .feeds.gate import StoreFeeds, VersionGate
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
 from .sql.binding import TableBinding
@@ -57,6 +66,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgreSQLStorage"]
 
 Result = TypeVar("Result")
+
+_log = logging.getLogger("structable.postgresql")
 
 _ALL = Range()
 _SINGLE = frozenset({"upsert", "replace", "update", "increment", "delete"})
@@ -77,13 +88,19 @@ class PostgreSQLStorage(Storage):
         pool_timeout: float,
         ddl_timeout: float,
         create: bool,
+        read_only: bool,
     ) -> None:
         self._url = url
         self.pool = ServerPool(factory.open, pool_size, pool_timeout)
+        self._read_only = read_only
         self._catalog = Catalog(schema)
         self._admin = PostgreSQLAdmin(self.pool, self._catalog, ddl_timeout)
         self._jobs = WriteJobs(self.pool, self._catalog, ddl_timeout)
         self._splits = SplitReader(factory)
+        self._upkeep = FeedUpkeep(partial(_expire, weakref.ref(self)))
+        self._feeds = StoreFeeds(
+            VersionGate(schema, self._splits.pool.connection), _ignored if read_only else self._upkeep.noticed
+        )
         self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection] = weakref.WeakKeyDictionary()
         try:
             with self.pool.connection() as connection:
@@ -117,11 +134,11 @@ class PostgreSQLStorage(Storage):
         if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         self._require_open()
-        return PostgreSQLTransaction(self.pool, self._catalog, isolation, bool(read_only))
+        return PostgreSQLTransaction(self.pool, self._catalog, self._feeds, isolation, bool(read_only))
 
     def table(self, name: str) -> StructuredTable:
         self._require_open()
-        return _AutoCommitPostgreSQLTable(self, self.pool, self._catalog, name)
+        return _AutoCommitPostgreSQLTable(self, self.pool, self._catalog, self._feeds, name)
 
     def plan_scan(
         self,
@@ -133,18 +150,49 @@ class PostgreSQLStorage(Storage):
         splits: int = 1,
     ) -> ScanPlan:
         self._require_open()
-        plan, connection = plan_table_scan(self.pool, self._catalog, table, range, where, columns, splits)
+        plan, connection = plan_table_scan(
+            self.pool, self._catalog, self._feeds.gate, table, range, where, columns, splits
+        )
         self._plans[plan.hold] = connection
         return plan
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
-        split.require_open()
         self._require_open()
+        if reads_changes(split):
+            return read_change_split(self._splits.pool, split)
+        split.require_open()
         return self._splits.read(split, None if split.hold is None else self._plans.get(split.hold))
 
-    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str) -> WriteJob:
+    def changes(self, table: str) -> ChangeFeed:
         self._require_open()
-        return self._jobs.begin(table, mode, job_id)
+        with self.transaction(read_only=True) as transaction:
+            transaction.table(table)
+        return PostgreSQLFeed(self.pool, self._catalog, self._feeds, table, read_only=self._read_only)
+
+    def expire(self, table: str) -> None:
+        """Drop the changes of a table that are too old; ends early when the storage is closed."""
+        # Not over the storage's pool, which may be small.
+        pool, stopped = self._splits.pool, self._upkeep.stopped
+        feed = PostgreSQLFeed(pool, self._catalog, self._feeds, table, read_only=False, stopped=stopped)
+        try:
+            feed.expire()
+        except StorageUnavailableError as error:
+            if not error.lasting:
+                raise
+            _log.info("the old changes of table %r are left to the tables' owner: %s", table, error)
+
+    def begin_write(
+        self,
+        table: str,
+        *,
+        mode: WriteMode | str,
+        job_id: str | None = None,
+        stream: str | None = None,
+        batch: int | None = None,
+        on_missing: Literal["fail", "skip"] = "fail",
+    ) -> WriteJob:
+        self._require_open()
+        return self._jobs.begin(requested_job(table, mode, job_id, stream, batch, on_missing))
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         self._require_open()
@@ -152,26 +200,49 @@ class PostgreSQLStorage(Storage):
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         self._require_open()
-        return self._jobs.commit(job, staged)
+        result = self._jobs.commit(job, staged)
+        known = self._catalog.known(job.table)
+        if result and known is not None and known.version.feed is not None:
+            self._feeds.used(job.table)
+        return result
 
     def abort_write(self, job: WriteJob) -> None:
         self._require_open()
         self._jobs.abort(job)
 
+    def traffic(self) -> Traffic:
+        return self.pool.traffic() + self._splits.pool.traffic()
+
     def close(self) -> None:
         for hold in list(self._plans):
             hold.close()
+        self._upkeep.stop()
+        self._admin.stop()
         self.pool.close()
         self._splits.close()
+
+
+def _expire(reference: weakref.ref[PostgreSQLStorage], table: str) -> None:
+    """Expire the feed of a table of a storage that is still there."""
+    storage = reference()
+    if storage is not None:
+        storage.expire(table)
+
+
+def _ignored(table: str) -> None:
+    """Leave the feed of a table to others."""
 
 
 class _AutoCommitPostgreSQLTable(AutoCommitTable):
     """The auto-commit view, with reads and small scans that are one statement without a transaction around it."""
 
-    def __init__(self, storage: PostgreSQLStorage, pool: ServerPool, catalog: Catalog, name: str) -> None:
+    def __init__(
+        self, storage: PostgreSQLStorage, pool: ServerPool, catalog: Catalog, feeds: StoreFeeds, name: str
+    ) -> None:
         super().__init__(storage, name)
         self._pool = pool
         self._catalog = catalog
+        self._feeds = feeds
         self._binding()
 
     def _binding(self) -> TableBinding:
@@ -203,7 +274,13 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
 
         def attempt() -> Result:
             with PostgreSQLTransaction(
-                self._pool, self._catalog, Isolation.SNAPSHOT, read_only=False, is_single=is_single, waits=waits
+                self._pool,
+                self._catalog,
+                self._feeds,
+                Isolation.SNAPSHOT,
+                read_only=False,
+                is_single=is_single,
+                waits=waits,
             ) as transaction:
                 return body(transaction.table(self._name))
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from structable.spi import Isolation, Transaction
+from structable.spi import FeedPosition, Isolation, Transaction, UnsupportedOperationError
 
 from .driver.pool import ServerPool
+from .feeds.gate import StoreFeeds
 from .keyless_table import KeylessPostgreSQLTable
+from .recording_tables import RecordingKeylessTable, RecordingTable
 from .schema.catalog import Catalog
 from .table import PostgreSQLTable
+from .txn.feed_positions import feed_position
 from .txn.merges import SnapshotNeededError
 from .txn.server_transaction import ServerTransaction
 
 __all__ = ["PostgreSQLTransaction"]
+
+_TABLES = (PostgreSQLTable, KeylessPostgreSQLTable)
 
 
 class PostgreSQLTransaction(Transaction):
@@ -26,6 +31,7 @@ class PostgreSQLTransaction(Transaction):
         self,
         pool: ServerPool,
         catalog: Catalog,
+        feeds: StoreFeeds,
         isolation: Isolation,
         read_only: bool,
         *,
@@ -33,6 +39,9 @@ class PostgreSQLTransaction(Transaction):
         waits: bool = False,
     ) -> None:
         self._tx = ServerTransaction(pool, catalog, isolation, read_only, is_single=is_single, waits=waits)
+        self._catalog = catalog
+        self._isolation = isolation
+        self._feeds = feeds
         self._tables: dict[str, PostgreSQLTable] = {}
 
     def table(self, name: str) -> PostgreSQLTable:
@@ -44,10 +53,18 @@ class PostgreSQLTransaction(Transaction):
             binding = tx.binding(name)
             if tx.waits and not binding.merges:
                 raise SnapshotNeededError
-            kind = KeylessPostgreSQLTable if binding.spec.keyless else PostgreSQLTable
-            table = self._tables[name] = kind(tx, binding)
+            kinds = (RecordingTable, RecordingKeylessTable) if binding.takes_input else _TABLES
+            table = self._tables[name] = kinds[binding.spec.keyless](tx, binding)
             tx.join(name, table)
         return table
+
+    def position(self, table: str) -> FeedPosition:
+        self._tx.require_usable()
+        if self._tables or (self._tx.begun and self._tx.position is None):
+            raise UnsupportedOperationError(
+                f"position({table!r}) after table(): ask for positions first; the transaction then reads that snapshot"
+            )
+        return feed_position(self._tx, self._catalog, self._feeds.gate, self._isolation, table)
 
     @property
     def closed(self) -> bool:
@@ -55,6 +72,14 @@ class PostgreSQLTransaction(Transaction):
 
     def commit(self) -> None:
         self._tx.commit()
+        self._note_feeds()
+
+    def _note_feeds(self) -> None:
+        """Note the use of the feeds that a commit may have written."""
+        if not self._tx.read_only:
+            for name, table in self._tables.items():
+                if table.binding.version.feed is not None:
+                    self._feeds.used(name)
 
     def rollback(self) -> None:
         self._tx.rollback()
@@ -63,3 +88,5 @@ class PostgreSQLTransaction(Transaction):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._tx.__exit__(kind, error, traceback)
+        if error is None:
+            self._note_feeds()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.hbase.database import database as hbase_database
 from benchmarks.measuring import Measurement, Scale
-from benchmarks.postgresql.database import available
-from benchmarks.postgresql.database import database as postgresql_database
-from tests.servers.availability import NoServerError
+from benchmarks.stores import measure_stores
 
 from . import hbase, leveldb, postgresql
 
@@ -19,14 +15,4 @@ __all__ = ["measure"]
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     """Measure LevelDB, and the servers that there are."""
-    yield from leveldb.measure(folder, scale)
-    if available():
-        with postgresql_database() as found:
-            yield from postgresql.measure(found, scale)
-    else:
-        print("PostgreSQL is not measured: there is no server", file=sys.stderr)
-    try:
-        with hbase_database(folder) as place:
-            yield from hbase.measure(place, scale)
-    except NoServerError as error:
-        print(f"HBase is not measured: {error}", file=sys.stderr)
+    return measure_stores(folder, scale, leveldb.measure, postgresql.measure, hbase.measure)

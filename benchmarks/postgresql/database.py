@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 import pyarrow as pa
@@ -27,6 +28,7 @@ __all__ = [
     "arrow_batches",
     "available",
     "database",
+    "jdbc_options",
     "values",
 ]
 
@@ -130,7 +132,8 @@ class Database:
         """Vacuum all tables of a schema, and gather statistics."""
         found = raw.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema.name]).fetchall()
         for (name,) in found:
-            raw.execute(f'VACUUM (ANALYZE) "{schema.name}"."{name}"'.encode())
+            with suppress(psycopg.errors.UndefinedTable):  # that of an ended feed, which goes in the background
+                raw.execute(f'VACUUM (ANALYZE) "{schema.name}"."{name}"'.encode())
 
 
 def available() -> bool:
@@ -151,3 +154,15 @@ def database() -> Iterator[Database]:
         with psycopg.connect(conninfo, autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {raw.name}".encode())
         yield Database(raw, ours, None if server is None else server.pid)
+
+
+def jdbc_options(database: Database) -> dict[str, str]:
+    """Return the options of Spark's JDBC source for the floor's table."""
+    at = urlsplit(database.raw.conninfo)
+    return {
+        "url": f"jdbc:postgresql://{at.hostname}:{at.port or 5432}{at.path}?currentSchema={database.raw.name}",
+        "user": unquote(at.username or ""),
+        "password": unquote(at.password or ""),
+        "driver": "org.postgresql.Driver",
+        "dbtable": TABLE,
+    }

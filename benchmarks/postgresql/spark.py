@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +17,7 @@ from benchmarks.rows import TABLE, make_rows
 from benchmarks.sessions import JDBC_DRIVER, consume, spark_session
 from structable.spark_bridge import register
 
-from .database import AREA, Database, arrow_batches
+from .database import AREA, Database, arrow_batches, jdbc_options
 
 __all__ = ["measure"]
 
@@ -41,23 +40,12 @@ def measure(folder: Path, database: Database, scale: Scale) -> Iterator[Measurem
         yield from _reads(spark, database, scale)
 
 
-def _jdbc(database: Database) -> dict[str, str]:
-    at = urlsplit(database.raw.conninfo)
-    return {
-        "url": f"jdbc:postgresql://{at.hostname}:{at.port or 5432}{at.path}?currentSchema={database.raw.name}",
-        "user": unquote(at.username or ""),
-        "password": unquote(at.password or ""),
-        "driver": "org.postgresql.Driver",
-        "dbtable": TABLE,
-    }
-
-
 def _reads(spark: SparkSession, database: Database, scale: Scale) -> Iterator[Measurement]:
     count = scale.many_rows
     started = next(row["started"] for row in make_rows(1))
     assert isinstance(started, int)
     bounds = {"lowerBound": started, "upperBound": started + count, "numPartitions": _PARTITIONS}
-    by_jdbc = spark.read.format("jdbc").options(**_jdbc(database), **bounds).option("partitionColumn", "started")
+    by_jdbc = spark.read.format("jdbc").options(**jdbc_options(database), **bounds).option("partitionColumn", "started")
 
     def ours() -> DataFrameReader:
         return spark.read.format("structable").option("url", database.ours.url).option("table", TABLE)
@@ -105,7 +93,7 @@ def _writes(spark: SparkSession, folder: Path, database: Database, scale: Scale)
         with database.connection() as raw:
             database.empty_raw(raw)
         begin = perf_counter()
-        rows.write.format("jdbc").options(**_jdbc(database)).option("batchsize", 10_000).mode("append").save()
+        rows.write.format("jdbc").options(**jdbc_options(database)).option("batchsize", 10_000).mode("append").save()
         return (perf_counter() - begin) / count
 
     def ours(mode: str) -> Round:

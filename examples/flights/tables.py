@@ -1,10 +1,10 @@
-"""The tables: the five of the data set, one written by the service, and one written by the Spark job."""
+"""The tables: the five of the data set, one written by the service, one by the Spark job, and two by streams."""
 
 from __future__ import annotations
 
 from structable.spi import Field, TableSpecification
 
-__all__ = ["CHANGES", "DELAYS", "FLIGHT_KEY", "SOURCES"]
+__all__ = ["CHANGES", "DELAYS", "FLIGHT_KEY", "SOURCES", "STREAMED"]
 
 FLIGHT_KEY = ("year", "month", "day", "carrier", "flight", "origin")
 """The identity of a flight: no carrier uses one number twice a day from one airport."""
@@ -121,3 +121,42 @@ DELAYS = TableSpecification(
     primary_key=["carrier", "month"],
 )
 """Delays by carrier and month, in minutes, and the age of the planes in years: the result of the Spark job."""
+
+_TRAFFIC = TableSpecification(
+    "traffic",
+    fields=[
+        Field.string("carrier"),
+        Field.byte("month"),
+        Field.long("flights"),
+        Field.long("cancelled"),
+        Field.short("worst_delay"),
+    ],
+    primary_key=["carrier", "month"],
+    options={
+        "merge-engine": "aggregation",
+        "fields.default-aggregate-function": "sum",
+        "fields.worst_delay.aggregate-function": "max",
+        "changelog-producer": "lookup",
+    },
+)
+
+_AIRCRAFT = TableSpecification(
+    "aircraft",
+    fields=[
+        Field.string("tailnum"),
+        Field.timestamp("seen"),
+        Field.string("dest"),
+        Field.string("carrier"),
+        Field.long("departures"),
+    ],
+    primary_key=["tailnum"],
+    options={
+        "merge-engine": "partial-update",
+        "fields.seen.sequence-group": "dest,carrier,departures",
+        "fields.departures.aggregate-function": "sum",
+        "changelog-producer": "lookup",
+    },
+)
+
+STREAMED = (_TRAFFIC, _AIRCRAFT)
+"""Written by streams: totals that are added up, and what is known of each aircraft, filled in flight by flight."""

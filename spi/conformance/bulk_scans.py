@@ -110,6 +110,12 @@ class BulkScanRules(ConformanceCase):
             assert [split.index for split in plan.splits] == list(range(len(plan.splits)))
             assert rows_of(storage, plan.splits) == by_value(ROWS)
 
+    def test_more_splits_than_rows(self, storage: Storage, planned: StructuredTable) -> None:
+        """However many splits are wished, a plan is made at once, of at most 10,000."""
+        for where in (None, col("v") == 2):
+            with storage.plan_scan("grid", where=where, splits=10**30) as plan:
+                assert 1 <= len(plan.splits) <= 10_000
+
     def test_ordered_plan_is_in_key_order(self, storage: Storage, planned: StructuredTable) -> None:
         """A plan declared `ordered` has its rows in key order, split after split."""
         for where in (None, col("v") == 2):

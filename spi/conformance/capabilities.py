@@ -27,6 +27,12 @@ class Capabilities:
     table_types : bool
         The store has merge engines, row kinds and tables without a key. Not declared, it refuses their specifications
         in `create`.
+    change_feeds : bool
+        Tables may have change feeds. Not declared, the store refuses a changelog-producer other than none in `create`
+        and `create_or_update`. Tested only with `table_types`.
+    streams : bool
+        Write jobs may be batches of a stream, and of mode patch. Not declared, `begin_write` refuses both with
+        UnsupportedOperationError.
     """
 
     restartable: bool = True
@@ -34,6 +40,8 @@ class Capabilities:
     durable_after_kill: bool = True
     writes_never_wait: bool = False
     table_types: bool = False
+    change_feeds: bool = False
+    streams: bool = False
 
 
 _MEANINGS = {
@@ -42,6 +50,8 @@ _MEANINGS = {
     "durable_after_kill": "a commit that returned survives kill -9 of every client",
     "writes_never_wait": "no write waits for another open transaction",
     "table_types": "the store has merge engines, row kinds and tables without a key",
+    "change_feeds": "tables may have change feeds",
+    "streams": "write jobs may be batches of a stream, and of mode patch",
 }
 
 

@@ -48,6 +48,7 @@ UNSUPPORTED: dict[str, Callable[[StructuredTable], object]] = {
     "upsert": lambda table: table.upsert({"name": "a"}),
     "upsert_many": lambda table: table.upsert_many([{"name": "a"}]),
     "replace": lambda table: table.replace({"name": "a"}),
+    "replace_many": lambda table: table.replace_many([{"name": "a"}]),
     "update": lambda table: table.update({"name": "a"}),
     "read": lambda table: table.read(()),
     "multi_read": lambda table: table.multi_read([()]),

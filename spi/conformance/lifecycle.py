@@ -55,6 +55,13 @@ class LifecycleRules(ConformanceCase):
             assert storage.admin.list() == []
         assert storage.closed
 
+    def test_auto_commit_is_declared(self, storage: Storage) -> None:
+        """`auto_commit` is true of the view of a storage, and false of a table in a transaction."""
+        storage.admin.create(ITEMS)
+        assert storage.table(ITEMS.name).auto_commit
+        with storage.transaction(read_only=True) as transaction:
+            assert not transaction.table(ITEMS.name).auto_commit
+
     def test_close_is_idempotent(self, storage_url: str) -> None:
         """`close()` may be called again, also inside its `with` block, and on a storage that was never used."""
         connect(storage_url).close()

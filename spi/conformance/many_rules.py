@@ -1,4 +1,4 @@
-"""Rules of `delete_many`, `increment_many`, and `multi_scan` with a limit per range."""
+"""Rules of `replace_many`, `delete_many`, `increment_many`, and `multi_scan` with a limit per range."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ ROWS = grid_rows()
 OVERLAPPING = [Range.prefix((2,)), Range((0, 3), (1, 1)), Range.prefix((2, 1)), Range((3,), (1,)), Range.prefix((9,))]
 
 REFUSED: dict[str, Callable[[StructuredTable], object]] = {
+    "replace_many(1)": lambda table: table.replace_many(cast(Any, 1)),
+    "a row without a key": lambda table: table.replace_many([{"id": 1}, {"n": 1}]),
     "delete_many(1)": lambda table: table.delete_many(cast(Any, 1)),
     "delete_many('ab')": lambda table: table.delete_many(cast(Any, "ab")),
     "a bad key to delete": lambda table: table.delete_many([(1,), ("x",)]),
@@ -73,6 +75,17 @@ class ManyRules(ConformanceCase):
         with pytest.raises(InvalidFieldError):
             REFUSED[name](table)
         assert plain(table.scan()) == [item(1, n=1)]
+
+    def test_replace_many(self, open_table: OpenTable) -> None:
+        """`replace_many` makes rows exactly as given, of a repeated key as given last; other fields become null."""
+        table = open_table(ITEMS)
+        table.upsert_many([item(1, n=5, tag="a", rank=1), item(2, tag="b")])
+        rows: list[Record] = [{"id": 1, "n": 6}, {"id": 3, "tag": "c"}, {"id": 1, "rank": 7}]
+        table.replace_many(iter(rows))
+        assert plain(table.scan()) == [item(1, rank=7), item(2, tag="b"), item(3, tag="c")]
+        assert keys(table.scan_index("tag", "a")) == []
+        table.replace_many([])
+        assert table.count() == 3
 
     def test_delete_many(self, open_table: OpenTable) -> None:
         """`delete_many` deletes rows and index entries; absent and repeated keys are no error."""

@@ -25,7 +25,7 @@ from structable.spi import (
 from .clients import Client
 from .merge_case import MergeCase, Step, add, change_batch, delete, postimage, preimage, run_job, stage_changes
 from .samples import ITEMS, Record, item, keys, plain
-from .write_jobs import batch
+from .write_jobs import PLAIN_MODES, batch
 
 __all__ = ["MergeJobRules"]
 
@@ -167,10 +167,14 @@ class MergeJobRules(MergeCase):
         for wrong in [good, *(good.append_column("_change_type", column) for column in columns)]:
             with pytest.raises(InvalidFieldError, match="_change_type"):
                 typed.stage(job, 0, 0, [change_batch(spec, [add(id=3)]), wrong])
+        changes = change_batch(spec, [add(id=3)])
+        for repeated in ("id", "_change_type"):
+            with pytest.raises(InvalidFieldError, match=repeated):
+                typed.stage(job, 0, 0, [changes.append_column(repeated, changes.column(repeated))])
         typed.abort_write(job)
         assert typed.table(spec.name).count() == 0
 
-    @pytest.mark.parametrize("mode", [mode for mode in WriteMode if mode is not WriteMode.CHANGES])
+    @pytest.mark.parametrize("mode", PLAIN_MODES)
     def test_change_types_in_other_modes(self, typed: Storage, mode: WriteMode) -> None:
         """In another mode `_change_type` is a field that the table does not have."""
         typed.admin.create(SUMS)

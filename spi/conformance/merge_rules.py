@@ -56,6 +56,7 @@ RETRACTS = [delete(), preimage(), delete(n=1, a="x"), preimage(n=1)]
 
 SETTING: dict[str, Callable[[StructuredTable], object]] = {
     "replace": lambda table: table.replace({"id": 1, "n": 1, "a": "new"}),
+    "replace_many": lambda table: table.replace_many([{"id": 1, "n": 7}, {"id": 1, "n": 1, "a": "new"}]),
     "update": lambda table: table.update({"id": 1, "n": 1, "a": "new"}),
     "compare_and_swap": lambda table: table.compare_and_swap((1,), "a", "old", "new"),
     "update_all": lambda table: table.update_all(Range.all(), {"a": "new"}),

@@ -37,14 +37,18 @@ class TestConformance(BackendConformance):
 '''
 
 
+_LOG = {"write-mode": "append-only"}
+
+
 def fresh_url(pattern: str) -> str:
     """Return a pattern's URL with a name that was never used before."""
     return pattern.replace(PLACEHOLDER, f"c{uuid.uuid4().hex[:15]}")
 
 
-def _has_table_types(storage: Storage) -> bool:
+def _creates(storage: Storage, options: dict[str, str]) -> bool:
+    """Tell whether a store takes a table without a key with these options."""
     try:
-        storage.admin.create(TableSpecification("probe", [Field.int("n")], options={"write-mode": "append-only"}))
+        storage.admin.create(TableSpecification("probe", [Field.int("n")], options=options))
     except UnsupportedOperationError:
         return False
     storage.admin.drop("probe")
@@ -65,7 +69,8 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
     capabilities : Capabilities, optional
         The abilities of the store beyond the mandatory ones. If not given, whether the store declares itself
         `process_local` decides: if not, all that follows from several processes is demanded. So are table types, if
-        the store creates a table without a key.
+        the store creates a table without a key, change feeds, if it creates one with a changelog-producer, and streams,
+        if it begins a write job of one.
 
     Returns
     -------
@@ -94,7 +99,9 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
                 restartable=shared,
                 multi_process=shared,
                 durable_after_kill=shared,
-                table_types=_has_table_types(storage),
+                table_types=_creates(storage, _LOG),
+                change_feeds=_creates(storage, {**_LOG, "changelog-producer": "lookup"}),
+                streams=_has_streams(storage),
             )
     with tempfile.TemporaryDirectory(prefix="structable-conformance-") as folder:
         program = Path(folder, "test_conformance.py")
@@ -104,3 +111,15 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
         arguments = ["-p", "no:cacheprovider", "--rootdir", folder, "--import-mode=importlib", *extra_pytest_args]
         pytest.register_assert_rewrite("structable.spi.conformance")
         return int(pytest.main([str(program), *arguments], plugins=[Masking(secrets_of(url))]))
+
+
+def _has_streams(storage: Storage) -> bool:
+    spec = TableSpecification("probe", [Field.long("id")], ["id"])
+    storage.admin.create(spec)
+    try:
+        storage.abort_write(storage.begin_write(spec.name, mode="patch", stream="probe", batch=0))
+    except (UnsupportedOperationError, TypeError):  # without the parameters, in a backend of before
+        return False
+    finally:
+        storage.admin.drop(spec.name)
+    return True

@@ -41,6 +41,8 @@ from .chances import (
     random_value,
     random_write,
 )
+from .feed_case import producers_of, with_feed
+from .feed_laws import FeedLaws
 from .model import Model, ModelTransaction, Verdict, comparable, kept
 from .samples import Record
 from .type_chances import indexable, random_type
@@ -69,18 +71,22 @@ class TableMachine(RuleBasedStateMachine):
     """One table, read and written in the auto-commit view and in up to three open transactions.
 
     A `restartable` machine connects anew now and then. Unless `overlapping`, no two open transactions write one row:
-    where writes wait, they would wait on one thread. If `typed`, the table may have a merge engine.
+    where writes wait, they would wait on one thread. If `typed`, the table may have a merge engine, and if `fed` a
+    change feed.
     """
 
-    def __init__(self, url: str, *, restartable: bool, overlapping: bool, typed: bool) -> None:
+    def __init__(self, url: str, *, restartable: bool, overlapping: bool, typed: bool, fed: bool) -> None:
         super().__init__()
         self.url = url
         self.restartable = restartable
         self.overlapping = overlapping
         self.typed = typed
+        self.fed = fed
+        self.laws: FeedLaws | None = None
         self.storage: Storage = connect(url)
         self.name = f"t{uuid.uuid4().hex}"
         self.open: list[Pair] = []
+        self.chance = random.Random()
         self.model: Model
 
     @property
@@ -90,11 +96,16 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(seed=SEEDS)
     def create(self, seed: int) -> None:
         """Create a table of random fields, with a few rows."""
-        chance = random.Random(seed)
+        chance = self.chance = random.Random(seed)
         spec = random_specification(chance, self.name)
-        self.model = Model(random_type(chance, spec) if self.typed and chance.random() < 0.7 else spec)
+        spec = random_type(chance, spec) if self.typed and chance.random() < 0.7 else spec
+        if self.fed and chance.random() < 0.6:
+            spec = with_feed(spec, chance.choice(producers_of(spec)))
+        self.model = Model(spec)
         note(f"{self.spec}")
         self.storage.admin.create(self.spec)
+        if "changelog-producer" in spec.options:
+            self.laws = FeedLaws(self.storage, spec)
         for _ in range(3):
             auto_commit = Pair(None, self.model.begin())
             self.write_once(auto_commit, random_write(chance, auto_commit.model, typed=self.typed))
@@ -119,6 +130,8 @@ class TableMachine(RuleBasedStateMachine):
         note(f"transaction {len(self.open)}: {isolation.value}")
         real = self.storage.transaction(isolation)
         model = self.model.begin(isolation)
+        if self.laws:
+            self.laws.snapshot(real.position(self.name), model.rows.values())
         assert real.table(self.name).count() == len(model.rows)  # there was no commit since it began
         self.open.append(Pair(real, model))
 
@@ -277,8 +290,10 @@ class TableMachine(RuleBasedStateMachine):
         assert [comparable(row) for row in found] == [comparable(row) for row in expected], call
 
     def check_everything(self, pair: Pair) -> None:
-        """Compare all rows, by key and by each index."""
+        """Compare all rows, by key and by each index; after a commit, its changes."""
         table = self.table(pair)
+        if self.laws and pair.real is None:
+            self.laws.step(pair.model.rows.values(), self.chance)
         self.compare(f"{self.named(pair)}: scan()", table.scan(), pair.model.scan([Range.all()]))
         for name in self.spec.indexes:
             ordered = pair.model.scan([Range.all()], order_by=name)
@@ -289,7 +304,15 @@ class TableMachine(RuleBasedStateMachine):
     def connect_anew(self) -> None:
         self.storage.close()
         self.storage = connect(self.url)
+        if self.laws:
+            self.laws.storage = self.storage
         self.check_everything(Pair(None, self.model.begin()))
+
+    @precondition(lambda self: self.laws)
+    @rule(seed=SEEDS)
+    def expire(self, seed: int) -> None:
+        assert self.laws is not None
+        self.laws.expire(random.Random(seed))
 
     @precondition(lambda self: not self.open)
     @rule(place=st.integers(0, 10))
@@ -335,6 +358,7 @@ class StateMachineCase(ConformanceCase):
                 restartable=self.capabilities.restartable,
                 overlapping=self.capabilities.writes_never_wait,
                 typed=self.capabilities.table_types,
+                fed=self.capabilities.table_types and self.capabilities.change_feeds,
             )
 
         run_state_machine_as_test(

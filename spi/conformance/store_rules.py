@@ -29,7 +29,7 @@ from .samples import ITEMS, NOTED, item, keys, plain
 
 __all__ = ["StoreRules"]
 
-READS = {"count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"}
+READS = {"auto_commit", "count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"}
 
 
 def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
@@ -39,10 +39,12 @@ def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
         "upsert": lambda: table.upsert(row),
         "upsert_many": lambda: table.upsert_many([row]),
         "replace": lambda: table.replace(row),
+        "replace_many": lambda: table.replace_many([row]),
         "insert": lambda: table.insert(item(100)),
         "insert_many": lambda: table.insert_many([item(100)]),
         "apply_changes": lambda: table.apply_changes([("+U", row)]),
         "update": lambda: table.update(row),
+        "update_many": lambda: table.update_many([row]),
         "compare_and_swap": lambda: table.compare_and_swap((1,), "n", None, 1),
         "increment": lambda: table.increment((1,), "n"),
         "increment_many": lambda: table.increment_many([((1,), "n", 1)]),

@@ -9,6 +9,15 @@ from .atomic_rules import AtomicRules
 from .bulk_scans import BulkScanRules
 from .concurrency import ThreadCases
 from .conflict_rules import ConflictRules
+from .feed_concurrency import FeedConcurrency
+from .feed_job_rules import FeedJobRules
+from .feed_keyless_rules import FeedKeylessRules
+from .feed_position_rules import FeedPositionRules
+from .feed_reading_rules import FeedReadingRules
+from .feed_retention_rules import FeedRetentionRules
+from .feed_rules import FeedRules
+from .feed_schema_rules import FeedSchemaRules
+from .feed_snapshot_rules import FeedSnapshotRules
 from .filter_rules import FilterRules
 from .histories import Histories
 from .index_rules import IndexRules
@@ -26,9 +35,13 @@ from .many_rules import ManyRules
 from .merge_conflict_rules import MergeConflictRules
 from .merge_job_rules import MergeJobRules
 from .merge_rules import MergeRules
+from .net_change_rules import NetChangeRules
 from .option_rules import OptionRules
+from .patch_rules import PatchRules
 from .processes import ForkCases, ProcessCases
+from .random_feeds import RandomFeeds
 from .random_merges import RandomMerges
+from .random_patches import RandomPatches
 from .range_rules import RangeRules
 from .read_rules import ReadRules
 from .row_kind_rules import RowKindRules
@@ -40,9 +53,12 @@ from .serializable_rules import SerializableRules
 from .specification_rules import SpecificationRules
 from .state_machine import StateMachineCase
 from .store_rules import StoreRules
+from .stream_job_rules import StreamJobRules
 from .sum_rules import SumRules
+from .traffic_rules import TrafficRules
 from .transaction_rules import TransactionRules
 from .transaction_size_rules import TransactionSizeRules
+from .update_many_rules import UpdateManyRules
 from .value_rules import ValueRules
 from .whole_key_rules import WholeKeyRules
 from .write_rules import WriteRules
@@ -62,6 +78,7 @@ class BackendConformance(
     ReadRules,
     AtomicRules,
     ManyRules,
+    UpdateManyRules,
     RangeRules,
     WholeKeyRules,
     ScanRules,
@@ -79,12 +96,16 @@ class BackendConformance(
     ForkCases,
     ProcessCases,
     LifecycleRules,
+    TrafficRules,
     StoreRules,
     BulkScanRules,
     JobModeRules,
     JobIdRules,
     JobRaceRules,
     JobRules,
+    StreamJobRules,
+    PatchRules,
+    RandomPatches,
     OptionRules,
     MergeRules,
     SumRules,
@@ -95,6 +116,17 @@ class BackendConformance(
     MergeJobRules,
     MergeConflictRules,
     RandomMerges,
+    FeedRules,
+    FeedKeylessRules,
+    FeedJobRules,
+    FeedPositionRules,
+    FeedSnapshotRules,
+    FeedReadingRules,
+    FeedSchemaRules,
+    FeedRetentionRules,
+    NetChangeRules,
+    FeedConcurrency,
+    RandomFeeds,
     StateMachineCase,
 ):
     """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""

@@ -7,6 +7,7 @@ written at once, so that acknowledged ones are known after a kill -9. Some comma
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import itertools
 import pickle
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
+    FeedPosition,
     Isolation,
     ScanSplit,
     StagedWrite,
@@ -37,6 +39,7 @@ from structable.spi import (
 from structable.spi.rules.transaction_size import lowered_limit
 
 from .bank import transfer
+from .feed_load import move_often
 from .interruptions import interrupt_at_points, interrupt_by_signals
 
 __all__ = ["BLIND_WRITES", "COMMANDS", "decoded", "encoded"]
@@ -86,6 +89,12 @@ def merge(storage: Storage, tables: Sequence[str], worker: int, rounds: int) -> 
     for number in range(rounds):
         for table in tables:
             storage.table(table).upsert({"id": 1, "n": worker, "times": number})
+    yield rounds
+
+
+def move(storage: Storage, first_seed: int, rounds: int) -> Iterator[object]:
+    """Move money in the table with a feed."""
+    move_often(storage, first_seed, rounds)
     yield rounds
 
 
@@ -216,6 +225,17 @@ def _change(storage: Storage, spec: TableSpecification) -> None:
     storage.admin.create_or_update(spec)
 
 
+def _changes(
+    storage: Storage, table: str, since: FeedPosition | None, until: FeedPosition | None
+) -> list[tuple[str, dict[str, Value], int | None, dt.datetime | None]]:
+    with storage.changes(table).read(since, until) as changes:
+        return [(str(one.kind), dict(one.row), one.version, one.timestamp) for one in changes]
+
+
+def _feed(storage: Storage, table: str, method: str, *arguments: object) -> object:
+    return getattr(storage.changes(table), method)(*arguments)
+
+
 def _read_split(storage: Storage, split: ScanSplit) -> list[dict[str, object]]:
     return [row for batch in storage.read_split(split) for row in batch.to_pylist()]
 
@@ -248,6 +268,8 @@ DEEDS: dict[str, Callable[..., object]] = {
     "create": lambda storage, spec: storage.admin.create(spec),
     "change": _change,
     "drop": lambda storage, table: storage.admin.drop(table),
+    "changes": _changes,
+    "feed": _feed,
     "read_split": _read_split,
     "read_split_by_url": _read_split_by_url,
     "stage": _stage,
@@ -261,6 +283,7 @@ COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
     "transfer_money": transfer_money,
     "count": count,
     "merge": merge,
+    "move": move,
     "create": create,
     "write_pairs": write_pairs,
     "hold_open": hold_open,

@@ -22,10 +22,10 @@ from structable.spi.arrow import rows_to_batches
 from .case import ConformanceCase
 from .samples import ITEMS, Record, item
 
-__all__ = ["ALL_MODES", "BEFORE", "JobCase", "batch"]
+__all__ = ["ALL_MODES", "BEFORE", "PLAIN_MODES", "JobCase", "batch"]
 
-PLAIN_MODES = [mode for mode in WriteMode if mode is not WriteMode.CHANGES]
-"""The modes that every store has, whose batches need no column of row kinds."""
+PLAIN_MODES = [mode for mode in WriteMode if mode not in (WriteMode.CHANGES, WriteMode.PATCH)]
+"""The modes that every store has, whose batches have fields of the table only."""
 ALL_MODES = pytest.mark.parametrize("mode", PLAIN_MODES)
 BEFORE = [item(1, n=1, tag="a", note="x"), item(2, n=2, tag="a")]
 
@@ -48,6 +48,12 @@ class JobCase(ConformanceCase):
         storage.admin.create(ITEMS)
         storage.table("items").upsert_many(BEFORE)
         return storage.table("items")
+
+    @pytest.fixture
+    def streamed(self, target: StructuredTable) -> StructuredTable:
+        """Return the table of `target`, if the store has streams."""
+        self.require("streams")
+        return target
 
     def job(self, storage: Storage, mode: WriteMode | str) -> WriteJob:
         return storage.begin_write("items", mode=mode, job_id=self.fresh_id())

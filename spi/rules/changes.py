@@ -10,6 +10,7 @@ from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
+from structable.spi.updates import UpdateMessage
 from structable.spi.values import Value
 
 from .arguments import check_many
@@ -26,7 +27,9 @@ __all__ = [
     "check_row_changes",
     "check_row_kinds",
     "check_swap",
+    "check_updates",
     "incremented",
+    "update_with_default",
 ]
 
 
@@ -68,6 +71,31 @@ def check_default(spec: TableSpecification, row: Mapping[str, Value], default: M
             raise InvalidFieldError(spec.name, name, reason)
     check_row_size(spec, {**start, **row})
     return start
+
+
+def check_updates(
+    spec: TableSpecification, updates: object, default: Mapping[str, Value] | None
+) -> list[tuple[dict[str, Value], dict[str, Value] | None]]:
+    """Return the checked updates of `update_many`, in their order, each with the row that it puts for an absent one.
+
+    Raises
+    ------
+    InvalidFieldError, FieldSizeLimitError
+        If the argument is not a list of rows and `UpdateMessage`s, or one of them does not fit the table.
+    """
+    checked: list[tuple[dict[str, Value], dict[str, Value] | None]] = []
+    for one in check_many(spec, "updates", updates):
+        given, start = update_with_default(one, default)
+        row = check_row(spec, given)
+        checked.append((row, None if start is None else check_default(spec, row, start)))
+    return checked
+
+
+def update_with_default(given: object, default: Mapping[str, Value] | None) -> tuple[Any, Mapping[str, Value] | None]:
+    """Return the row of an element of `update_many`, and its default: a message's own goes before the call's."""
+    if not isinstance(given, UpdateMessage):
+        return given, default
+    return given.update, default if given.default is None else given.default
 
 
 def check_swap(spec: TableSpecification, name: object, expected: object, value: object) -> tuple[Value, Value]:

@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from structable.spi.bulk import StagedWrite, WriteJob, WriteMode
 from structable.spi.errors import InvalidFieldError, TableNotFoundError
 
-__all__ = ["JOB_RETENTION_SECONDS", "check_job", "check_staged_columns", "last_attempts", "table_dropped"]
+__all__ = ["JOB_RETENTION_SECONDS", "check_staged_columns", "last_attempts", "requested_job", "table_dropped"]
 
 JOB_RETENTION_SECONDS = 7 * 24 * 3600
 """Seconds for which the id of an ended job, and staging that belongs to no living job, are kept."""
-_LONGEST_ID = 200
+_LONGEST_NAME = 200
+_LARGEST_BATCH = (1 << 63) - 1
+_OF_BATCH = re.compile(r"batch \d+ of stream ")
 
 
-def check_job(mode: object, job_id: object) -> WriteMode:
-    """Check the mode and the id of a job, and return the mode.
+def requested_job(
+    table: str,
+    mode: object,
+    job_id: object = None,
+    stream: object = None,
+    batch: object = None,
+    on_missing: object = "fail",
+) -> WriteJob:
+    """Check the arguments of `begin_write` and return the job that they name, without state and not committed.
+
+    A batch of a stream gets an id made of both.
 
     Raises
     ------
     ValueError
-        If the mode is unknown, or the id is not a string of 1 to 200 characters that UTF-8 and every store can hold.
+        If the mode is unknown, or id, stream or batch are not as `Storage.begin_write` says.
     """
     try:
         checked = WriteMode(mode)  # type: ignore[arg-type]  # refused below
     except ValueError:
         raise ValueError(f"mode is {mode!r}; allowed are {', '.join(WriteMode)}") from None
-    if not isinstance(job_id, str) or not 1 <= len(job_id) <= _LONGEST_ID:
-        raise ValueError(f"job_id is {job_id!r}; it must be a string of 1 to {_LONGEST_ID} characters")
-    if "\0" in job_id or any("\ud800" <= one <= "\udfff" for one in job_id):
-        raise ValueError(f"job_id is {job_id!r}; it must not hold NUL characters or lone surrogates")
-    return checked
+    if on_missing not in ("fail", "skip") or (on_missing == "skip" and checked is not WriteMode.PATCH):
+        raise ValueError(f"on_missing is {on_missing!r}; it is 'fail', or in mode patch 'fail' or 'skip'")
+    skips: Literal["fail", "skip"] = "skip" if on_missing == "skip" else "fail"
+    if stream is None and batch is None:
+        name = _name("job_id", job_id)
+        if _OF_BATCH.match(name):
+            raise ValueError(f"job_id is {name!r}, as if it were a batch of a stream; take another")
+        return WriteJob(table, checked, name, on_missing=skips)
+    if stream is None or batch is None or job_id is not None:
+        raise ValueError("a write job has either a job_id or a stream and a batch")
+    if not isinstance(batch, int) or isinstance(batch, bool) or not 0 <= batch <= _LARGEST_BATCH:
+        raise ValueError(f"batch is {batch!r}; it must be an int from 0 to {_LARGEST_BATCH}")
+    name = _name("stream", stream)
+    return WriteJob(table, checked, f"batch {batch} of stream {name}", stream=name, batch=int(batch), on_missing=skips)
+
+
+def _name(argument: str, given: object) -> str:
+    """Check that a name is a string of 1 to 200 characters that UTF-8 and every store can hold."""
+    if not isinstance(given, str) or not 1 <= len(given) <= _LONGEST_NAME:
+        raise ValueError(f"{argument} is {given!r}; it must be a string of 1 to {_LONGEST_NAME} characters")
+    if "\0" in given or any("\ud800" <= one <= "\udfff" for one in given):
+        raise ValueError(f"{argument} is {given!r}; it must not hold NUL characters or lone surrogates")
+    return str(given)
 
 
 def check_staged_columns(job: WriteJob, key: Sequence[str], names: Sequence[str]) -> None:

@@ -22,6 +22,8 @@ from .values import check_value
 
 __all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_columns"]
 
+_MOST_SPLITS = 10_000
+
 _MOST_ROWS = sys.maxsize // 2
 """No table has so many, and sums of limits with own writes still count."""
 
@@ -172,8 +174,8 @@ def check_limit(spec: TableSpecification, limit: object, argument: str = "limit"
     return min(int(limit), _MOST_ROWS)
 
 
-def check_splits(splits: object) -> None:
-    """Check the number of splits of a plan.
+def check_splits(splits: object) -> int:
+    """Return the number of splits of a plan, at most 10,000 of them: a store makes no more, whatever is wished.
 
     Raises
     ------
@@ -182,3 +184,4 @@ def check_splits(splits: object) -> None:
     """
     if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
         raise ValueError(f"splits is {shown(splits)}; it must be a whole number of at least 1")
+    return min(int(splits), _MOST_SPLITS)

@@ -90,7 +90,8 @@ def plan_schema_change(before: TableSpecification, after: TableSpecification) ->
     indexes = tuple(name for name in after.indexes if name not in before.indexes)
     options = _merged_options(before, after)
     changed = dict(before.options) != options
-    after = after.evolve(options=MeaninglessOptions(options) if not after.has_type else options)
+    has_type = before.has_type or after.has_type  # an older program may not name the options that have a meaning
+    after = after.evolve(options=options if has_type else MeaninglessOptions(options))
     return SchemaChange(before, after, added, tuple(widened), indexes, changed)
 
 

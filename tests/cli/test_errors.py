@@ -375,7 +375,13 @@ def test_a_full_disk_behind_a_file(process: Command, database: str, format_: str
     assert outcome == Outcome(1, "", "structable: /dev/full: No space left on device\n")
 
 
-def test_interruption_leaves_no_traceback_and_no_file(database: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "reason"),
+    [(signal.SIGINT, 130, b"interrupted"), (signal.SIGTERM, 143, b"terminated"), (signal.SIGHUP, 129, b"hung up")],
+)
+def test_interruption_leaves_no_traceback_and_no_file(
+    database: str, tmp_path: Path, number: signal.Signals, code: int, reason: bytes
+) -> None:
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "structable.cli", "import", database, "runs", str(pipe)]
@@ -390,9 +396,9 @@ def test_interruption_leaves_no_traceback_and_no_file(database: str, tmp_path: P
         stream.write(b"app,started,attempt\n")
         while running.poll() is None and _unread(stream.fileno()):
             time.sleep(0.02)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         out, err = running.communicate(timeout=60)
-    assert (running.returncode, out, err) == (ExitCode.INTERRUPTED, b"", b"structable: interrupted\n")
+    assert (running.returncode, out, err) == (code, b"", b"structable: " + reason + b"\n")
 
 
 def test_interruption_before_there_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """The HBase store keeps the contract, on a real server; and its isolation also where values are still intents."""
 
+import os
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -14,8 +16,10 @@ from tests.hbase.support.remote_transactions import OtherProcess
 
 
 class TestHBase(BackendConformance):
-    capabilities = Capabilities(writes_never_wait=True, table_types=True)
-    max_examples = 8  # each makes its tables in some tenths of a second
+    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
+    # Each makes its tables in some tenths of a second.
+    max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "8"))
+    stress_rounds = int(os.environ.get("STRUCTABLE_TEST_HBASE_ROUNDS", "30"))
     interruptions = 20
 
     @pytest.fixture
@@ -30,7 +34,7 @@ class TestHBase(BackendConformance):
 class TestHBaseWithValuesInIntents(IsolationCases):
     """Nothing is finalised: every reader finds committed values in intents."""
 
-    capabilities = Capabilities(writes_never_wait=True, table_types=True)
+    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -41,11 +45,18 @@ class TestHBaseWithValuesInIntents(IsolationCases):
 class TestHBaseByLists(IsolationCases):
     """Small transactions, too, find one another by the lists of recent writes."""
 
-    capabilities = Capabilities(writes_never_wait=True, table_types=True)
+    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str) -> str:
         return f"{hbase_url}?read_back_rows=0"
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[OtherProcess]:
+    """Start one process for all tests that request it."""
+    with closing(OtherProcess()) as other:
+        yield other
 
 
 class TestHBaseOfTwoProcesses(IsolationCases):
@@ -57,10 +68,10 @@ class TestHBaseOfTwoProcesses(IsolationCases):
         return f"{hbase_url}?read_back_rows={request.param}"
 
     @pytest.fixture
-    def session(self, storage: Storage, storage_url: str) -> Iterator[OpenSession]:
+    def session(self, storage: Storage, storage_url: str, other: OtherProcess) -> Iterator[OpenSession]:
         """Open transactions alternately here and there."""
         sessions: list[Session] = []
-        other = OtherProcess(storage_url)
+        other.connect(storage_url)
 
         def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> Session:
             place = storage if not sessions else other
@@ -72,4 +83,4 @@ class TestHBaseOfTwoProcesses(IsolationCases):
             session.leave()
         for session in sessions:
             session.join()
-        other.close()
+        other.disconnect()

@@ -1,13 +1,15 @@
 """The PostgreSQL store keeps the contract, on a real server."""
 
+import os
+
 import pytest
 
 from structable.spi.conformance import BackendConformance, Capabilities
 
 
 class TestPostgreSQL(BackendConformance):
-    capabilities = Capabilities(table_types=True)
-    max_examples = 30  # each makes its tables in a second or so
+    capabilities = Capabilities(table_types=True, change_feeds=True, streams=True)
+    max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "15"))  # each makes its tables in a second or so
 
     @pytest.fixture
     def storage_url(self, postgresql_url: str) -> str:

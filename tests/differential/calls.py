@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from structable.spi import Field, FieldType, Filter, Range, TableSpecification, col
+from structable.spi import Field, FieldType, Filter, Range, TableSpecification, UpdateMessage, col
 
 from .values import Fresh, fitting, hostile
 
@@ -51,6 +51,8 @@ def made(value: Any) -> Any:
         return {name: made(one) for name, one in value.items()}
     if type(value) in (list, tuple):
         return type(value)(made(one) for one in value)
+    if type(value) is UpdateMessage:
+        return UpdateMessage(made(value.update), made(value.default))
     return value
 
 
@@ -114,6 +116,21 @@ class _Maker:
 
     def rows(self, most: int = 5) -> Any:
         return self.spiked([self.row() for _ in range(self.chance.randint(0, most))])
+
+    def updates(self) -> Any:
+        return self.spiked([self.update() for _ in range(self.chance.randint(0, 5))])
+
+    def update(self) -> Any:
+        row = self.row()
+        if self.chance.random() < 0.6 or not isinstance(row, Mapping):
+            return row
+        default = self.row() if self.chance.random() < 0.2 else self.changes()
+        return UpdateMessage(row, default if isinstance(default, Mapping) else None)
+
+    def changes(self) -> Any:
+        """Return some fields outside the key."""
+        chosen = self.chance.sample(self.spec.value_fields, self.chance.randint(0, len(self.spec.value_fields)))
+        return self.spiked({field.name: self.nullable(field) for field in chosen})
 
     def name(self) -> Any:
         return self.spiked(self.chance.choice(self.spec.field_names))
@@ -217,6 +234,7 @@ def random_call(chance: random.Random, spec: TableSpecification) -> Call:
         (3, lambda: Call("replace", (maker.row(),), {})),
         (3, lambda: Call("insert", (maker.row(),), {})),
         (3, lambda: Call("update", (maker.row(),), option("default", maker.row))),
+        (4, lambda: Call("update_many", (maker.updates(),), option("default", maker.changes))),
         (4, lambda: Call("read", (maker.key(),), option("columns", maker.columns))),
         (
             3,

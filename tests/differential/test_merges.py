@@ -1,6 +1,6 @@
 """The same random change rows on all stores: rows equal to the bit, and the same errors.
 
-`STRUCTABLE_TEST_CHANGE_ROWS` (default 300) is the number of change rows of each function or merge engine.
+`STRUCTABLE_TEST_CHANGE_ROWS` (default 150) is the number of change rows of each function or merge engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from structable.spi.conformance.chances import random_row, random_specification
 from structable.spi.conformance.merge_case import Step, run_job
 from structable.spi.conformance.type_chances import FUNCTIONS, aggregated_by, random_change, random_kind, random_type
 
-ROWS = int(os.environ.get("STRUCTABLE_TEST_CHANGE_ROWS", "300"))
+ROWS = int(os.environ.get("STRUCTABLE_TEST_CHANGE_ROWS", "150"))
 KEYS = 5
 BATCH = 20
 REFERENCE = "memory"

@@ -14,12 +14,15 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import pytest
 
 from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,
+    PatchArm,
+    RecordNotFoundError,
     Row,
     RowIterator,
     ScanExplanation,
@@ -30,6 +33,8 @@ from structable.spi import (
     WriteMode,
     rows_to_batches,
 )
+from structable.spi.conformance.patch_case import patch_batch
+from structable.spi.conformance.write_jobs import PLAIN_MODES
 
 from .calls import Call, random_call, random_rows, random_specification
 
@@ -37,6 +42,7 @@ SECONDS = float(os.environ.get("STRUCTABLE_TEST_FUZZ_SECONDS", "60"))
 SEED = os.environ.get("STRUCTABLE_TEST_FUZZ_SEED")
 CALLS = 120
 REFERENCE = "memory"
+_REQUIRED = 0.1
 
 Stores = dict[str, Storage]
 
@@ -87,11 +93,19 @@ def use_transaction(stores: Stores, spec: TableSpecification, chance: random.Ran
         for transaction in transactions.values():
             stack.callback(transaction.rollback)
         history.append("begin")
+        incremented = False
         for _ in range(number):
             call = random_call(chance, spec)
             outcomes = {name: outcome(call, tx.table(spec.name)) for name, tx in transactions.items()}
-            if call.method == "increment" and set(map(str, outcomes.values())) == {"None", InvalidFieldError.__name__}:
-                history.append(f"{call} and rollback")  # an overflow may be refused by the call or by the commit
+            incremented = incremented or call.method == "increment"
+            refusing = [name for name, one in outcomes.items() if str(one) == InvalidFieldError.__name__]
+            if incremented and refusing and len(refusing) < len(outcomes):
+                # An overflow is refused by the increment, by a call after it or by the commit.
+                late = [name for name in transactions if name not in refusing]
+                refused = {name: ended(transactions[name].commit) for name in late}
+                compare(
+                    history, f"{call} and commit", {**dict.fromkeys(refusing, InvalidFieldError.__name__), **refused}
+                )
                 return number
             compare(history, str(call), outcomes)
         if chance.random() < 0.8:
@@ -102,25 +116,73 @@ def use_transaction(stores: Stores, spec: TableSpecification, chance: random.Ran
 
 
 def use_job(stores: Stores, spec: TableSpecification, chance: random.Random, history: list[str]) -> None:
-    """Write rows by a job of any mode."""
-    mode = chance.choice([mode for mode in WriteMode if mode is not WriteMode.CHANGES])
+    """Write rows by a job of any mode, named by an id or as a batch of a stream."""
+    mode = chance.choice([*PLAIN_MODES, WriteMode.PATCH, WriteMode.PATCH])
+    if mode is WriteMode.PATCH:
+        use_patch(stores, spec, chance, history)
+        return
     rows = random_rows(chance, spec, chance.randint(0, 6))
-    if mode in (WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE):  # stores differ in the winner
+    if mode is WriteMode.UPDATE:  # stores differ in the winner
         rows = list({tuple(map(repr, (row[name] for name in spec.primary_key))): row for row in rows}.values())[:1]
     columns = spec.primary_key if mode is WriteMode.DELETE else spec.field_names
-    job_id = uuid.UUID(int=chance.getrandbits(128)).hex
+    named = random_name(chance)
 
     def work(storage: Storage) -> object:
-        job = storage.begin_write(spec.name, mode=mode, job_id=job_id)
+        job = storage.begin_write(spec.name, mode=mode, **named)
         whole = [{name: row.get(name) for name in columns} for row in rows]
         staged = storage.stage(job, 0, 0, rows_to_batches(spec, whole, columns) if whole else [])
         return bool(storage.commit_write(job, [staged])), bool(storage.commit_write(job, [staged]))
 
     compare(
         history,
-        f"job {mode} of {rows}",
+        f"job {named} {mode} of {rows}",
         {name: ended(partial(work, storage), many=True) for name, storage in stores.items()},
     )
+
+
+def random_name(chance: random.Random) -> dict[str, Any]:
+    """Return what names a job: a new id, or a batch of one of two streams, new or not."""
+    if chance.random() < 0.5:
+        return {"job_id": uuid.UUID(int=chance.getrandbits(128)).hex}
+    return {"stream": chance.choice(["one", "two"]), "batch": chance.randint(0, 20)}
+
+
+def use_patch(stores: Stores, spec: TableSpecification, chance: random.Random, history: list[str]) -> None:
+    """Write a patch of random arms, which may not fit together, in one partition or two."""
+    rows = [*random_rows(chance, spec, chance.randint(0, 6)), *present_rows(stores, spec, chance)]
+    arms = [(chance.choice(list(PatchArm)).value, row) for row in rows]
+    chance.shuffle(arms)
+    required = [{name: row[name] for name in spec.primary_key} for _, row in arms if chance.random() < _REQUIRED]
+    named = {**random_name(chance), "on_missing": chance.choice(["fail", "skip", "skip"])}
+    parts = [arms[::2], arms[1::2]]
+
+    def work(storage: Storage) -> object:
+        job = storage.begin_write(spec.name, mode="patch", **named)
+        staged = [
+            storage.stage(job, place, 0, [patch_batch(spec, part, required)] if part else [])
+            for place, part in enumerate(parts)
+        ]
+        try:
+            result = storage.commit_write(job, staged)
+        except RecordNotFoundError as error:
+            return error.count, [list(map(repr, key)) for key in error.keys]
+        return result.applied, result.missing, bool(storage.commit_write(job, staged))
+
+    compare(
+        history,
+        f"patch {named} of {arms}, required {required}",
+        {name: ended(partial(work, storage), many=True) for name, storage in stores.items()},
+    )
+
+
+def present_rows(stores: Stores, spec: TableSpecification, chance: random.Random) -> list[dict[str, Any]]:
+    """Return changes of some rows that are there."""
+    there = list(stores[REFERENCE].table(spec.name).scan(limit=50))
+    changed = []
+    for row in chance.sample(there, min(len(there), chance.randint(0, 4))):
+        (fitting,) = random_rows(chance, spec, 1)
+        changed.append({**fitting, **{name: row[name] for name in spec.primary_key}})
+    return changed
 
 
 def outcome(call: Call, table: StructuredTable) -> object:

@@ -9,6 +9,8 @@ from contextlib import closing
 import pytest
 
 from structable.backends.hbase.thrift.gateway import Gateway
+from structable.spi.runner import retry
+from structable.spi.transactions import Transactional
 from tests.hbase.support.fake_gateway import FakeGateway
 from tests.hbase.support.gateway_calls import connect
 from tests.hbase.support.proxy import Proxy
@@ -21,6 +23,13 @@ def no_background_failure(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     failures = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     assert not [record.getMessage() for record in failures if record.name == "structable.hbase"]
+
+
+@pytest.fixture
+def brief_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a call that names no deadline give up after a second, instead of after half a minute."""
+    for function in (retry, Transactional.run):
+        monkeypatch.setattr(function, "__kwdefaults__", (function.__kwdefaults__ or {}) | {"deadline": 1.0})
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def armed(point: str, body: str, nth: int = 1) -> str:
     if point == "made":
         return (
             "make = Tables.create_space\n"
-            "Tables.create_space = lambda tables, space: (make(tables, space), die())\n" + body + HELD
+            "Tables.create_space = lambda tables, space, **kind: (make(tables, space, **kind), die())\n" + body + HELD
         )
     return f"die_at({point!r}, {nth})\n{body}{HELD}"
 

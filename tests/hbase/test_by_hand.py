@@ -15,8 +15,10 @@ from structable.spi import (
     StorageUnavailableError,
     StructableError,
     TableSpecification,
+    TransactionConflictError,
     connect,
 )
+from tests.hbase.support.internals import drained
 from tests.hbase.support.shared import Place
 
 RUNS = TableSpecification("runs", [Field.long("id"), Field.string("name")], ["id"], ["name"])
@@ -42,6 +44,7 @@ def table(storage: Storage, hbase_prefix: str) -> str:
     return f"{hbase_prefix}_00000001"
 
 
+@pytest.mark.usefixtures("brief_retries")
 def test_a_dropped_table(storage: Storage, shell: happybase.Connection, table: str) -> None:
     shell.delete_table(table, disable=True)
     view = storage.table("runs")
@@ -55,6 +58,35 @@ def test_a_dropped_table(storage: Storage, shell: happybase.Connection, table: s
     assert [row.name for row in view.scan()] == ["new"]
 
 
+@pytest.mark.usefixtures("brief_retries")
+def test_a_dropped_table_of_a_feed(storage: Storage, shell: happybase.Connection, hbase_prefix: str) -> None:
+    """The table is read without its feed, and written again once it has another one."""
+    fed = RUNS.evolve(options={"changelog-producer": "lookup"})
+    storage.admin.create_or_update(fed)
+    view, feed = storage.table("runs"), storage.changes("runs")
+    view.upsert({"id": 1, "name": "old"})
+    position, plan = feed.latest(), feed.plan()
+    drained(storage)
+    shell.delete_table(f"{hbase_prefix}_00000002", disable=True)
+    assert view.count() == 3
+    with pytest.raises(TransactionConflictError, match="dropped"):
+        view.upsert({"id": 1, "name": "new"})
+    for use in (
+        feed.latest,
+        feed.expire,
+        lambda: list(feed.read(position)),
+        lambda: [list(storage.read_split(split)) for split in plan.splits],
+        lambda: storage.plan_scan("runs"),
+    ):
+        with pytest.raises(DataCorruptionError, match="_00000002 is missing"):
+            use()
+    storage.admin.create_or_update(fed.evolve(options={"changelog-producer": "none"}))
+    storage.admin.create_or_update(fed)
+    view.upsert({"id": 1, "name": "new"})
+    assert [change.row["name"] for change in feed.read()] == ["old", "new"]
+
+
+@pytest.mark.usefixtures("brief_retries")
 def test_a_disabled_table(storage: Storage, shell: happybase.Connection, table: str) -> None:
     view = storage.table("runs")
     shell.disable_table(table)

@@ -1,4 +1,4 @@
-"""The format of a prefix: the first table with a type raises it, unless a process of older software is alive."""
+"""The format of a prefix: the first table of a new kind raises it, unless a process of older software is alive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from structable.backends.hbase.layout import SESSIONS
 from structable.backends.hbase.thrift.requests import increment
-from structable.spi import Field, StorageUnavailableError, TableNotFoundError, TableSpecification, connect
+from structable.spi import Field, FindingLevel, StorageUnavailableError, TableNotFoundError, TableSpecification, connect
 
 from .support.internals import engine_of
 from .support.shared import Place
@@ -17,6 +17,7 @@ PLAIN = TableSpecification("plain", [Field.long("k"), Field.long("n")], ["k"])
 SUMS = TableSpecification(
     "sums", PLAIN.fields, ["k"], options={"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
 )
+FED = PLAIN.evolve(name="fed", options={"changelog-producer": "lookup"})
 
 
 def stored(server: Place, prefix: str) -> bytes:
@@ -80,3 +81,62 @@ def test_older_process_begins_no_session_after_the_raise(
     with connect(hbase_url) as storage:
         assert engine_of(storage).transactions.session.id > second.id
         assert storage.table("sums").read((1,)) == {"k": 1, "n": 2}
+
+
+@pytest.mark.parametrize("first", [None, SUMS], ids=["from 2", "from 3"])
+def test_first_feed_raises_the_format(
+    hbase_server: Place, hbase_prefix: str, hbase_url: str, first: TableSpecification | None
+) -> None:
+    """Also where a table with a type raised it before; a later one with a type leaves it."""
+    with connect(hbase_url) as storage, connect(hbase_url) as other:
+        if first is not None:
+            storage.admin.create(first)
+        session = engine_of(other).transactions.session
+        storage.admin.create(FED)
+        assert stored(hbase_server, hbase_prefix) == b"4"
+        if first is None:
+            storage.admin.create(SUMS)
+        assert stored(hbase_server, hbase_prefix) == b"4"
+        layout, gateway = engine_of(other).layout, engine_of(other).gateway
+        for counter in (b"c:n", b"c:m"):
+            with pytest.raises(StorageUnavailableError):
+                gateway.call(increment(layout.transactions, SESSIONS, counter, 1))
+        put_session(hbase_server, hbase_prefix, int.from_bytes(session.id), b"dead")
+        session.heartbeat()
+        other.table("fed").upsert({"k": 1, "n": 2})
+        following = engine_of(other).transactions.session
+        assert following.id > session.id
+    with connect(hbase_url) as storage:
+        assert engine_of(storage).transactions.session.id > following.id
+        assert [change.row["n"] for change in storage.changes("fed").read()] == [2]
+
+
+def test_living_process_without_feeds_keeps_the_format(hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
+    """Software of format 3 tells so in its heartbeat cell."""
+    with connect(hbase_url) as storage:
+        storage.admin.create(PLAIN)
+        put_session(hbase_server, hbase_prefix, 1_000, b"4503599627370496|7|3")
+        storage.admin.create(SUMS)
+        for specification in (FED, PLAIN.evolve(options={"changelog-producer": "lookup"})):
+            with pytest.raises(StorageUnavailableError, match=r"session 1000 .* does not know change feeds"):
+                storage.admin.create_or_update(specification)
+        assert stored(hbase_server, hbase_prefix) == b"3"
+        put_session(hbase_server, hbase_prefix, 1_000, b"closed")
+        storage.admin.create(FED)
+        assert stored(hbase_server, hbase_prefix) == b"4"
+
+
+def test_feed_skips_remains_of_a_table(hbase_url: str) -> None:
+    """An interrupted call may have left the HBase table of the next number, without a gate."""
+    with connect(hbase_url) as storage:
+        engine = engine_of(storage)
+        engine.create_space((2).to_bytes(4))
+        storage.admin.create(FED)  # rows in 1, the feed in 3
+        storage.table("fed").upsert({"k": 1, "n": 1})
+        assert [change.row["n"] for change in storage.changes("fed").read()] == [1]
+        storage.admin.create(PLAIN)
+        storage.table("plain").upsert({"k": 1, "n": 1})
+        problems = [one for one in storage.diagnose() if one.level is FindingLevel.PROBLEM]
+        assert not problems
+        repaired = [one.text for one in storage.repair()]
+        assert any("it was empty and not in the catalog" in text for text in repaired)

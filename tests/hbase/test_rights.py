@@ -68,6 +68,7 @@ def guest(server: Server) -> Gateway:
     return server.start_gateway(user=_GUEST)
 
 
+@pytest.mark.usefixtures("brief_retries")
 def test_rights_of_the_gateway(server: Server, guest: Gateway) -> None:
     """A missing right is reported and nothing is written; the rights of the manual suffice for everything."""
     administration = server.administration

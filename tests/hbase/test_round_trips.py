@@ -11,6 +11,7 @@ from structable.spi import Field, Isolation, Range, Row, Storage, StructuredTabl
 from tests.calls_of_types import CALLS_OF_TYPES
 
 from .support.internals import drained, engine_of, hold_finaliser
+from .support.internals import round_trips as round_trips_of
 
 
 @pytest.fixture
@@ -39,9 +40,9 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 def round_trips(storage: Storage, work: Callable[[], object]) -> int:
     engine = engine_of(storage)
-    before = engine.gateway.round_trips
+    before = round_trips_of(engine.gateway)
     work()
-    return engine.gateway.round_trips - before
+    return round_trips_of(engine.gateway) - before
 
 
 @pytest.mark.parametrize("count", [1, 50, 500])
@@ -55,6 +56,23 @@ def test_begin_and_commit_take_three(storage: Storage, isolation: Isolation, nam
     # The entries of an index need the old rows, looked up in one call.
     assert (begin, writing, commit) == (1, 0, 2 + (name == "indexed"))
     assert storage.table(name).multi_read([(f"{count - 1:06}",)])
+
+
+@pytest.mark.parametrize("count", [1, 50, 500])
+def test_a_change_feed_adds_none(storage: Storage, count: int) -> None:
+    """Images of rows that were read before are put with the rows; of others, they are read in one call."""
+    fed = storage.admin.get_specification("plain").evolve(name="fed", options={"changelog-producer": "lookup"})
+    storage.admin.create(fed)
+    for read_before in (False, True):
+        transaction = storage.transaction()
+        table = transaction.table("fed")
+        if read_before:
+            table.multi_read([(row["id"],) for row in rows(count)])
+        table.upsert_many(rows(count))
+        assert round_trips(storage, transaction.commit) == 2 + (not read_before)
+    # The clock, the gate and the floor, and the statuses of what is not finalised yet.
+    storage.changes("fed").latest()
+    assert round_trips(storage, storage.changes("fed").latest) in (4, 5)
 
 
 def test_one_commit_of_two_tables_takes_as_many(storage: Storage) -> None:

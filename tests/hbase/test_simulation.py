@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from .simulation.cluster import HOT, PATIENT, RACES, STORAGE, UNCERTAIN, Bug, Mode, World
+from .simulation.cluster import HOT, PATIENT, RACES, STORAGE, UNCERTAIN, UNFED, Bug, Mode, World
 from .simulation.history import Violation
 from .simulation.run import simulate
 
-SEEDS = 500
+SEEDS = int(os.environ.get("STRUCTABLE_TEST_SIMULATION_SEEDS", "250"))
 CHUNK = 125
-WORLDS = {"races": RACES, "storage": STORAGE, "hot": HOT, "patient": PATIENT, "uncertain": UNCERTAIN}
+WORLDS = {"races": RACES, "storage": STORAGE, "hot": HOT, "patient": PATIENT, "unfed": UNFED, "uncertain": UNCERTAIN}
 CHUNKS = [(name, first) for name in ("races", "storage") for first in range(0, SEEDS, CHUNK)]
 CHUNKS += [("hot", 0), ("patient", 0), ("uncertain", 0)]
 
@@ -89,11 +91,23 @@ PLANTED = [
     (Bug.OWN_LIST_IS_IGNORED, RACES, 20),
     (Bug.OWN_LIST_IS_IGNORED, STORAGE, 100),
     (Bug.LIST_IS_REMOVED_TOO_EARLY, PATIENT, 500),
-    (Bug.LIST_IS_REMOVED_WITH_NEWER, PATIENT, 1_500),
+    (Bug.LIST_IS_REMOVED_WITH_NEWER, UNFED, 1_500),
     (Bug.UNKNOWN_IS_NOT_LISTED, UNCERTAIN, 600),
     (Bug.MARKED_BEFORE_PLACED, RACES, 10),
     (Bug.MARKED_BEFORE_PLACED, STORAGE, 10),
     (Bug.MARKED_BEFORE_PLACED, HOT, 10),
+    (Bug.ENTRIES_READ_BEFORE_GATE, RACES, 50),
+    (Bug.ENTRIES_READ_BEFORE_GATE, STORAGE, 50),
+    (Bug.FEED_READER_DOES_NOT_PUSH, RACES, 50),
+    (Bug.FEED_READER_DOES_NOT_PUSH, STORAGE, 50),
+    (Bug.GATE_ENTERED_AFTER_DRAWING, RACES, 50),
+    (Bug.GATE_ENTERED_AFTER_DRAWING, STORAGE, 50),
+    (Bug.GATE_EMPTIED_BEFORE_ENTRIES, RACES, 200),
+    (Bug.GATE_EMPTIED_BEFORE_ENTRIES, STORAGE, 200),
+    (Bug.FINALISED_BEFORE_ENTRIES, RACES, 50),
+    (Bug.FINALISED_BEFORE_ENTRIES, STORAGE, 50),
+    (Bug.GATE_IS_FORGOTTEN_TOO_EARLY, STORAGE, 300),
+    (Bug.GATE_IS_FORGOTTEN_TOO_EARLY, PATIENT, 300),
 ]
 
 

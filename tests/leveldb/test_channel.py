@@ -29,6 +29,8 @@ FRAME = b"\x01\x00\x00\x00%c" % messages.DONE
         WriteSet({b"key": b"value"}, spaces={b"abcd"}, derived={b"entry": b"\x00"}),
         WriteSet(increments={b"key": (Increment(b"schema", "n", -1),)}, spaces={b"abcd"}, changed_spaces={b"abcd"}),
         WriteSet(increments={b"a": (Operand(b"s", b"1"), Operand(b"t", b"")), b"b": (Increment(b"s", "n", 2),)}),
+        WriteSet({b"key": b"value"}, spaces={b"abcd"}, appends={b"feed": [b"one", b"two"], b"described": []}),
+        WriteSet(appends={b"feed": [b"one"]}),
         WriteSet({b"k": b"v"}, {b"a": (Operand(b"s", b"1"),), b"b": (Operand(b"s", b"\0"),)}, spaces={b"abcd"}),
     ],
 )

@@ -11,21 +11,11 @@ import pytest
 from structable.backends.leveldb.native.database import Database, WriteFailedError
 from structable.spi import CommitOutcomeUnknownError, Field, Storage, TableSpecification, connect
 
+from .support.killed_jobs import COUNT_WRITES, small_chunks  # noqa: F401 - a fixture
 from .support.processes import Process
 
-ROWS = 5_000
+ROWS = 50
 NEVER = 1_000
-COUNT_WRITES = """
-from structable.backends.leveldb.native.database import Database
-real, left = Database.write, 1000
-def write(self, parts, sync):
-    global left
-    if not left:
-        os.kill(os.getpid(), 9)
-    left -= 1
-    real(self, parts, sync)
-Database.write = write
-"""
 JOB = (
     COUNT_WRITES
     + """
@@ -37,10 +27,10 @@ options = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", 
 fields = [Field.long("k"), Field.long("n"), Field.long("c")]
 storage.admin.create_or_update(TableSpecification("sums", fields, ["k"], ["n"] * int(indexed), options))
 job = storage.begin_write("sums", mode=mode, job_id="load")
-keys = list(range(5_000))
-columns = {"k": keys + keys, "n": [2] * 10_000, "c": [1] * 10_000}
+keys = list(range(50))
+columns = {"k": keys + keys, "n": [2] * 100, "c": [1] * 100}
 if mode == "changes":
-    columns["_change_type"] = ["+I"] * 10_000
+    columns["_change_type"] = ["+I"] * 100
 staged = [storage.stage(job, partition, 0, [pa.RecordBatch.from_pydict(columns)]) for partition in (1, 0)]
 left = int(writes)
 storage.commit_write(job, staged)
@@ -54,8 +44,8 @@ BAG_JOB = (
 import pyarrow as pa
 from structable.spi import *
 mode, writes = receive().split()
-words = [str(number) for number in range(5_000)]
-kinds = {"_change_type": ["-D"] * 5_000} if mode == "changes" else {}
+words = [str(number) for number in range(50)]
+kinds = {"_change_type": ["-D"] * 50} if mode == "changes" else {}
 with connect(f"leveldb://{folder}") as storage:
     job = storage.begin_write("bag", mode=mode, job_id="load")
     staged = [storage.stage(job, 0, 0, [pa.RecordBatch.from_pydict({"word": words, **kinds})])]
@@ -147,7 +137,7 @@ def test_failed_write_is_completed_once(
 def test_killed_job_of_a_bag_counts_once(
     folder: Path, run: Callable[[str], Process], writes: int, mode: str, step: int
 ) -> None:
-    """A job takes away, or adds, one of three equal rows of each of 5,000 words."""
+    """A job takes away, or adds, one of three equal rows of each of 50 words."""
 
     def count() -> Counter[object]:
         with connect(f"leveldb://{folder}") as storage:

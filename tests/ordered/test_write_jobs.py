@@ -24,6 +24,7 @@ from structable.spi import (
     WriteMode,
     connect,
 )
+from structable.spi.conformance.write_jobs import PLAIN_MODES
 
 
 def items(*indexes: str) -> TableSpecification:
@@ -61,7 +62,7 @@ def test_rows_too_large_for_an_index_added_since(mode: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [mode for mode in WriteMode if mode is not WriteMode.CHANGES])
+@pytest.mark.parametrize("mode", PLAIN_MODES)
 def test_two_committers_of_one_job(mode: WriteMode) -> None:
     """One commits it; the other finds it done, or gets a conflict, and its retry does nothing."""
     for _ in range(10):

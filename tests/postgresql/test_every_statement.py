@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from structable.spi import (
     Storage,
     StorageUnavailableError,
     TableSpecification,
+    UpdateMessage,
     WriteJob,
     connect,
 )
@@ -94,6 +96,44 @@ def write(run: Run) -> None:
     run.storage.commit_write(job, [run.storage.stage(job, 0, 0, [NEW])])
 
 
+def begin_batch(storage: Storage, run: Run) -> WriteJob:
+    return storage.begin_write("t", mode="insert", stream=f"stream {run.number}", batch=7)
+
+
+def write_batch(run: Run) -> None:
+    job = begin_batch(run.storage, run)
+    run.storage.commit_write(job, [run.storage.stage(job, 0, 0, [NEW])])
+
+
+def batch_is_written(run: Run) -> bool:
+    written = one_of(run.rows(), OLD, BOTH)
+    assert begin_batch(run.direct, run).committed is written
+    return written
+
+
+def patch(run: Run) -> None:
+    job = run.storage.begin_write("t", mode="patch", job_id=f"patch {run.number}", on_missing="skip")
+    numbers = list(range(15))
+    arms = ["present"] * 5 + ["absent"] * 10
+    columns: dict[str, pa.Array[Any]] = {
+        "k": pa.array(numbers, pa.int32()),
+        "n": pa.array([9] * 15, pa.int32()),
+        "_arm": pa.array(arms),
+    }
+    run.storage.commit_write(job, [run.storage.stage(job, 0, 0, [pa.record_batch(columns)])])
+
+
+def update(run: Run) -> None:
+    rows = [UpdateMessage({"k": number, "n": 9}, {"s": "new"}) for number in range(15)]
+    assert run.storage.table("t").update_many([*rows, {"k": 99}]) == [(99,)]
+
+
+def rows_are_nine(run: Run) -> bool:
+    after = one_of(run.rows(), OLD, BOTH)
+    assert {row["n"] == 9 for row in run.direct.table("t").scan()} == {after}
+    return after
+
+
 def read(run: Run) -> None:
     with run.storage.plan_scan("t") as plan:
         assert sum(batch.num_rows for split in plan.splits for batch in run.storage.read_split(split)) == 5
@@ -114,6 +154,9 @@ OPERATIONS = {
         lambda run: run.job("overwrite"), commit("overwrite"), lambda run: one_of(run.rows(), OLD, ONLY_NEW)
     ),
     "whole job": Operation(nothing, write, lambda run: one_of(run.rows(), OLD, BOTH)),
+    "batch": Operation(nothing, write_batch, batch_is_written),
+    "patch job": Operation(nothing, patch, rows_are_nine),
+    "update_many": Operation(nothing, update, rows_are_nine),
     "read": Operation(nothing, read, lambda run: False),
     "create": Operation(
         nothing,

@@ -162,6 +162,10 @@ def use(tables: Storage | Transaction) -> None:
     assert len(list(table.multi_scan([Range.all()], limit=70))) == 70
     assert len(list(table.scan_index("s", "s1"))) == 100
     assert str(table.explain(where=col("s") == "s1"))
+    assert table.update_many([{"k": "b", "n": 1, "b": b"c"}, {"k": "none", "n": 1, "b": b"c"}]) == [("none", 1)]
+    assert table.update_many([{"k": "a", "n": 1, "s": "v"}, {"k": "b", "n": 1}], {"s": "new"}) == []
+    assert table.update_many([{"k": "c", "n": 1}], {"day": AT.date()}) == []
+    table.delete(("c", 1))
     assert table.update_all(Range.prefix(("00001",)), {"s": "new", "b": b"longer"}, where=col("n") == 1) == 1
     table.delete(("a", 1))
     assert table.delete_all(Range.all(), where=col("s") == "new") == 1
@@ -194,10 +198,18 @@ def test_write_jobs(url: str, postgresql_conninfo: str, mode: WriteMode) -> None
         refused = {WriteMode.INSERT: RecordExistsError, WriteMode.UPDATE: RecordNotFoundError}.get(mode)
         job = storage.begin_write("t", mode=mode, job_id=f"{mode}")
         # Two partitions with the same rows: each key comes twice.
-        staged = [storage.stage(job, partition, 0, [batch]) for partition in (0, 1)]
+        parts = [batch, batch]
+        if mode is WriteMode.PATCH:
+            named = pa.array([b"\xdf"] * batch.num_rows, pa.binary())
+            arms = ([arm] * batch.num_rows for arm in ("present", "absent"))
+            parts = [batch.append_column("_arm", pa.array(arm)).append_column("_set", named) for arm in arms]
+        staged = [storage.stage(job, partition, 0, [part]) for partition, part in enumerate(parts)]
         with nullcontext() if refused is None else pytest.raises(refused):
             storage.commit_write(job, staged)
         storage.abort_write(storage.begin_write("t", mode=mode, job_id="another"))
+        for number in (1, 2, 1):
+            empty = storage.begin_write("t", mode="upsert", stream="s", batch=number)
+            assert storage.commit_write(empty, []).applied is not empty.committed
         assert storage.table("t").count() == {"delete": 0, "insert": 20, "update": 20}.get(mode, 30)
         assert not sprung(postgresql_conninfo)
 

@@ -150,8 +150,25 @@ def test_names_are_refused(storage: Storage, text: str) -> None:
             refused()
 
 
+def use_feed(storage: Storage) -> None:
+    fields = [Field.int("k"), Field.string("s")]
+    storage.admin.create(TableSpecification("fed", fields, ["k"], options={"changelog-producer": "lookup"}))
+    feed = storage.changes("fed")
+    storage.table("fed").upsert({"k": 1, "s": "a"})
+    with storage.transaction() as transaction:
+        assert transaction.position("fed") == feed.latest()
+    with storage.plan_scan("fed") as plan:
+        assert plan.position == feed.latest()
+    with feed.read() as changes:
+        assert [change.row for change in changes] == [{"k": 1, "s": "a"}]
+    (split,) = feed.plan(splits=1).splits
+    assert sum(batch.num_rows for batch in storage.read_split(split)) == 1
+    feed.expire(feed.latest())
+    storage.admin.drop("fed")
+
+
 @pytest.mark.parametrize(
-    "text", ['a"b', "a'b", "a; drop schema public cascade; --", "a b", "a.b", "$1", "select", "Ünï", "%s"]
+    "text", ['a"b', "a'b", "a; drop schema public cascade; --", "a b", "a.b", "$1", "select", "Ünï", "%s", "{k} {}"]
 )
 def test_schema_is_a_name(postgresql_schema: Schema, text: str) -> None:
     """The option `schema` is one identifier with any content."""
@@ -168,6 +185,7 @@ def test_schema_is_a_name(postgresql_schema: Schema, text: str) -> None:
         with connect(postgresql_schema.conninfo, schema=schema) as storage:
             assert storage.admin.list() == ["t"]
             storage.admin.drop("t")
+            use_feed(storage)
         with psycopg.connect(postgresql_schema.conninfo) as connection:
             found = connection.execute("select 1 from pg_namespace where nspname = %s", [schema]).fetchone()
             assert found is not None

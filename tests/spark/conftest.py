@@ -96,6 +96,12 @@ class Tables:
     def read(self, table: str, **options: object) -> DataFrame:
         return self.reader(table, **options).load()
 
+    def stream(self, table: str, **options: object) -> DataFrame:
+        reader = self.session.readStream.format("structable").option("url", self.url).option("table", table)
+        for name, value in options.items():
+            reader = reader.option(name, str(value))
+        return reader.load()
+
     def writer(self, frame: DataFrame, table: str, **options: object) -> DataFrameWriter:
         """Return a writer with the options set, in Spark's save mode "append"."""
         writer = frame.write.format("structable").option("url", self.url).option("table", table).mode("append")

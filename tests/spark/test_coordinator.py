@@ -21,7 +21,7 @@ from structable.spark_bridge import coordinator as coordinator_module
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.coordinator_client import CoordinatorClient
 from structable.spark_bridge.held_plans import Reader
-from structable.spark_bridge.options import ReadOptions, WriteOptions
+from structable.spark_bridge.options import ReadOptions
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     Storage,
@@ -29,15 +29,16 @@ from structable.spi import (
     TableNotFoundError,
     TransactionClosedError,
     UnsupportedOperationError,
-    WriteMode,
     col,
     connect,
 )
 from structable.spi.arrow import arrow_schema
+from structable.spi.rules.jobs import requested_job
 from tests.spark.support.samples import RUNS, create_runs, runs
 from tests.waiting import until
 
 COLUMNS = RUNS.field_names
+INSERT = requested_job("runs", "insert", "job")
 
 
 class Application:
@@ -292,8 +293,7 @@ def test_a_snapshot_in_use_is_never_given_up(coordinator: Coordinator, store: St
 
 
 def test_a_write_job_is_committed_once(coordinator: Coordinator, store: StoreClient) -> None:
-    wanted = WriteOptions(store, "runs", WriteMode.INSERT, None)
-    job = coordinator.client.begin_write(wanted, "job")
+    job = coordinator.client.begin_write(store, INSERT)
     batch = pa.RecordBatch.from_pylist(runs(2, first=100), schema=arrow_schema(RUNS))
     with store.connect() as storage:
         staged = storage.stage(job, 0, 0, [batch])
@@ -306,14 +306,13 @@ def test_a_write_job_is_committed_once(coordinator: Coordinator, store: StoreCli
 def test_a_job_committed_before_is_logged(
     coordinator: Coordinator, store: StoreClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wanted = WriteOptions(store, "runs", WriteMode.INSERT, "job")
-    assert coordinator.client.commit_write(store, coordinator.client.begin_write(wanted, "job"), [])
+    assert coordinator.client.commit_write(store, coordinator.client.begin_write(store, INSERT), [])
     assert "committed before" not in caplog.text
-    again = coordinator.client.begin_write(wanted, "job")
+    again = coordinator.client.begin_write(store, INSERT)
     assert again.committed
     assert not coordinator.client.commit_write(store, again, [])
     assert "the job 'job' (option jobId) had been committed before; nothing was written" in caplog.text
-    coordinator.client.leave_write(store, coordinator.client.begin_write(wanted, "job"))
+    coordinator.client.leave_write(store, coordinator.client.begin_write(store, INSERT))
     assert "was committed and its rows are visible" not in caplog.text
 
 
@@ -321,7 +320,7 @@ def test_a_job_committed_before_is_logged(
 def test_a_committed_job_that_spark_reports_as_failed_is_logged(
     coordinator: Coordinator, store: StoreClient, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
-    job = coordinator.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, "job"), "job")
+    job = coordinator.client.begin_write(store, INSERT)
     with store.connect() as storage:
         storage.commit_write(job, [])
     getattr(coordinator.client, end)(store, job)
@@ -350,16 +349,16 @@ def test_an_answer_of_two_gigabytes_is_an_error(
 
 @pytest.mark.parametrize("cut", [2, 6, -1])
 def test_a_message_that_is_cut_short_is_not_acted_upon(coordinator: Coordinator, store: StoreClient, cut: int) -> None:
-    message = pickle.dumps(("begin_write", (WriteOptions(store, "runs", WriteMode.OVERWRITE, None), "cut")))
+    message = pickle.dumps(("begin_write", (store, requested_job("runs", "overwrite", "cut"))))
     whole = struct.pack("!i", len(message)) + message
     with channel_module.open_channel(coordinator.client.planners, coordinator.client.secret) as opened:
         os.write(opened.fileno(), whole[:cut])
     assert coordinator.client.describe(store, "runs") == RUNS
-    assert not coordinator.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, None), "cut").committed
+    assert not coordinator.client.begin_write(store, requested_job("runs", "insert", "cut")).committed
 
 
 def test_an_aborted_write_job_cannot_be_committed(coordinator: Coordinator, store: StoreClient) -> None:
-    job = coordinator.client.begin_write(WriteOptions(store, "runs", WriteMode.INSERT, None), "job")
+    job = coordinator.client.begin_write(store, INSERT)
     coordinator.client.abort_write(store, job)
     with store.connect() as storage, pytest.raises(TransactionClosedError):
         storage.commit_write(job, [])

@@ -1,4 +1,4 @@
-"""A driver that is killed while it writes: the table has all of the job or nothing, and the job can be run again."""
+"""A killed driver leaves all of its job or nothing. The job can be run again, and the first batch of a stream too."""
 
 import os
 import signal
@@ -10,34 +10,37 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from structable.spi import Storage, TableSpecification, connect
+from structable.spi import Field, Storage, TableSpecification, connect
 from tests.postgresql.support.shared import Schema
 from tests.spark.conftest import Tables
 from tests.spark.support.samples import RUNS
 
 MOMENTS = ("staged", "committed")
 ROWS = 20
+STREAMED = TableSpecification(
+    "streamed", [Field.long("k")], primary_key=["k"], options={"changelog-producer": "lookup"}
+)
 
-# Four jobs at once, because a JVM starts slowly: on each store one with an endless second task, and one whose commit is
-# never answered.
+# Six at once, because a JVM starts slowly: on each store a job with an endless second task, one whose commit is never
+# answered, and a streaming query whose first batch, of the table's rows, never ends.
 DRIVER = """
 import sys, threading, time
 from pyspark.sql import SparkSession
 from pyspark import TaskContext
-from structable.spark_bridge import coordinator, register
+from structable.spark_bridge import register, write_jobs
 
-rows, *urls = sys.argv[1:]
+rows, checkpoints, *urls = sys.argv[1:]
 spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 register(spark)
-commit = coordinator.commit_with_retries
+commit = write_jobs.commit_with_retries
 
 def commit_and_stop(storage, job, staged):
     result = commit(storage, job, staged)
     print(job.job_id, flush=True)
     threading.Event().wait()
 
-coordinator.commit_with_retries = commit_and_stop
+write_jobs.commit_with_retries = commit_and_stop
 
 def stop_in_second_task(batches):
     yield from batches
@@ -53,7 +56,17 @@ def write(url, moment, job_id):
         "jobId", job_id
     ).mode("append").save()
 
+def read(url, store):
+    def show_and_stop(frame, batch):
+        print(f"streamed-{store}", frame.count(), flush=True)
+        threading.Event().wait()
+
+    stream = spark.readStream.format("structable").option("url", url).option("table", "streamed")
+    query = stream.option("readChangeFeed", "true").load().writeStream.foreachBatch(show_and_stop)
+    query.option("checkpointLocation", f"{checkpoints}/{store}").start()
+
 for store, url in enumerate(urls):
+    read(url, store)
     for moment in ("staged", "committed"):
         threading.Thread(target=write, args=(url, moment, f"{moment}-{store}"), daemon=True).start()
 tracker = spark.sparkContext.statusTracker()
@@ -78,7 +91,9 @@ def test_a_killed_driver_leaves_all_or_nothing_and_no_lock(
             for moment in MOMENTS:
                 storage.admin.create(TableSpecification(moment, RUNS.fields, RUNS.primary_key, RUNS.indexes))
                 storage.table(moment).upsert({"app": "old", "started": 0})
-    kill_in_the_middle(urls)
+            storage.admin.create(STREAMED)
+            storage.table("streamed").upsert_many({"k": k} for k in range(ROWS))
+    kill_in_the_middle(urls, tmp_path)
     for store, url in enumerate(urls):
         with connect(url) as storage:
             assert rows(storage, "staged") == [("old", 0)]
@@ -95,17 +110,33 @@ def test_a_killed_driver_leaves_all_or_nothing_and_no_lock(
             assert {row.status for row in storage.table("staged").scan()} == {"WRITTEN", "AGAIN"}
             assert {row.status for row in storage.table("committed").scan()} == {None, "NEW"}
             assert leftovers[store]() == []
-            for moment in MOMENTS:
-                storage.admin.drop(moment)  # which waits for other users of the table
+            storage.table("streamed").delete((0,))
+            assert streamed(tables, tmp_path / str(store)) == [
+                [(k, "insert") for k in range(ROWS)],
+                [(0, "delete")],
+            ]
+            for table in (*MOMENTS, "streamed"):
+                storage.admin.drop(table)  # which waits for other users of the table
 
 
 ALL = [*(("etl", number) for number in range(ROWS)), ("old", 0)]
 
 
-def kill_in_the_middle(urls: list[str]) -> None:
-    """Run the driver until each of its jobs reaches its stopping point, and kill it with its JVM."""
+def streamed(tables: Tables, checkpoint: Path) -> list[list[tuple[int, str]]]:
+    """Return the micro-batches of a stream that goes on from a checkpoint."""
+    found: list[list[tuple[int, str]]] = []
+    stream = tables.stream("streamed", readChangeFeed="true")
+    query = stream.writeStream.foreachBatch(lambda frame, batch: found.append(sorted(frame.collect())))
+    query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    assert query.start().awaitTermination(120)
+    return [[(row[0], row[1]) for row in batch] for batch in found]
+
+
+def kill_in_the_middle(urls: list[str], checkpoints: Path) -> None:
+    """Run the driver until each of its jobs and queries reaches its stopping point, and kill it with its JVM."""
     wanted = {f"{moment}-{store}" for moment in MOMENTS for store in range(len(urls))}
-    command = [sys.executable, "-c", DRIVER, str(ROWS), *urls]
+    wanted |= {f"streamed-{store} {ROWS}" for store in range(len(urls))}
+    command = [sys.executable, "-c", DRIVER, str(ROWS), str(checkpoints), *urls]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
         try:
             assert driver.stdout is not None

@@ -85,3 +85,11 @@ def _schema(text: str) -> spark.StructType:
         name, kind, *rest = column.split()
         fields.append(spark.StructField(name, _NAMED[kind], not rest))
     return spark.StructType(fields)
+
+
+def test_one_error_names_everything_that_keeps_a_write_back() -> None:
+    with pytest.raises(InvalidFieldError) as caught:
+        check_write_schema(RUNS, _schema("started string, cost bigint, unknown int"), WriteMode.UPSERT)
+    assert caught.value.field.split(", ") == ["started", "cost", "unknown", "app"]
+    for part in (".cast('bigint')", ".cast('double')", "is not a field", "missing in the DataFrame"):
+        assert part in caught.value.reason

@@ -231,7 +231,7 @@ def test_a_column_of_another_type_is_refused_with_the_cast_to_make(tables: Table
         tables.write(frame.withColumn("cost", frame.started), "runs")
 
 
-@pytest.mark.parametrize("mode", WriteMode)
+@pytest.mark.parametrize("mode", [mode for mode in WriteMode if mode is not WriteMode.PATCH])
 def test_every_mode_of_the_interface_is_an_option(tables: Tables, mode: WriteMode) -> None:
     frame = tables.frame(RUNS, runs(1, first=0 if mode is not WriteMode.INSERT else 9), KEYS)
     if mode is WriteMode.CHANGES:

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from structable.backends.base.pool import ConnectionPool, PooledConnection
+from structable.backends.base.traffic import Tally
 from structable.spi import StorageUnavailableError
 from structable.spi.conformance.interruptions import InterruptedByTestError, _Tracer
 
@@ -17,6 +18,7 @@ class Line(PooledConnection):
 
     def __init__(self, open_lines: set[int]) -> None:
         self._open = open_lines
+        self.tally = Tally()
         self._open.add(id(self))
 
     @property

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi import BackendNotFoundError, StorageUrl, connect, installed_backends, mask_url
+from structable.spi import BackendNotFoundError, Option, StorageUrl, connect, installed_backends, mask_url
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,16 @@ def test_backends_that_cannot_be_loaded_are_listed() -> None:
     problems = {found.scheme: found.problem for found in installed_backends() if found.backend is None}
     assert set(problems) == {"memory", "library", "driver", "name", "other"}
     assert all(problems.values())
+
+
+@pytest.mark.parametrize(("value", "text"), [(5432, "5432"), (10.0, "10"), ("", ""), ("5", "5")])
+def test_a_whole_number_is_taken_for_a_text(value: object, text: str) -> None:
+    assert Option("port", "", "the port").parse(value) == text
+
+
+@pytest.mark.parametrize(
+    "value", [True, 1.5, float("nan"), float("inf"), pytest.param(10**5000, id="huge"), None, b"5"]
+)
+def test_other_values_are_no_text(value: object) -> None:
+    with pytest.raises(ValueError, match=r"option 'port' is .*; it must be a string"):
+        Option("port", "", "the port").parse(value)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from structable.backends.base.pool import PooledConnection
+from structable.backends.base.traffic import Tally
 
 from .advice import closed_reason, garbage_reason, silent_reason
 from .errors import ConnectionLostError, MixedUpError, RequestTooLargeError, ServerError
@@ -46,7 +47,7 @@ class Connection(PooledConnection):
 
     def __init__(self, address: tuple[str, int], wiring: Wiring, connect_timeout: float) -> None:
         self.address = address
-        self.waits = 0  # for replies: round trips
+        self.tally = Tally()
         self._wiring = wiring
         self._outstanding: deque[tuple[Call[object], int]] = deque()
         self.answered = False  # whether the gateway ever gave a valid reply
@@ -55,6 +56,7 @@ class Connection(PooledConnection):
         try:
             self._wire = Wire(
                 address,
+                self.tally,
                 framed=wiring.transport == "framed",
                 connect_timeout=connect_timeout,
                 timeout=wiring.timeout,
@@ -80,7 +82,8 @@ class Connection(PooledConnection):
 
     @property
     def received(self) -> int:
-        return self._wire.received
+        """Bytes."""
+        return self.tally.received
 
     @property
     def stale(self) -> bool:
@@ -139,13 +142,13 @@ class Connection(PooledConnection):
 
     def wait(self) -> object:
         """`take`, counted as a round trip."""
-        self.waits += 1
+        self.tally.round_trips += 1
         return self.take()
 
     def take_all(self) -> Iterator[object]:
         """Yield the results of all outstanding requests, in order."""
         if self._outstanding:
-            self.waits += 1
+            self.tally.round_trips += 1
         while self._outstanding:
             yield self.take()
 
@@ -161,7 +164,7 @@ class Connection(PooledConnection):
             if sent < min(ahead, len(calls)):
                 self.post(calls[sent:ahead])
                 sent = min(ahead, len(calls))
-            self.waits += 1
+            self.tally.round_trips += 1
             # Half of the requests stay outstanding while more are sent, so that the gateway always has work.
             left = 0 if sent == len(calls) else _OUTSTANDING // 2
             while len(self._outstanding) > left:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar, cast
 
+from structable.spi import Traffic
+
 from .connection import Connection, Wiring
 from .errors import ConnectionLostError, ServerError
 from .pool import GatewayPool
 from .requests import Call, FoundRow
 from .retry import RetryPolicy
-from .scanner import FirstPage, Scan, first_pages, pages
+from .scanner import FIRST_ROWS, FirstPage, Scan, first_pages, pages
 
 __all__ = ["Gateway"]
 
@@ -54,9 +56,8 @@ class Gateway:
     def closed(self) -> bool:
         return self.pool.closed
 
-    @property
-    def round_trips(self) -> int:
-        return self.pool.round_trips
+    def traffic(self) -> Traffic:
+        return self.pool.traffic()
 
     def close(self) -> None:
         """Close all connections; calls in other threads fail. Idempotent."""
@@ -103,18 +104,21 @@ class Gateway:
         reverse: bool = False,
         page_rows: int = 1000,
         server_filter: str | None = None,
+        first_rows: int = FIRST_ROWS,
     ) -> Iterator[list[FoundRow]]:
         """Scan the rows from `begin`, included, to `end`, excluded, in pages of at most `page_rows`.
 
         The scan survives a lost connection or gateway: it continues after the last row, with the same `before`. Without
         `before`, it may see rows at different times; with it, only cells with a smaller timestamp count. An empty
-        `begin` or `end` is the table's own. The first pages are smaller, as are those of large rows, and none is empty.
+        `begin` or `end` is the table's own. The first page has at most `first_rows`, the next ones are smaller, as are
+        those of large rows, and none is empty.
         With `reverse`, the rows of the same range come from the last to the first. `columns` are as for `get_row`, and
         `server_filter` is in HBase's filter language.
 
         Close the iterator to end it early. The errors are those of `call`.
         """
-        return pages(self.pool, Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter))
+        scan = Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter, first_rows)
+        return pages(self.pool, scan)
 
     def first_pages(self, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
         """Return the first rows of many scans, so many of each, in two round trips for each hundred.

@@ -46,14 +46,12 @@ class GatewayPool(ConnectionPool[Connection]):
         self._connect = connect
         self.timeout = timeout  # seconds for connecting, for one reply, and for all attempts at a repeatable call
         self.reached = False  # whether a gateway ever gave a valid answer
-        self.round_trips = 0
         self._avoided: dict[Address, tuple[float, float]] = {}  # until when, and for how long
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         """Lend a connection for the `with` block; if it is lost there, its gateway is avoided for a while."""
         connection = self.acquire()
-        waited = connection.waits
         try:
             yield connection
         except ConnectionLostError as error:
@@ -64,7 +62,6 @@ class GatewayPool(ConnectionPool[Connection]):
                 _log.info("gateway %s answers again", format_address(connection.address))
         finally:
             self.reached |= connection.answered
-            self.round_trips += connection.waits - waited
             self.release(connection)
 
     def _serves(self, connection: Connection) -> bool:

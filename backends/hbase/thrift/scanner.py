@@ -17,9 +17,9 @@ from .pool import GatewayPool
 from .requests import Call, FoundRow, close_scanner, next_rows, open_scanner
 from .retry import RetryPolicy
 
-__all__ = ["FirstPage", "Scan", "first_pages", "pages"]
+__all__ = ["FIRST_ROWS", "FirstPage", "Scan", "first_pages", "pages"]
 
-_FIRST_PAGE = 100  # rows
+FIRST_ROWS = 100
 _GROWTH = 4
 _PAGE_BYTES = 1 << 20
 _BELOW = b"\xff" * 8
@@ -37,6 +37,7 @@ class Scan:
     reverse: bool
     page_rows: int
     server_filter: str | None
+    first_rows: int = FIRST_ROWS
 
     def opening(self, last: bytes | None) -> Call[int]:
         """Return the call that opens a scanner, behind the last returned row, if there was one."""
@@ -123,9 +124,9 @@ def _below(key: bytes) -> bytes:
 class _PageSize:
     """The number of rows to request: few at first, in case the caller needs no more, and never too many bytes."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, first: int, most: int) -> None:
         self._most = most
-        self.rows = min(_FIRST_PAGE, most)
+        self.rows = min(first, most)
 
     def learn(self, rows: int, size: int) -> None:
         fitting = max(1, _PAGE_BYTES * rows // max(size, 1)) if rows else self._most
@@ -137,7 +138,7 @@ def pages(pool: GatewayPool, scan: Scan) -> Iterator[list[FoundRow]]:
     if scan.end and scan.begin >= scan.end:
         return
     last: bytes | None = None
-    size = _PageSize(scan.page_rows)
+    size = _PageSize(scan.first_rows, scan.page_rows)
     policy = RetryPolicy(pool)
     while True:
         try:

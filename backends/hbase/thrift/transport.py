@@ -11,6 +11,8 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
+from structable.backends.base.traffic import Tally
+
 __all__ = ["Wire"]
 
 _BLOCK = 1 << 16
@@ -25,7 +27,9 @@ class Wire:
     the peer to accept sent bytes.
     """
 
-    def __init__(self, address: tuple[str, int], *, framed: bool, connect_timeout: float, timeout: float) -> None:
+    def __init__(
+        self, address: tuple[str, int], tally: Tally, *, framed: bool, connect_timeout: float, timeout: float
+    ) -> None:
         self._socket = socket.create_connection(address, connect_timeout)
         # An unclosed storage and scan are collected in any order: the socket must not be closed first.
         self._closing = weakref.finalize(self, self._socket.close)
@@ -35,6 +39,7 @@ class Wire:
         self._socket.setblocking(False)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
+        self._tally = tally
         self._framed = framed
         self._frame = 0  # bytes that are left of the one being read
         self._timeout = timeout
@@ -42,7 +47,6 @@ class Wire:
         self._process = os.getpid()
         self.deadline = 0.0  # until when `read` waits, by the monotonic clock
         self.first = b""  # bytes received, for a diagnosis
-        self.received = 0  # bytes
 
     @property
     def readable(self) -> bool:
@@ -59,9 +63,12 @@ class Wire:
         rest = memoryview(b"".join(messages))
         while rest:
             try:
-                rest = rest[self._socket.send(rest) :]
+                sent = self._socket.send(rest)
             except BlockingIOError:
                 self._wait_until_taken()
+            else:
+                self._tally.sent += sent
+                rest = rest[sent:]
 
     def _wait_until_taken(self) -> None:
         self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
@@ -114,7 +121,7 @@ class Wire:
         found = self._socket.recv(size)
         if not found:
             raise ConnectionResetError("the peer closed the connection")
-        self.received += len(found)
+        self._tally.received += len(found)
         if len(self.first) < _KEPT:
             self.first = (self.first + found[:_KEPT])[:_KEPT]
         return found

@@ -9,6 +9,7 @@ meet it give way.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,11 +17,11 @@ from contextlib import suppress
 from itertools import groupby
 
 from structable.backends.hbase.failpoints import reach
-from structable.backends.hbase.layout import FAMILY, MARKER, intent_column
+from structable.backends.hbase.layout import FAMILY, GATE_ROWS, MARKER, intent_column
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, Cells, get_rows, put_column
 from structable.backends.ordered.codec.keys import ROW_MARK
-from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, EngineSnapshot, Pair
+from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, EngineSnapshot, Pair, stamped
 from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
@@ -33,6 +34,8 @@ from .bulk_search import bulk_intents
 from .conflicts import Conflicts
 from .context import Context
 from .decision import Decision
+from .feed_reader import FeedReader
+from .gate import Gate
 from .intent_resolution import IntentResolution
 from .intents import LOCK, write_intent
 from .pending_commit import PendingCommit, draw_timestamp
@@ -43,7 +46,7 @@ from .session import Session, read_clock
 from .snapshot import HBaseSnapshot
 from .status import ABORTED, PENDING, Status
 from .visibility import Visibility
-from .written_rows import encode_rows
+from .written_rows import decode_rows, encode_rows
 
 __all__ = ["BulkCommitter"]
 
@@ -61,9 +64,11 @@ class BulkCommitter:
         self._status_table = context.status_table
         self._visibility = Visibility(context)
         self.reader = Reader(context, self._visibility)
+        self.feeds = FeedReader(context, self.reader)
         self._conflicts = Conflicts(context)
         self._decision = Decision(context, self._conflicts)
         self._resolution = IntentResolution(context)
+        self._gate = Gate(context)
 
     def commit(self, session: Session, bulk: BulkCommit) -> None:
         session.require_alive()
@@ -78,7 +83,8 @@ class BulkCommitter:
 
     def _commit(self, session: Session, bulk: BulkCommit, txid: bytes, start: int) -> None:
         spaces: dict[bytes, dict[bytes, int]] = {bulk.space: {}, CATALOG_SPACE: {}}
-        status = Status(PENDING, start, bulk=True, unlisted=True, writes=encode_rows(spaces))
+        gates = {} if bulk.feed is None else {bulk.feed: GATE_ROWS}
+        status = Status(PENDING, start, bulk=True, unlisted=True, writes=encode_rows(spaces, gates))
         pending = PendingCommit(txid, start, None, status)
         try:
             self._gateway.call(session.recent.enter(txid, Digest(frozenset(spaces))))
@@ -119,23 +125,34 @@ class BulkCommitter:
     ) -> None:
         """Write the intents, over several connections while the next chunk is computed."""
         running: set[Future[None]] = set()
+        now = time.time_ns() // 1_000
         try:
-            for changes in bulk.chunks(locked):
+            for changes, appends, first in bulk.chunks(locked):
                 reach("bulk_locked")
                 locked.renew_lease()
-                running.add(pool.submit(self._write, pending, changes))
+                entries = {number: stamped(now, payload) for number, payload in enumerate(appends, first)}
+                running.add(pool.submit(self._write, pending, changes, bulk.feed, entries))
                 if len(running) >= _CONNECTIONS:
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     for one in done:
                         one.result()
-            self._write(pending, bulk.completion)
+            self._write(pending, bulk.completion, None, {})
             for one in running:
                 one.result()
         finally:
             wait(running)
 
-    def _write(self, pending: PendingCommit, changes: Mapping[bytes, bytes | None]) -> None:
-        """Write a chunk's intents, and check that no other transaction holds rows that were not locked."""
+    def _write(
+        self,
+        pending: PendingCommit,
+        changes: Mapping[bytes, bytes | None],
+        feed: bytes | None,
+        entries: Mapping[int, bytes],
+    ) -> None:
+        """Write a chunk's intents and entries; check that no other transaction holds rows that were not locked."""
+        if feed is not None and entries:
+            for call in self._gate.entering_rows(pending.txid, pending.start, feed, entries):
+                self._gateway.call(call)
         column = intent_column(pending.txid)
         rows: dict[bytes, dict[bytes, bytes]] = {}
         for key, value in changes.items():
@@ -181,7 +198,8 @@ class BulkCommitter:
         return {key: state.value if (state := states.get(row)) is not None else None for row, key in rows.items()}
 
     def _clean_up(self, pending: PendingCommit) -> None:
-        """Resolve the remaining intents; may be repeated."""
+        """Resolve the remaining intents, and empty the gate; may be repeated."""
+        self._gate.finish(pending.txid, pending.status, decode_rows(pending.status.writes).gates)
         for space, intents in bulk_intents(self._gateway, self._layout, pending.txid, pending.status):
             reach("mid_bulk_cleanup")
             self._resolution.resolve(pending.txid, pending.status, {space: intents})
@@ -244,7 +262,7 @@ class _Locked(EngineSnapshot):
 
     def _newest(self) -> HBaseSnapshot:
         context = self._committer.context
-        snapshot = HBaseSnapshot(self._committer.reader, self._session)
+        snapshot = HBaseSnapshot(self._committer.reader, self._committer.feeds, self._session)
         snapshot.timestamp = read_clock(context.gateway, context.layout)  # the session holds an earlier one
         return snapshot
 

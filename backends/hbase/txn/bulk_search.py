@@ -24,7 +24,7 @@ def bulk_intents(
     The region servers search whole tables for the column.
     """
     column = intent_column(txid)
-    for space in decode_rows(status.writes):
+    for space in decode_rows(status.writes).rows:
         try:
             pages = gateway.pages(layout.table(space), b"", b"", [column], before=None, page_rows=_ROWS_AT_ONCE)
             for page in pages:
@@ -35,7 +35,7 @@ def bulk_intents(
 
 def bulk_versions(gateway: Gateway, layout: Layout, status: Status) -> Iterator[tuple[bytes, dict[bytes, int]]]:
     """Yield space, and row to the first byte of its version, page by page, for the rows of a large commit."""
-    for space in decode_rows(status.writes):
+    for space in decode_rows(status.writes).rows:
         try:
             pages = gateway.pages(
                 layout.table(space),

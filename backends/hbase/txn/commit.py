@@ -14,6 +14,7 @@ from .conflicts import Conflicts
 from .context import Context
 from .decision import Decision
 from .finaliser import EndedTransaction, Finaliser
+from .gate import gate_places
 from .intent_set import IntentSet
 from .pending_commit import PendingCommit
 from .prewrite import Prewrite, RecordUnknownError
@@ -56,9 +57,7 @@ class Committer:
                 pause()
 
     def _commit(self, session: Session, start: int, intents: IntentSet, reads: ReadSet | None) -> None:
-        status, encoded = _first_status(start, intents)
-        # An unlisted transaction is found later by searching for its column, which must be its own.
-        txid = session.next_transaction(None if status.unlisted else start)
+        txid, status, encoded = _began(session, start, intents)
         pending = PendingCommit(txid, start, intents, status)
         handed_over = False
         try:
@@ -100,11 +99,18 @@ class Committer:
             session.publish_recent_writes()  # until then, every writer of the table reads its rows back
 
 
-def _first_status(start: int, intents: IntentSet) -> tuple[Status, bytes]:
+def _began(session: Session, start: int, intents: IntentSet) -> tuple[bytes, Status, bytes]:
+    """Return the id of a new transaction, its status, and the list of its writes that is not in the status."""
     kinds = intents.kinds
     encoded = encode_rows(kinds)
-    if len(encoded) > _LISTED_BYTES:
-        return Status(PENDING, start, unlisted=True, writes=encode_rows({space: {} for space in kinds})), b""
+    unlisted = len(encoded) > _LISTED_BYTES
+    # An unlisted transaction is found later by searching for its column, which must be its own.
+    txid = session.next_transaction(None if unlisted else start)
+    gates = gate_places(txid, intents.appends)
+    if unlisted:
+        writes = encode_rows({space: {} for space in kinds}, gates)
+        return txid, Status(PENDING, start, unlisted=True, writes=writes), b""
+    encoded += encode_rows({}, gates)
     if len(encoded) > _INLINE_BYTES:
-        return Status(PENDING, start, detached=True), encoded
-    return Status(PENDING, start, writes=encoded), encoded
+        return txid, Status(PENDING, start, detached=True), encoded
+    return txid, Status(PENDING, start, writes=encoded), encoded

@@ -17,6 +17,7 @@ from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .context import Context
+from .gate import Gate
 from .intent_resolution import EndedIntents, IntentResolution
 from .intent_set import IntentSet
 from .session import Session
@@ -66,6 +67,7 @@ class Finaliser:
         self._gateway = context.gateway
         self._status_table = context.status_table
         self._resolution = IntentResolution(context)
+        self._gate = Gate(context)
         self.waiting: deque[EndedTransaction] = deque()
         self.unmarked: dict[bytes, tuple[Session, Status]] = {}
         self._mark_at = 0.0
@@ -198,15 +200,27 @@ class Finaliser:
             one.session.require_alive()
         reach("before_finalise")
         try:
-            calls = self._resolution.calls([one.ended for one in batch])
-            if failpoints:
-                stepwise(self._gateway.flight, calls, dict.fromkeys(range(len(calls) - 1), "mid_finalise"))
-            else:
-                self._gateway.flight(calls, retry=True)
+            self._resolve(batch)
         except TableMissingError:
             for one in batch:
                 self._resolution.resolve(*one.ended)
+                self._gate.resolve(one.txid, one.status, one.intents.appends)
         reach("after_finalise")
+
+    def _resolve(self, batch: Sequence[EndedTransaction]) -> None:
+        resolving = self._resolution.calls([one.ended for one in batch])
+        publishing = [call for one in batch for call in self._gate.publishing(one.status, one.intents.appends)]
+        # When all entries are in their rows: a call is made even if one before it in the same flight has failed.
+        emptying = [call for one in batch for call in self._gate.emptying(one.txid, one.status, one.intents.appends)]
+        if not failpoints:
+            self._gateway.flight([*resolving, *publishing], retry=True)
+            self._gateway.flight(emptying, retry=True)
+            return
+        stepwise(self._gateway.flight, resolving, dict.fromkeys(range(len(resolving) - 1), "mid_finalise"))
+        stepwise(self._gateway.flight, publishing, dict.fromkeys(range(len(publishing)), "mid_feed_finalise"))
+        if publishing:
+            reach("entries_put")
+        stepwise(self._gateway.flight, emptying, dict.fromkeys(range(len(emptying)), "mid_feed_finalise"))
 
     def _is_time_to_mark(self) -> bool:
         if self._hurrying and not self.waiting:

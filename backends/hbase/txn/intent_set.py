@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
 from structable.backends.hbase.layout import MARKER, Layout
-from structable.backends.ordered.engine import SPACE_BYTES, WriteSet
+from structable.backends.ordered.engine import SPACE_BYTES, WriteSet, stamped
 from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 
+from .gate import Appends
 from .intents import steps_intent, write_intent
 
 __all__ = ["IntentSet", "SpaceIntents"]
@@ -54,6 +56,12 @@ class IntentSet:
         self.markers = writes.spaces - writes.changed_spaces  # spaces whose schema must be unchanged since the snapshot
         self.schemas = sorted(writes.changed_spaces)  # spaces whose schema the write set changes
         self.steps = bool(writes.increments)
+        now = time.time_ns() // 1_000
+        self.appends: Appends = {
+            feed: {number: stamped(now, payload) for number, payload in enumerate(payloads)}
+            for feed, payloads in writes.appends.items()
+            if payloads
+        }
 
     def _space(self, key: bytes) -> SpaceIntents:
         space = key[:SPACE_BYTES]

@@ -18,17 +18,18 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from structable.backends.hbase.failpoints import failpoints, stepwise
-from structable.backends.hbase.layout import MARKER, VALUE, intent_column
+from structable.backends.hbase.layout import GATE_LANES, GATES, MARKER, VALUE, gate_column, intent_column
 from structable.backends.hbase.thrift.errors import ConnectionLostError, ServerError, is_refusal
 from structable.backends.hbase.thrift.requests import Call, Cells, get_row, put_column
 from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError
 
 from .context import Context
+from .gate import Gate, gate_places
 from .intent_set import IntentSet
 from .intents import intent_cells
 from .pending_commit import PendingCommit, draw_timestamp
-from .recent_writes import Digest, read_lists
+from .recent_writes import Digest, Rows, read_lists
 from .rows import RowId, read_rows, row_calls
 from .schema_lease import wait_out_leases
 from .session import Session
@@ -68,18 +69,30 @@ class Prewrite:
         self._layout = context.layout
         self._status_table = context.status_table
         self._settings = context.settings
+        self._gate = Gate(context)
 
     def run(self, session: Session, pending: PendingCommit, intents: IntentSet, encoded: bytes) -> ReadBack:
         """List the rows, create the record, write the intents, draw the timestamp, and look for other transactions.
 
         `encoded` has the written rows, as the record stores them.
         """
+        record = self._status_table.record(pending.txid, pending.status, encoded)
+        places = gate_places(pending.txid, intents.appends)
+        new = {feed for feed, place in places.items() if place == GATE_LANES and feed not in session.gates}
+        if new:
+            record[GATES] = {gate_column(session.id, feed): b"\x01" for feed in new}
+        seen = self._run(session, pending, intents, record)
+        session.gates |= new
+        return seen
+
+    def _run(self, session: Session, pending: PendingCommit, intents: IntentSet, record: Rows) -> ReadBack:
         txid, recent, layout = pending.txid, session.recent, self._layout
-        record = self._status_table.record(txid, pending.status, encoded)
         first = recent.enter(txid, Digest.of(intents), record)
         puts: list[Call[object]] = []
         for space, one in intents.spaces.items():
             puts += put_column(layout.table(space), intent_column(txid), intent_cells(txid, one.all), pending.start)
+        entering = self._gate.entering(txid, pending.start, intents.appends)
+        puts += entering
         rows = {(space, row) for space, one in intents.spaces.items() for row in one.checked}
         markers = {(space, layout.row(space + MARKER)) for space in intents.markers}
         if intents.schemas:
@@ -91,20 +104,24 @@ class Prewrite:
         # Bounds of steps need one consistent view, and schema changes are rare: both read every row back.
         if intents.steps or intents.schemas or recent.reads_back(len(rows), self._settings.read_back_rows):
             reads, decode = row_calls(layout, [*rows, *markers])
-            return ReadBack(decode(self._send(pending, puts, reads)), rows, markers)
-        lists = self._send(pending, puts, [read_lists(layout)])[0]
+            return ReadBack(decode(self._send(pending, puts, len(entering), reads)), rows, markers)
+        lists = self._send(pending, puts, len(entering), [read_lists(layout)])[0]
         assert isinstance(lists, dict)
         suspects = recent.suspects(txid, pending.start, {*rows, *markers}, lists)
         return ReadBack(self._read_back(pending, list(suspects)), rows & suspects, markers & suspects)
 
     def _send(
-        self, pending: PendingCommit, puts: Sequence[Call[object]], reads: Sequence[Call[object]]
+        self, pending: PendingCommit, puts: Sequence[Call[object]], entering: int, reads: Sequence[Call[object]]
     ) -> Sequence[object]:
-        """Make the puts, draw the timestamp, make the reads, and return their results."""
+        """Make the puts, draw the timestamp, make the reads, and return their results.
+
+        So many of the puts, the last ones, are those of entries into gates.
+        """
         drawing = draw_timestamp(self._layout)
         drawn = len(puts)
         if drawn <= _CALLS_AT_ONCE:
-            points = {0: "after_record", drawn - 1: "after_intents", drawn: "after_timestamp"}
+            points = {drawn - 1: "after_gate"} if entering else {}
+            points |= {0: "after_record", drawn - 1 - entering: "after_intents", drawn: "after_timestamp"}
             found = self._flight([*puts, drawing, *reads], points, once=True)[drawn:]
         else:
             for first in range(0, drawn, _CALLS_AT_ONCE):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TypeAlias
 
-from structable.backends.hbase.layout import FAMILY, VALUE
+from structable.backends.hbase.layout import FAMILY, VALUE, Layout
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import FoundRow
-from structable.backends.hbase.thrift.scanner import Scan
-from structable.backends.ordered.engine import SPACE_BYTES, Pair
+from structable.backends.hbase.thrift.scanner import FIRST_ROWS, Scan
+from structable.backends.ordered.engine import SPACE_BYTES, Pair, SpaceMissingError
 from structable.spi.errors import TransactionConflictError
 
 from .context import Context
 from .intents import PUT, base_of
 from .visibility import Visibility
 
-__all__ = ["FirstPairs", "Reader", "table_dropped"]
+__all__ = ["FirstPairs", "Reader", "space_missing", "table_dropped"]
 
 _PAGE_ROWS = 2_000
 
@@ -34,25 +34,37 @@ class Reader:
 
     def values(self, keys: Sequence[bytes], at: int) -> list[bytes | None]:
         """Return the values of keys of one space at a timestamp, in order; a conflict if the table was dropped."""
-        table = self._layout.table(keys[0][:SPACE_BYTES])
+        space = keys[0][:SPACE_BYTES]
+        table = self._layout.table(space)
         rows = [self._layout.row(key) for key in keys]
         try:
             states = self._visibility.read(table, rows, at)
         except TableMissingError as error:
-            raise table_dropped() from error
+            raise space_missing(self._layout, space) from error
         return [state.value if (state := states.get(row)) is not None else None for row in rows]
 
-    def pages(self, begin: bytes, end: bytes, at: int, *, reverse: bool = False) -> Iterator[list[Pair]]:
+    def pages(
+        self, begin: bytes, end: bytes, at: int, *, reverse: bool = False, first_rows: int = FIRST_ROWS
+    ) -> Generator[list[Pair]]:
         """Yield the pairs of an interval of one space, page by page, as `values` does."""
         if begin >= end:
             return
         table, first, last = self._layout.interval(begin, end)
-        pages = self._gateway.pages(table, first, last, [FAMILY], before=at + 1, reverse=reverse, page_rows=_PAGE_ROWS)
+        pages = self._gateway.pages(
+            table,
+            first,
+            last,
+            [FAMILY],
+            before=at + 1,
+            reverse=reverse,
+            page_rows=_PAGE_ROWS,
+            first_rows=first_rows,
+        )
         try:
             for page in pages:
                 yield self._pairs_of(table, begin[:SPACE_BYTES], page, at)
         except TableMissingError as error:
-            raise table_dropped() from error
+            raise space_missing(self._layout, begin[:SPACE_BYTES]) from error
 
     def firsts(
         self, intervals: Sequence[tuple[bytes, bytes]], at: int, rows: int, *, reverse: bool = False
@@ -75,7 +87,7 @@ class Reader:
             # The rows of all intervals are evaluated together: their intents may need round trips.
             values = dict(self._pairs_of(table, space, [row for page in pages for row in page.rows], at))
         except TableMissingError as error:
-            raise table_dropped() from error
+            raise space_missing(self._layout, space) from error
         head, skip = self._layout.head(space)
         found: list[FirstPairs] = []
         for (begin, end), page in zip(intervals, pages, strict=True):
@@ -99,8 +111,13 @@ class Reader:
 
 
 def table_dropped() -> TransactionConflictError:
-    """Return the error for a snapshot whose table was dropped."""
+    """Return the error for a commit to a table that was dropped."""
     return TransactionConflictError("a table was dropped since the snapshot was taken")
+
+
+def space_missing(layout: Layout, space: bytes) -> SpaceMissingError:
+    """Return the error for a snapshot whose table was dropped."""
+    return SpaceMissingError(space, f"the HBase table {layout.table(space)}")
 
 
 def _plain_pairs(page: Sequence[FoundRow], space: bytes, skip: int) -> list[Pair] | None:

@@ -28,7 +28,7 @@ from structable.spi.errors import DataCorruptionError
 from .intent_set import IntentSet
 from .rows import RowId
 
-__all__ = ["Digest", "RecentWrites", "read_lists"]
+__all__ = ["Digest", "RecentWrites", "Rows", "read_lists"]
 
 _MOST_ROWS = 4_096
 """Limit of rows for a transaction that lists them; a larger one lists their spaces."""

@@ -9,6 +9,7 @@ from threading import Lock
 
 from structable.backends.hbase.layout import (
     CLOCK,
+    FEEDS_FORMAT,
     FORMAT_VERSION,
     GC,
     LANE_BYTES,
@@ -51,16 +52,16 @@ def _knows_format(heartbeat: bytes, version: int) -> bool:
     return known.isdigit() and int(known) >= version
 
 
-def require_no_older(gateway: Gateway, layout: Layout) -> None:
-    """Raise `StorageUnavailableError` if a living process does not know the newest format."""
+def require_no_older(gateway: Gateway, layout: Layout, version: int) -> None:
+    """Raise `StorageUnavailableError` if a living process does not know a format."""
     for page in gateway.pages(layout.transactions, session_row(b""), GC, [STATE], before=None, page_rows=500):
         for row, cells in page:
             heartbeat = cells[STATE][0]
-            if heartbeat not in (DEAD, CLOSED) and not _knows_format(heartbeat, FORMAT_VERSION):
+            if heartbeat not in (DEAD, CLOSED) and not _knows_format(heartbeat, version):
                 raise StorageUnavailableError(
                     f"the session {int.from_bytes(row[1:])} of {layout.prefix} is an older structable's, which does "
-                    "not know table types: end its process, or wait for session_timeout if it was killed, and try "
-                    "again"
+                    f"not know {'change feeds' if version == FEEDS_FORMAT else 'table types'}: end its process, or "
+                    "wait for session_timeout if it was killed, and try again"
                 )
 
 
@@ -80,6 +81,7 @@ class Session:
         self._heartbeats = itertools.count(1)
         self._sequence = itertools.count(1)
         self._free_lanes: dict[int, int] = {}
+        self.gates: set[bytes] = set()  # the feeds in whose gates it is known to have a row
         self._lanes = itertools.count(1)
         self._lanes_lock = Lock()
         self._closed = False

@@ -6,15 +6,17 @@ read is a conflict; any other snapshot has lost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from structable.backends.hbase.layout import GC, REMOVED, Layout
 from structable.backends.hbase.thrift.errors import TableDisabledError
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import compare_and_put, get_row
-from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.engine import FeedEntry, Pair
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
+from .context import Context
+from .feed_reader import FeedReader
 from .reader import FirstPairs, Reader
 from .session import Session
 from .snapshot import HBaseSnapshot
@@ -75,10 +77,10 @@ class NoSession(Session):
 class SessionlessSnapshot(HBaseSnapshot):
     """A snapshot that checks after each read that no version it needs was removed."""
 
-    def __init__(self, reader: Reader, session: Session, gateway: Gateway, layout: Layout) -> None:
-        super().__init__(reader, session)
-        self._gateway = gateway
-        self._layout = layout
+    def __init__(self, reader: Reader, feeds: FeedReader, session: Session, context: Context) -> None:
+        super().__init__(reader, feeds, session)
+        self._gateway = context.gateway
+        self._layout = context.layout
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         try:
@@ -109,6 +111,20 @@ class SessionlessSnapshot(HBaseSnapshot):
             raise
         self._require_there()
         return found
+
+    def settled_version(self, feed: bytes) -> int:
+        try:
+            return super().settled_version(feed)
+        except TableDisabledError:
+            self._require_there()
+            raise
+
+    def entries(self, feed: bytes, since: int, until: int, chunk: int = 0) -> Generator[FeedEntry]:
+        try:
+            yield from super().entries(feed, since, until, chunk)
+        except TableDisabledError:
+            self._require_there()
+            raise
 
     def _require_there(self) -> None:
         if removed_point(self._gateway, self._layout) > self.timestamp:

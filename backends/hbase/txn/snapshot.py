@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import groupby, islice
 
-from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Pair
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, FeedEntry, Pair
 
+from .feed_reader import FeedReader, Gated
 from .reader import FirstPairs, Reader
 from .session import Session
 
@@ -22,8 +23,10 @@ class HBaseSnapshot(EngineSnapshot):
 
     scan_from = 501  # one call reads as many; a scan makes at least three
 
-    def __init__(self, reader: Reader, session: Session) -> None:
+    def __init__(self, reader: Reader, feeds: FeedReader, session: Session) -> None:
         self._reader = reader
+        self._feeds = feeds
+        self._gated: dict[bytes, list[Gated]] = {}
         self.session = session
         self.holder = object()  # held instead of the snapshot, which ends when it is collected
         self.timestamp = 0
@@ -78,6 +81,16 @@ class HBaseSnapshot(EngineSnapshot):
         found = self._reader.firsts(intervals, self.timestamp, rows, reverse=reverse)
         self.session.require_alive()
         return found
+
+    def settled_version(self, feed: bytes) -> int:
+        if feed not in self._gated:
+            self._gated[feed] = self._feeds.settle(feed, self.timestamp)
+        return self.timestamp
+
+    def entries(self, feed: bytes, since: int, until: int, chunk: int = 0) -> Generator[FeedEntry]:
+        # No session is asked: entries have one version each, and go only where the floor of their feed is raised.
+        at = self.settled_version(feed)
+        yield from self._feeds.entries(feed, since, until, chunk, at, self._gated[feed])
 
     def close(self) -> None:
         self.session.release(self.holder)

@@ -24,7 +24,7 @@ from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError
 
 from .status import ABORTED, PENDING, Status, StatusHead
-from .written_rows import WrittenRows, decode_rows
+from .written_rows import Written, decode_rows
 
 __all__ = ["StatusTable"]
 
@@ -94,7 +94,7 @@ class StatusTable:
                     self._seen.popitem(last=False)
         return now - since
 
-    def record(self, txid: bytes, status: Status, writes: bytes) -> dict[bytes, dict[bytes, bytes]]:
+    def record(self, txid: bytes, status: Status, writes: bytes) -> dict[bytes, Mapping[bytes, bytes]]:
         """Return the row and the cells of a new record, for a put below the timestamps of HBase's own clock.
 
         At such a timestamp they change nothing if a record exists, and cannot be read once a record was removed.
@@ -104,12 +104,12 @@ class StatusTable:
             cells[WRITES] = writes
         return {status_row(txid): cells}
 
-    def writes_of(self, txid: bytes, status: Status) -> WrittenRows | None:
-        """Return which rows a transaction has written; None if the list was removed."""
+    def writes_of(self, txid: bytes, status: Status) -> Written:
+        """Return what a transaction has written; nothing if the list was removed."""
         if not status.detached:
             return decode_rows(status.writes)
         cells = self._gateway.call(get_row(self._table, status_row(txid), [WRITES]))
-        return decode_rows(cells[WRITES][0]) if WRITES in cells else None
+        return decode_rows(cells[WRITES][0] if WRITES in cells else b"")
 
     def change(self, txid: bytes, expected: Status | None, new: Status) -> Status | None:
         """Change a status if it is as expected, and return the status after that.

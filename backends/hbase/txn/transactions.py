@@ -17,6 +17,7 @@ from structable.spi.errors import StorageUnavailableError
 from .bulk import BulkCommitter
 from .commit import Committer
 from .context import Context
+from .feed_reader import FeedReader
 from .finaliser import Finaliser
 from .intents import base_of
 from .reader import Reader
@@ -42,6 +43,7 @@ class Transactions:
         self.context = context = Context(gateway, layout, settings, merge, fits, status_table)
         self.visibility = Visibility(context)
         self.reader = Reader(context, self.visibility)
+        self.feeds = FeedReader(context, self.reader)
         self.finaliser = Finaliser(context)
         self._gateway = gateway
         self._layout = layout
@@ -83,9 +85,9 @@ class Transactions:
     def begin(self) -> HBaseSnapshot:
         session = self.session
         if self._settings.read_only:
-            snapshot: HBaseSnapshot = SessionlessSnapshot(self.reader, session, self._gateway, self._layout)
+            snapshot: HBaseSnapshot = SessionlessSnapshot(self.reader, self.feeds, session, self.context)
         else:
-            snapshot = HBaseSnapshot(self.reader, session)
+            snapshot = HBaseSnapshot(self.reader, self.feeds, session)
         # Held before the clock is read: the janitor reads the clock before it reads the sessions.
         session.hold(snapshot.holder, session.clock)
         cells = self._gateway.call(get_row(self._layout.transactions, CLOCK, [TICK, FAMILY]))

@@ -1,41 +1,62 @@
-"""`WrittenRows`: which rows a transaction wrote, as its record lists them."""
+"""`Written`: what a transaction wrote, as its record lists it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
-__all__ = ["WrittenRows", "decode_rows", "encode_rows"]
+__all__ = ["GatePlaces", "Written", "WrittenRows", "decode_rows", "encode_rows"]
 
-WrittenRows = Mapping[bytes, Mapping[bytes, int]]
+_GATED = b"E"[0]
+"""The kind of a row that tells where in the gate of a feed a transaction put its entries."""
+
+WrittenRows: TypeAlias = Mapping[bytes, Mapping[bytes, int]]
 """Space to row to the first byte of its intent."""
 
+GatePlaces: TypeAlias = Mapping[bytes, bytes]
+"""By space of a feed, the kind of the rows of its gate in which a transaction put its entries, see `Gate`."""
 
-def encode_rows(writes: WrittenRows) -> bytes:
-    """Return written rows as bytes."""
+
+class Written(NamedTuple):
+    """The rows that a transaction wrote, and the feeds that it appended to."""
+
+    rows: WrittenRows
+    gates: GatePlaces
+
+
+def encode_rows(writes: WrittenRows, gates: GatePlaces = MappingProxyType({})) -> bytes:
+    """Return what a transaction wrote as bytes."""
     parts: list[bytes] = []
-    for space, rows in writes.items():
+    for space, rows in (*writes.items(), *((feed, {place: _GATED}) for feed, place in gates.items())):
         parts.append(space + len(rows).to_bytes(4))
         parts += [bytes([kind]) + len(row).to_bytes(2) + row for row, kind in rows.items()]
     return b"".join(parts)
 
 
-def decode_rows(raw: bytes) -> dict[bytes, dict[bytes, int]]:
-    """Return the written rows of their bytes; `DataCorruptionError` if the bytes are damaged."""
+def decode_rows(raw: bytes) -> Written:
+    """Return what was written, of its bytes; `DataCorruptionError` if the bytes are damaged."""
     writes: dict[bytes, dict[bytes, int]] = {}
+    gates: dict[bytes, bytes] = {}
     at = 0
     while at < len(raw):
         space = raw[at : at + SPACE_BYTES]
         at += SPACE_BYTES
         count = int.from_bytes(raw[at : at + 4])
         at += 4
-        rows = writes.setdefault(space, {})
+        rows: dict[bytes, int] = {}
         for _ in range(count):
             end = at + 3 + int.from_bytes(raw[at + 1 : at + 3])
             if end > len(raw):
                 raise DataCorruptionError(f"the written rows of a transaction are cut off after {len(raw)} bytes")
-            rows[raw[at + 3 : end]] = raw[at]
+            if raw[at] == _GATED:
+                gates[space] = raw[at + 3 : end]
+            else:
+                rows[raw[at + 3 : end]] = raw[at]
             at = end
-    return writes
+        if rows or not count:
+            writes.setdefault(space, {}).update(rows)
+    return Written(writes, gates)

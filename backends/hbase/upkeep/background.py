@@ -24,6 +24,10 @@ _HEARTBEATS = 6
 _log = logging.getLogger("structable.hbase")
 
 
+_chance = random.Random()
+"""Of these threads alone: a program that seeds the common one gets the same numbers every time."""
+
+
 class Background:
     """The threads of one storage."""
 
@@ -51,7 +55,7 @@ class Background:
                 current.heartbeat()
 
     def _clean(self, session: Callable[[], Session | None]) -> None:
-        while not self._stopping.wait(random.uniform(0.5, 1.5) * self._between):
+        while not self._stopping.wait(_chance.uniform(0.5, 1.5) * self._between):
             current = session()
             if current is None:
                 return

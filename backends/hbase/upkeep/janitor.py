@@ -17,12 +17,16 @@ from itertools import chain
 
 from structable.backends.hbase.failpoints import failpoints, reach
 from structable.backends.hbase.layout import (
+    GATE_FAMILY,
+    GATES,
     GC,
     JANITOR,
     RECENT,
     SESSION_BYTES,
     STATE,
     VALUE,
+    gate_lanes,
+    gate_of_column,
     intent_column,
     session_of_list,
 )
@@ -39,6 +43,7 @@ from structable.backends.hbase.thrift.requests import (
 )
 from structable.backends.hbase.txn.bulk_search import bulk_intents, bulk_versions
 from structable.backends.hbase.txn.context import Context
+from structable.backends.hbase.txn.gate import Gate
 from structable.backends.hbase.txn.intent_resolution import IntentResolution
 from structable.backends.hbase.txn.intents import LOCK, TOMBSTONE, intent_of
 from structable.backends.hbase.txn.recent_writes import read_lists
@@ -80,6 +85,7 @@ class Janitor:
         self._status_table = context.status_table
         self._settings = context.settings
         self._resolution = IntentResolution(context)
+        self._gate = Gate(context)
         self._sessions_seen = LastSeen()
         self._statuses_seen = LastSeen()
         self._lease_seen = LastSeen()
@@ -101,10 +107,15 @@ class Janitor:
         # first heartbeat before it writes its list and records, so every list found here has one.
         report.clock = read_clock(self._gateway, self._layout)
         lists = self._gateway.call(read_lists(self._layout))
+        gates = self._gateway.call(get_row(self._layout.transactions, GATES, [GATE_FAMILY]))
         left = {session_of_list(column): (column, at) for column, (_, at) in lists.items()}
-        watermarks = self._low_watermarks(report, left)
-        work = self._look(min([report.clock, *watermarks]), report, left)
-        self.remove_lists(left.values())
+        gone = {gate_of_column(column)[0] for column in gates} | left.keys()
+        watermarks = self._low_watermarks(report, gone)
+        work = self._look(min([report.clock, *watermarks]), report, gone)
+        self.remove_lists(one for session, one in left.items() if session in gone)
+        for column, (_, at) in gates.items():
+            if gate_of_column(column)[0] in gone:
+                self._remove_gate(column, at, report.clock)
         self._repair(work, report)
         previous = self._published()
         safe = max(previous, work.least)
@@ -134,17 +145,25 @@ class Janitor:
         for begin in range(0, len(calls), _CALLS_AT_ONCE):
             self._gateway.flight(calls[begin : begin + _CALLS_AT_ONCE], retry=True)
 
-    def _look(self, least: int, report: Report, left: dict[bytes, tuple[bytes, int]]) -> _Work:
+    def _remove_gate(self, column: bytes, at: int, clock: int) -> None:
+        """Remove what an ended process without records has in the gate of a feed, by a column of the row `GATES`."""
+        session, feed = gate_of_column(column)
+        with suppress(TableMissingError):  # the feed is gone
+            lanes = delete_columns(self._layout.table(feed), [gate_lanes(session)], [GATE_FAMILY], clock)
+            self._gateway.flight(lanes, retry=True)
+        self._gateway.call(put_then_delete(self._layout.transactions, {}, {GATES: [column]}, at))
+
+    def _look(self, least: int, report: Report, gone: set[bytes]) -> _Work:
         """Read all records, of which there may be a hundred thousand, and collect the work.
 
-        Sessions that have records are removed from `left`.
+        Sessions that have records are removed from `gone`.
         """
         work = _Work(least)
         removable = max(self._settings.lease, self._settings.late_writes)
         with self._statuses_seen.round():
             for txid, outline in self._status_table.all():
                 _count(report, outline)
-                left.pop(txid[:SESSION_BYTES], None)
+                gone.discard(txid[:SESSION_BYTES])
                 silent = self._statuses_seen.unchanged_for(txid, outline.liveness)
                 if outline.state == PENDING:
                     if silent >= self._settings.lease:
@@ -167,7 +186,7 @@ class Janitor:
         report = Report()
         report.clock = read_clock(self._gateway, self._layout)
         with self._lock:
-            self._low_watermarks(report, {}, change=False)
+            self._low_watermarks(report, set(), change=False)
         for _, outline in self._status_table.all():
             _count(report, outline)
         report.safe = self._published()
@@ -184,12 +203,10 @@ class Janitor:
                 return False
         return self._gateway.call(compare_and_put(table, JANITOR, STATE, held, mine), retry=False)
 
-    def _low_watermarks(
-        self, report: Report, left: dict[bytes, tuple[bytes, int]], *, change: bool = True
-    ) -> list[int]:
+    def _low_watermarks(self, report: Report, gone: set[bytes], *, change: bool = True) -> list[int]:
         """Return the low watermarks of live sessions; declare silent ones dead, and remove their plans.
 
-        All sessions found are removed from `left`.
+        All sessions found are removed from `gone`.
         """
         table = self._layout.transactions
         watermarks: list[int] = []
@@ -199,7 +216,7 @@ class Janitor:
         with self._sessions_seen.round():
             for row, cells in chain.from_iterable(pages):
                 raw = cells[STATE][0]
-                left.pop(row[1:], None)
+                gone.discard(row[1:])
                 silent = self._sessions_seen.unchanged_for(row, raw)
                 if raw in (DEAD, CLOSED):
                     if silent > self._settings.session_timeout:
@@ -256,12 +273,13 @@ class Janitor:
 
     def _finish(self, txid: bytes, status: Status) -> None:
         """Finalise a committed transaction of another process from its intents; rows without one are finalised."""
+        writes = self._status_table.writes_of(txid, status)
+        self._gate.finish(txid, status, writes.gates)
         if status.unlisted:
             for space, intents in bulk_intents(self._gateway, self._layout, txid, status):
                 self._resolution.resolve(txid, status, {space: intents})
             return
-        writes = self._status_table.writes_of(txid, status)
-        for space, rows in (writes or {}).items():
+        for space, rows in writes.rows.items():
             names = list(rows)
             table = self._layout.table(space)
             for begin in range(0, len(names), ROWS_AT_ONCE):
@@ -314,7 +332,7 @@ class Janitor:
             for space, found in bulk_versions(self._gateway, self._layout, status):
                 yield from self._removals_in(space, found, status.commit)
             return
-        for space, kinds in (self._status_table.writes_of(txid, status) or {}).items():
+        for space, kinds in self._status_table.writes_of(txid, status).rows.items():
             yield from self._removals_in(space, kinds, status.commit)
 
     def _removals_in(self, space: bytes, kinds: Mapping[bytes, int], commit: int) -> Iterator[Call[None]]:
@@ -338,12 +356,13 @@ class Janitor:
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
             for txid, status in self._status_table.statuses(part).items():
+                writes = self._status_table.writes_of(txid, status)
+                self._gate.finish(txid, status, writes.gates)
                 if status.unlisted:
                     for space, intents in bulk_intents(self._gateway, self._layout, txid, status):
                         self._resolution.resolve(txid, status, {space: intents})
                 else:
-                    writes = self._status_table.writes_of(txid, status) or {}
-                    removed = {space: dict.fromkeys(rows, b"L") for space, rows in writes.items()}
+                    removed = {space: dict.fromkeys(rows, b"L") for space, rows in writes.rows.items()}
                     self._resolution.resolve(txid, status, removed)
             self._gateway.flight(self._status_table.drop(part), retry=True)
             report.removed += len(part)

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 
+from structable.backends.base.traffic import Tallies
 from structable.backends.leveldb.folder import Folder
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
@@ -28,8 +29,13 @@ from .snapshot import RemoteSnapshot
 __all__ = ["Client", "connect_to_owner"]
 
 
-def connect_to_owner(folder: Folder, failover: Callable[[Route], Route], seconds: float) -> Client | str:
-    """Return a client of the owner of a database, or the problem, as the end of "another process owns it, ..."."""
+def connect_to_owner(
+    folder: Folder, failover: Callable[[Route], Route], seconds: float, tallies: Tallies
+) -> Client | str:
+    """Return a client of the owner of a database, or the problem, as the end of "another process owns it, ...".
+
+    `tallies` count its connections.
+    """
     owner = folder.read_owner()
     if owner is None:
         return "which has not published its address"
@@ -39,7 +45,7 @@ def connect_to_owner(folder: Folder, failover: Callable[[Route], Route], seconds
     except (OSError, ValueError) as error:
         return f"process {process}, which cannot be reached: {error}"
     try:
-        return Client(folder, failover, shared, path, process, seconds)
+        return Client(folder, failover, shared, path, process, seconds, tallies)
     except TimedOutError:
         return f"process {process}, which does not answer"
     except PeerLostError as error:
@@ -63,13 +69,14 @@ class Client(Route):
         path: str,
         process: int,
         seconds: float,
+        tallies: Tallies,
     ) -> None:
         self.id = os.urandom(16)
         self._failover = failover
         self.shared = shared
         self.process = process
         self._snapshots = itertools.count(1)
-        self.requests = OwnerRequests(self.id, folder, path, process, seconds, lambda: failover(self))
+        self.requests = OwnerRequests(self.id, folder, path, process, seconds, lambda: failover(self), tallies)
         self.pool = self.requests.pool
         self.get = self._get
         self.begin = self._begin

@@ -11,6 +11,7 @@ from collections import deque
 from typing import NoReturn
 from weakref import ref
 
+from structable.backends.base.traffic import Tallies
 from structable.backends.leveldb.folder import Folder
 from structable.backends.leveldb.permissions import check_peer
 from structable.backends.leveldb.protocol import messages
@@ -42,7 +43,13 @@ class Connection:
     def call(self, message: int, body: bytes) -> bytes:
         """Send a request and return the answer: the message byte and the body."""
         self.channel.send(message, body)
-        return self.channel.receive()
+        return self.receive()
+
+    def receive(self) -> bytes:
+        """Return the next answer, for which a call waits: a round trip."""
+        channel = self.channel
+        channel.tally.round_trips += 1
+        return channel.receive()
 
     def __del__(self) -> None:
         self.channel.close()
@@ -78,11 +85,12 @@ class ConnectionPool:
     The errors are those of `Client`.
     """
 
-    def __init__(self, client: bytes, path: str, folder: Folder, seconds: float) -> None:
+    def __init__(self, client: bytes, path: str, folder: Folder, seconds: float, tallies: Tallies) -> None:
         self._client = client
         self.path = path
         self._folder = folder
         self._seconds = seconds
+        self._tallies = tallies
         self._numbers = itertools.count(1)
         self.idle: deque[Connection] = deque()
         """The most recently used last."""
@@ -213,6 +221,7 @@ class ConnectionPool:
 
     def _added(self, connection: Connection) -> Connection:
         self.open[ref(connection, self.open.pop)] = None
+        self._tallies.add(connection, connection.channel.tally)
         if self._is_dropped:
             connection.channel.shut()  # `drop` may have run before it was listed
         if len(self.open) > _KEPT and self._trimmer is None:
@@ -234,7 +243,7 @@ class ConnectionPool:
             hello = messages.HELLO_BODY.pack(messages.VERSION, self._client, opened.number)
             with contextlib.suppress(PeerLostError):  # a refusal, read next, closes the connection at once
                 channel.send(messages.HELLO, hello)
-            frame = channel.receive()
+            frame = opened.receive()
             if frame[0] != messages.DONE:
                 raise _RefusedError(frame)
         except BaseException:

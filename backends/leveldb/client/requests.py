@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from structable.backends.base.traffic import Tallies
 from structable.backends.leveldb.folder import Folder
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import TimedOutError
@@ -29,13 +30,14 @@ class OwnerRequests:
         process: int,
         seconds: float,
         find_next_owner: Callable[[], object],
+        tallies: Tallies,
     ) -> None:
         self.process = process
         self.find_next_owner = find_next_owner
         self.eager_until = 0.0
         """Until this time the owner takes snapshots as transactions begin, because one was lost; 0 for never."""
         self._seconds = seconds
-        self.pool = ConnectionPool(client, path, folder, seconds)
+        self.pool = ConnectionPool(client, path, folder, seconds, tallies)
 
     def ask(self, message: int, body: bytes) -> bytes:
         """Return the answer to a request that may be repeated.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
 from structable.backends.leveldb.route import OWNER_ENDED
+from structable.backends.leveldb.version_stamp import VERSION_KEY, unpack_stamp
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.spi.errors import StructableError, TransactionClosedError, TransactionConflictError
 
@@ -114,9 +115,11 @@ class RemoteSnapshot(EngineSnapshot):
                 open_requests += 1
                 if open_requests == _OPEN_REQUESTS:
                     open_requests -= 1
-                    found += self._values(connection)
-            for _ in range(open_requests):
-                found += self._values(connection)
+                    found += self._values(connection.receive())
+            # The others are answered together.
+            found += self._values(connection.receive())
+            for _ in range(open_requests - 1):
+                found += self._values(connection.channel.receive())
         except (TimedOutError, PeerLostError) as error:
             raise self._failed(connection, error) from None
         except BaseException:
@@ -125,8 +128,7 @@ class RemoteSnapshot(EngineSnapshot):
         pool.give_back(connection)
         return found
 
-    def _values(self, connection: Connection) -> list[bytes | None]:
-        frame = connection.channel.receive()
+    def _values(self, frame: bytes) -> list[bytes | None]:
         if frame[0] != messages.VALUES:
             self.requests.refuse(frame)
         return messages.unpack_texts(frame, 1)[0]
@@ -178,7 +180,7 @@ class RemoteSnapshot(EngineSnapshot):
             # The first pairs are often enough. From here on the next ones are requested while these are used.
             yield from _pairs(frame)
             channel.send(messages.SCAN_MORE)
-            frame = channel.receive()
+            frame = connection.receive()
             while frame[0] == messages.PAIRS:
                 channel.send(messages.SCAN_MORE)
                 try:
@@ -186,7 +188,7 @@ class RemoteSnapshot(EngineSnapshot):
                 except GeneratorExit:
                     self._leave(connection, asked=True)
                     return
-                frame = channel.receive()
+                frame = connection.receive()
         except GeneratorExit:
             self._leave(connection)
             return
@@ -203,12 +205,15 @@ class RemoteSnapshot(EngineSnapshot):
     def _leave(self, connection: Connection, *, asked: bool = False) -> None:
         try:
             if asked:
-                connection.channel.receive()
+                connection.receive()
             connection.channel.send(messages.SCAN_END)
         except (TimedOutError, PeerLostError):
             self.requests.pool.discard(connection)  # closing a scan raises nothing
         else:
             self.requests.pool.give_back(connection)
+
+    def settled_version(self, feed: bytes) -> int:
+        return unpack_stamp(self.get(VERSION_KEY))[0]
 
     def close(self) -> None:
         if self._ended:

@@ -1,7 +1,7 @@
 """The format record, which marks a database as structable's.
 
-Format 2 differs from 1 by tables with types, which software that only knows 1 would damage: the first of them raises
-the format.
+The format rises with the first table that older software would damage: to 2 with the first table of a type, to 3 with
+the first change feed. Opening a database changes nothing.
 """
 
 from __future__ import annotations
@@ -10,15 +10,37 @@ from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
 from .database import FIRST_KEY, LAST_KEY, Database, WriteFailedError
 
-__all__ = ["EPOCH_KEY", "FORMAT_KEY", "FORMAT_VERSION", "NEWEST_FORMAT", "prepare"]
+__all__ = [
+    "EPOCH_KEY",
+    "FORMAT_KEY",
+    "FORMAT_VERSION",
+    "format_number",
+    "format_record",
+    "format_with",
+    "prepare",
+]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 EPOCH_KEY = FIRST_KEY + b"\x02epoch"
 
 FORMAT_KEY = FIRST_KEY + b"\x01format"
 _NAME = b"structable"
-_FIRST_FORMAT = b"%b 1" % _NAME
-NEWEST_FORMAT = b"%b %d" % (_NAME, FORMAT_VERSION)
+_FIRST, _TYPES = 1, 2
+
+
+def format_with(*, feeds: bool) -> int:
+    """Return the format of a database that has tables of a type, and perhaps change feeds."""
+    return FORMAT_VERSION if feeds else _TYPES
+
+
+def format_record(number: int) -> bytes:
+    """Return the record of a format."""
+    return b"%b %d" % (_NAME, number)
+
+
+def format_number(record: bytes | None) -> int:
+    """Return the number of the format of a record that `prepare` has accepted."""
+    return int((record or b"").partition(b" ")[2] or 0)
 
 
 def prepare(database: Database) -> int:
@@ -31,7 +53,7 @@ def prepare(database: Database) -> int:
         if next(database.scan(b"", LAST_KEY), None) is not None or database.get(LAST_KEY) is not None:
             raise DataCorruptionError(f"{database.path} holds a LevelDB database that is not structable's")
         try:
-            database.write(({FORMAT_KEY: _FIRST_FORMAT, LAST_KEY: b"end"},), True)
+            database.write(({FORMAT_KEY: format_record(_FIRST), LAST_KEY: b"end"},), True)
         except WriteFailedError as failure:
             raise StorageUnavailableError(f"the database in {database.path} cannot be written: {failure}") from failure
     else:

@@ -10,6 +10,7 @@ from structable.backends.ordered.engine import BulkCommit
 from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError
 
 from .commit_nodes import BulkNode, CommitNode
+from .commit_versions import CommitVersions
 from .database_handle import DatabaseHandle
 from .history import History
 from .snapshot import LocalSnapshot
@@ -19,7 +20,7 @@ __all__ = ["apply_bulk"]
 _log = logging.getLogger("structable.leveldb")
 
 
-def apply_bulk(handle: DatabaseHandle, history: History, bulk: BulkCommit) -> None:
+def apply_bulk(handle: DatabaseHandle, history: History, versions: CommitVersions, bulk: BulkCommit) -> None:
     """Apply a bulk commit as `Engine.commit_bulk` does; the calling thread holds the right to write."""
     database = handle.healthy_database()
     history.settle()
@@ -30,19 +31,27 @@ def apply_bulk(handle: DatabaseHandle, history: History, bulk: BulkCommit) -> No
     try:
         bulk.check(latest)
         handle.freeze(raw)
-        _write(handle, history, database, bulk, latest)
+        _write(handle, history, versions, database, bulk, latest)
     finally:
         latest.close()
 
 
 def _write(
-    handle: DatabaseHandle, history: History, database: Database, bulk: BulkCommit, latest: LocalSnapshot
+    handle: DatabaseHandle,
+    history: History,
+    versions: CommitVersions,
+    database: Database,
+    bulk: BulkCommit,
+    latest: LocalSnapshot,
 ) -> None:
+    version = None if bulk.feed is None else versions.reserve(database, bulk.feed, decided=not bulk.decision)
+    decision = bulk.decision if version is None else {**bulk.decision, **version.decision}
+    completion = bulk.completion
     try:
-        if bulk.decision:
-            database.write((bulk.decision,), True)
+        if decision:
+            database.write((decision,), True)
     except WriteFailedError as failure:
-        error = handle.failed(failure, [bulk.decision])
+        error = handle.failed(failure, [decision])
         handle.thaw()
         raise error from failure
     node = BulkNode()
@@ -52,12 +61,17 @@ def _write(
         handle.note_unsynced()
         handle.unsynced = True
         for chunk in bulk.chunks(latest):
-            database.write((chunk,), False)
-            node.note(chunk)
-        node.note(bulk.completion)
+            if version is not None and chunk.appends:
+                database.write((chunk.changes, version.entries(chunk)), False)
+            else:
+                database.write((chunk.changes,), False)
+            node.note(chunk.changes)
+        node.note(completion)
+        if version is not None:
+            completion = {**completion, **version.completion()}
         sync_logs(handle.path)
         handle.unsynced = False
-        database.write((bulk.completion,), True)
+        database.write((completion,), True)
         if synced_before:
             handle.note_all_synced()
     except BaseException as error:

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Set
 
+from structable.backends.leveldb.version_stamp import VERSION_KEY
 from structable.backends.ordered.engine import Operand, ReadSet, Step, WriteSet
 from structable.spi.errors import TransactionConflictError
 
@@ -142,7 +143,8 @@ class Summary:
     """The combined changes of the commits after `base`, up to and including `last`."""
 
     def __init__(self, base: CommitNode, last: CommitNode) -> None:
-        self._keys: set[bytes] = set()
+        # No node records whether its commit had a version.
+        self._keys: set[bytes] = set() if base is last else {VERSION_KEY}
         self._bulks: list[BulkNode] = []
         node: CommitNode | None = base
         while node is not last and node is not None:

@@ -15,6 +15,7 @@ from structable.backends.leveldb.native.database import (
 )
 from structable.backends.leveldb.native.gaps import Gaps
 from structable.backends.leveldb.native.native_guard import native_call
+from structable.backends.leveldb.version_stamp import VERSION_KEY, unpack_stamp
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.spi.errors import StorageUnavailableError, TransactionClosedError
 
@@ -70,6 +71,9 @@ class LocalSnapshot(EngineSnapshot):
         if self._gaps and not reverse:
             begin = self._gaps.skip(begin)
         return scan_pairs(self._gate, self._raw, begin, end, reverse, True)
+
+    def settled_version(self, feed: bytes) -> int:
+        return unpack_stamp(self.get(VERSION_KEY))[0]
 
     @native_call
     def close(self) -> None:

@@ -18,7 +18,7 @@ from structable.backends.leveldb.native.database import (
 from structable.backends.leveldb.native.format import EPOCH_KEY
 from structable.backends.leveldb.native.native_guard import native_call
 from structable.backends.leveldb.route import OWNER_ENDED
-from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Merge, WriteSet
+from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Upcalls, WriteSet
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
@@ -29,6 +29,7 @@ from structable.spi.errors import (
 
 from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
+from .commit_versions import CommitVersions
 from .committer import Committer, Pending
 from .database_handle import Changes, DatabaseHandle
 from .history import History
@@ -47,13 +48,14 @@ class LocalStore:
         path: Path,
         options: DatabaseOptions,
         shared: memoryview[int],
-        merge: Merge,
+        upcalls: Callable[[], Upcalls],
         recover: Callable[[], None],
     ) -> None:
         self.path = path
-        self._merge = merge
+        self._upcalls = upcalls
         self._recover = recover
         self._history = History(shared)
+        self._versions = CommitVersions()
         self.committer = Committer(self._write_group)
         self._handle = DatabaseHandle(path, options, self.committer, self._recover_from)
         self._reads = self._handle.reads
@@ -69,9 +71,13 @@ class LocalStore:
             self._handle.open(create=create, checked=checked)
 
     def _recover_from(self, epoch: int) -> None:
+        database = self._handle.database
+        assert database is not None
         self._history.begin(epoch)
+        self._versions.begin(database)
         self._recover()
         self._history.settle()
+        self._versions.settle(database)
 
     def close(self) -> bool:
         with self.committer.exclusive():
@@ -216,11 +222,15 @@ class LocalStore:
             handle.unsynced = True
         elif handle.unsynced:
             handle.sync_earlier()
+        appends = changes.appends
         if changes.increments:
-            writes = {**writes, **self._merged(database, {}, changes)}
+            merged, appends = self._merged(database, {}, changes)
+            writes = {**writes, **merged}
         parts: tuple[Changes, ...] = (writes,) if marker is None else (writes, marker)
         if derived:
             parts = (*parts, derived)
+        if appends:
+            parts = (*parts, self._versions.stamped(appends))
         step = node_of(changes) if derived or changes.increments else CommitNode(frozenset(writes))
         history.unsettled = step
         try:
@@ -270,7 +280,10 @@ class LocalStore:
                 if member.node is not None:
                     check_conflicts(member.node.next, changes)
                     check_conflicts(first, changes)
-                merged = self._merged(database, values, changes) if changes.increments else None
+                merged: Changes | None = None
+                appends = changes.appends
+                if changes.increments:
+                    merged, appends = self._merged(database, values, changes)
             except Exception as error:
                 member.error = error
                 continue
@@ -278,11 +291,13 @@ class LocalStore:
             if changes.changed_spaces:
                 epoch += 1
                 mine.append({EPOCH_KEY: epoch.to_bytes(8, "big")})
-            if mine:
+            if mine or appends:
                 parts += mine
                 sync = sync or member.sync
                 for part in mine if len(group) > 1 else ():
                     values.update(part)
+                if appends:
+                    parts.append(self._versions.stamped(appends))
                 step = node_of(changes)
                 if last is None:
                     first = step
@@ -318,16 +333,26 @@ class LocalStore:
 
     def _merged(
         self, database: Database, values: dict[bytes, bytes | None], changes: WriteSet
-    ) -> dict[bytes, bytes | None]:
+    ) -> tuple[dict[bytes, bytes | None], dict[bytes, list[bytes]]]:
+        """Return the merged rows of a commit, and all that it appends to feeds."""
         merged: dict[bytes, bytes | None] = {}
+        images: dict[bytes, list[bytes]] = {}
+        upcalls = self._upcalls()
+        merge, describe = upcalls.merge, upcalls.describe
         for key, steps in changes.increments.items():
-            newest = values[key] if key in values else database.get(key)
-            merged[key] = self._merge(newest, steps)
-        return merged
+            before = values[key] if key in values else database.get(key)
+            merged[key] = after = merge(before, steps)
+            if changes.appends and (described := describe(key, before, after, steps)) is not None:
+                feed, payload = described
+                images.setdefault(feed, []).append(payload)
+        if not changes.appends:
+            return merged, changes.appends
+        appends = {feed: [*some, *images.get(feed, ())] for feed, some in changes.appends.items()}
+        return merged, {feed: some for feed, some in appends.items() if some}
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
         uninterrupted(partial(self._commit_bulk, bulk))
 
     def _commit_bulk(self, bulk: BulkCommit) -> None:
         with self.committer.exclusive():
-            apply_bulk(self._handle, self._history, bulk)
+            apply_bulk(self._handle, self._history, self._versions, bulk)

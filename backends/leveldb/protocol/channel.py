@@ -12,6 +12,7 @@ import struct
 from array import array
 from time import perf_counter
 
+from structable.backends.base.traffic import Tally
 from structable.spi.errors import UnsupportedOperationError
 
 from .messages import ENDING, KEEP_ALIVE
@@ -53,13 +54,14 @@ class Channel:
     The socket is connected and blocking. Both times limit the wait for the other side; 0 waits for ever.
     """
 
-    __slots__ = ("_buffer", "_misses", "_receive", "_send", "_unpolled", "connection")
+    __slots__ = ("_buffer", "_misses", "_receive", "_send", "_unpolled", "connection", "tally")
 
     def __init__(self, connection: socket.socket, *, receive_seconds: float, send_seconds: float) -> None:
         # The kernel's own time-outs: Python's would ask the kernel before each call whether it would block.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(receive_seconds))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(send_seconds))
         self.connection = connection
+        self.tally = Tally()
         self._send = connection.send
         self._receive = connection.recv
         self._buffer = b""
@@ -82,6 +84,7 @@ class Channel:
             sent = self._send(frame)
             while sent < len(frame):
                 sent += self._send(memoryview(frame)[sent:])
+            self.tally.sent += sent
         except BlockingIOError:
             raise TimedOutError from None
         except OSError as error:
@@ -128,6 +131,7 @@ class Channel:
             raise PeerLostError(str(error)) from None
         if not data:
             raise PeerLostError("the connection was closed")
+        self.tally.received += len(data)
         return data
 
     def _poll(self, size: int) -> bytes:

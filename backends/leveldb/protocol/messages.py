@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from structable.backends.ordered.engine import SPACE_BYTES, Increment, Operand, ReadSet, Step, WriteSet
 
@@ -29,7 +30,7 @@ __all__ = [
     "unpack_texts",
 ]
 
-VERSION = 5
+VERSION = 7
 
 # Requests
 HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
@@ -132,6 +133,8 @@ def unpack_map(body: bytes, offset: int) -> tuple[dict[bytes, bytes | None], int
 _WRITES, _DERIVED, _INCREMENTS, _READS, _SPACES, _CHANGED = 1, 2, 4, 8, 16, 32
 _ROWS_OF_ONE_TABLE = 64
 _OPERANDS = 128
+_APPENDS = 256
+_FLAGS_BYTES = 2
 
 _ONE_ROW = struct.Struct(f"<B{SPACE_BYTES}sIii")
 _ROWS_OFFSET = 1 + SPACE_BYTES
@@ -140,7 +143,7 @@ _ROWS_OFFSET = 1 + SPACE_BYTES
 def pack_changes(changes: WriteSet) -> bytes:
     """Return a write set in its encoded form."""
     if len(changes.spaces) == 1 and not (
-        changes.derived or changes.increments or changes.changed_spaces or changes.reads
+        changes.derived or changes.increments or changes.changed_spaces or changes.reads or changes.appends
     ):
         # The most common write set has a form of its own, which is read in a third of the time.
         [space], writes = changes.spaces, changes.writes
@@ -175,19 +178,24 @@ def pack_changes(changes: WriteSet) -> bytes:
     if changes.changed_spaces:
         flags |= _CHANGED
         parts.append(pack_texts(list(changes.changed_spaces)))
-    parts[0] = flags.to_bytes(1, "little")
+    if changes.appends:
+        flags |= _APPENDS
+        # An entry is never empty: that stands for an empty list.
+        pairs = ((space, one) for space, some in changes.appends.items() for one in some or (b"",))
+        parts.append(pack_texts(list(chain.from_iterable(pairs))))
+    parts[0] = flags.to_bytes(_FLAGS_BYTES, "little")
     return b"".join(parts)
 
 
 def unpack_changes(body: bytes, offset: int) -> WriteSet:
     """Return the write set at an offset of a body; `ValueError`, `IndexError` or `struct.error` if there is none."""
-    flags = body[offset]
-    if flags == _ROWS_OF_ONE_TABLE:
+    if body[offset] == _ROWS_OF_ONE_TABLE:
         writes, end = unpack_map(body, offset + _ROWS_OFFSET)
         _require_end(body, end)
         space = body[offset + 1 : offset + _ROWS_OFFSET]
-        return WriteSet(writes, {}, {}, None, {space}, set())  # the defaults take longer
-    offset += 1
+        return WriteSet(writes, {}, {}, None, {space}, set(), {})  # the defaults take longer
+    flags = int.from_bytes(body[offset : offset + _FLAGS_BYTES], "little")
+    offset += _FLAGS_BYTES
     changes = WriteSet()
     if flags & _WRITES:
         changes.writes, offset = unpack_map(body, offset)
@@ -207,6 +215,10 @@ def unpack_changes(body: bytes, offset: int) -> WriteSet:
     if flags & _CHANGED:
         spaces, offset = unpack_present(body, offset)
         changes.changed_spaces = set(spaces)
+    if flags & _APPENDS:
+        flat, offset = unpack_present(body, offset)
+        for space, payload in zip(flat[::2], flat[1::2], strict=True):
+            changes.appends.setdefault(space, []).extend([payload] if payload else [])
     _require_end(body, offset)
     return changes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,21 +27,40 @@ class BadElementError(Exception):
 
 
 class ByteColumn:
-    """Byte strings, at least one, copied one after the other into one buffer.
+    """Byte strings, at least one, one after the other in one buffer of less than 2 GiB, perhaps with gaps.
 
     Methods take and return offsets in that buffer, as `begins` and `ends` are. They raise `BadElementError` for the
     first byte string that ends too early.
     """
 
-    def __init__(self, raws: Sequence[bytes]) -> None:
+    def __init__(self, begins: Integers, ends: Integers, buffer: pa.Buffer) -> None:
+        self.begins = begins
+        self.ends = ends
+        self._buffer = buffer
+        self._zeros: dict[int, Integers] = {}
+
+    @classmethod
+    def of(cls, raws: Sequence[bytes]) -> Self:
+        """Return copies of byte strings."""
         array: Array | pa.ChunkedArray[Any] = pa.array(raws, pa.binary())
         if isinstance(array, pa.ChunkedArray):
             raise TooLargeError
-        edges32, self._buffer = parts_of(array)
+        edges32, buffer = parts_of(array)
         edges = edges32.astype(np.int64)
-        self.begins: Integers = edges[:-1]
-        self.ends: Integers = edges[1:]
-        self._zeros: dict[int, Integers] = {}
+        return cls(edges[:-1], edges[1:], buffer)
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __getitem__(self, position: int) -> bytes:
+        """Return one of the byte strings."""
+        return self._buffer.slice(
+            int(self.begins[position]), int(self.ends[position] - self.begins[position])
+        ).to_pybytes()
+
+    def take(self, positions: Integers | slice) -> ByteColumn:
+        """Return those at ascending positions."""
+        return ByteColumn(self.begins[positions], self.ends[positions], self._buffer)
 
     def require(self, good: npt.NDArray[np.bool_]) -> None:
         """Raise `BadElementError` for the first byte string for which an array of bools says False."""

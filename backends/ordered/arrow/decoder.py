@@ -81,29 +81,37 @@ class ArrowDecoder:
             yield from self._decode_parts(keys[half:], values[half:])
 
     def decode_batch(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
+        """Return rows, at least one, as one batch; raises `TooLargeError`."""
+        key_column = ByteColumn.of(keys) if any(self._key_wanted) else None
+        return self._decode(key_column, ByteColumn.of(values) if self._values_wanted else None, len(keys))
+
+    def decode_columns(self, keys: ByteColumn, values: ByteColumn) -> pa.RecordBatch:
+        """Return rows, at least one, as one batch."""
+        return self._decode(keys, values if self._values_wanted else None, len(keys))
+
+    def _decode(self, keys: ByteColumn | None, values: ByteColumn | None, count: int) -> pa.RecordBatch:
         arrays: dict[str, Array] = {}
-        if self._values_wanted:
+        if values is not None:
             try:
-                column = ByteColumn(values)
-                versions = column.records(np.dtype("<u2"), column.begins)
+                versions = values.records(np.dtype("<u2"), values.begins)
                 if (versions != versions[0]).any():
                     return self._decode_mixed(versions, keys, values)
                 reader = self._layouts.get(int(versions[0]))
                 if reader is None:
                     raise BadElementError(0)
-                arrays = reader.read(column)
+                arrays = reader.read(values)
             except BadElementError as error:
                 raise self._bad_value(values[error.position]) from None
-        if any(self._key_wanted):
+        if keys is not None and any(self._key_wanted):
             try:
-                arrays |= _read_keys(ByteColumn(keys), self._spec.key_fields, self._key_wanted)
+                arrays |= _read_keys(keys, self._spec.key_fields, self._key_wanted)
             except BadElementError as error:
                 raise self._bad_key(keys[error.position]) from None
         columns = []
         for field in self._arrow_schema:
             array = arrays.get(field.name)
             if array is None:
-                array = pa.nulls(len(keys), field.type)
+                array = pa.nulls(count, field.type)
             elif array.type != field.type:
                 array = array.cast(field.type)
             columns.append(array)
@@ -116,12 +124,11 @@ class ArrowDecoder:
             ) from error
         return batch
 
-    def _decode_mixed(self, versions: Numbers, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
+    def _decode_mixed(self, versions: Numbers, keys: ByteColumn | None, values: ByteColumn) -> pa.RecordBatch:
         """Decode rows of several layouts, one layout after the other, and restore their order."""
         groups = [np.flatnonzero(versions == version) for version in np.unique(versions)]
         parts = [
-            self.decode_batch([keys[i] for i in group.tolist()], [values[i] for i in group.tolist()])
-            for group in groups
+            self._decode(None if keys is None else keys.take(group), values.take(group), len(group)) for group in groups
         ]
         order = np.argsort(np.concatenate(groups))
         columns = [

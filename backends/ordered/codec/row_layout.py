@@ -16,13 +16,14 @@ import struct
 from collections.abc import Container
 
 from structable.backends.base.field_types import FIELD_TYPES
-from structable.spi import Field
+from structable.spi import Field, FieldType
 
 from .source import Slot
 
 __all__ = ["RowLayout"]
 
 _VERSION_BITS = 16
+_FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 class RowLayout:
@@ -50,6 +51,13 @@ class RowLayout:
         """Return the word that holds the null bit of a field, and the bit's mask."""
         word, bit = divmod(_VERSION_BITS + position, 64)
         return word, 1 << bit
+
+    def exact_parts(self) -> list[slice]:
+        """Return the parts of a raw value that hold all but floats: bytes there differ if and only if values do."""
+        floats = [position for position in self.fixed if self.fields[position].type in _FLOATS]
+        ends = [0, *(self.offsets[position] + FIELD_TYPES[self.fields[position].type].width for position in floats)]
+        begins = [*(self.offsets[position] for position in floats), None]
+        return [slice(*part) for part in zip(ends, begins, strict=True) if part[0] != part[1]]
 
     def words_slots(self) -> list[Slot]:
         """Return the slots of version and null bits: the variables w0, w1 ..."""

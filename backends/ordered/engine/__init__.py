@@ -8,10 +8,12 @@ An engine knows nothing of tables. The first four bytes of every key name its *s
 physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a value is never empty.
 """
 
-from .engine import Engine, Fits, Merge, Upcalls
+from .engine import Describe, Engine, Fits, Merge, Upcalls
+from .feed_entries import FeedEntry, entries_begin, entry_key, entry_of, entry_pairs, stamped
 from .ordered_map import (
     SPACE_BYTES,
     BulkApplication,
+    BulkChunk,
     BulkCommit,
     EngineSnapshot,
     Increment,
@@ -19,21 +21,24 @@ from .ordered_map import (
     OrderedMap,
     Pair,
     ReadSet,
-    SchemaChangedError,
     Step,
     WriteSet,
     successor,
 )
+from .renewal import SchemaChangedError, SpaceMissingError, renewed
 from .runs import RunLostError, RunStore
 from .splits import SplitPlan, SplitSource
-from .upkeep import Spaces, Upkeep
+from .upkeep import Spaces, SpaceTakenError, Upkeep
 
 __all__ = [
     "SPACE_BYTES",
     "BulkApplication",
+    "BulkChunk",
     "BulkCommit",
+    "Describe",
     "Engine",
     "EngineSnapshot",
+    "FeedEntry",
     "Fits",
     "Increment",
     "Merge",
@@ -44,6 +49,8 @@ __all__ = [
     "RunLostError",
     "RunStore",
     "SchemaChangedError",
+    "SpaceMissingError",
+    "SpaceTakenError",
     "Spaces",
     "SplitPlan",
     "SplitSource",
@@ -51,5 +58,11 @@ __all__ = [
     "Upcalls",
     "Upkeep",
     "WriteSet",
+    "entries_begin",
+    "entry_key",
+    "entry_of",
+    "entry_pairs",
+    "renewed",
+    "stamped",
     "successor",
 ]

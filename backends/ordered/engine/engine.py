@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from structable.spi import Traffic
+
 from .ordered_map import Step
 from .runs import RunStore
 from .splits import SplitSource
 from .upkeep import Upkeep
 
-__all__ = ["Engine", "Fits", "Merge", "Upcalls"]
+__all__ = ["Describe", "Engine", "Fits", "Merge", "Upcalls"]
 
+Describe: TypeAlias = Callable[[bytes, bytes | None, bytes, Sequence[Step]], tuple[bytes, bytes] | None]
+"""`Upcalls.describe`."""
 Merge: TypeAlias = Callable[[bytes | None, Sequence[Step]], bytes]
 """`Upcalls.merge`."""
 Fits: TypeAlias = Callable[[bytes | None, Sequence[Step], Sequence[Step]], bool]
@@ -33,12 +37,16 @@ class Upcalls:
     fits : callable
         Tells whether the steps of one key fit its value, with any of other steps of the same kind before, between or
         after them: so that an engine that merges in readers commits nothing that a reader must refuse.
+    describe : callable
+        Takes a key, its value before and after a merge, and the steps; returns the space of the change feed that holds
+        images of the row, and the value to append to it for this change, or None if there is nothing to append.
     procedures : mapping of str to callable
         The procedures of `Engine.delegate`; "recover" completes bulk commits that were decided and interrupted.
     """
 
     merge: Merge
     fits: Fits
+    describe: Describe
     procedures: Mapping[str, Callable[[bytes], bytes]]
 
 
@@ -67,6 +75,10 @@ class Engine(Upkeep, SplitSource, RunStore):
         By default in this one. An engine whose database belongs to one process runs it there, beside the data.
         """
         return self.upcalls.procedures[procedure](argument)
+
+    def traffic(self) -> Traffic | None:
+        """Return what `Storage.traffic` does; None, the default, if the engine counts nothing."""
+        return None
 
     @property
     @abstractmethod

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from .feed_entries import FeedEntry, entries_begin, entry_key, entry_of
+from .renewal import renewed
 
 __all__ = [
     "SPACE_BYTES",
     "BulkApplication",
+    "BulkChunk",
     "BulkCommit",
     "EngineSnapshot",
     "Increment",
@@ -19,11 +24,12 @@ __all__ = [
     "OrderedMap",
     "Pair",
     "ReadSet",
-    "SchemaChangedError",
     "Step",
     "WriteSet",
     "successor",
 ]
+
+Result = TypeVar("Result")
 
 _AMOUNT_BYTES = 20
 SPACE_BYTES = 4
@@ -45,10 +51,6 @@ def successor(prefix: bytes) -> bytes:
     if not head:
         raise ValueError(f"nothing is greater than everything that begins with {prefix!r}")
     return head[:-1] + bytes([head[-1] + 1])
-
-
-class SchemaChangedError(Exception):
-    """`OrderedMap.epoch` was out of date: read the catalog again, then repeat the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,10 @@ class WriteSet:
         The spaces of the tables used: conflicts with a schema change of any of them after the snapshot.
     changed_spaces : set of bytes
         The spaces whose schema this write set changes; if not empty, the commit advances `OrderedMap.epoch`.
+    appends : dict
+        By space of a change feed, what the commit appends to it, each value one entry, never empty; in conflict with
+        nothing. All of one commit have its version and time. Only given to an engine that `keeps_versions`. An empty
+        list is there for the entries of `increments`, which are described only in a write set with appends.
     """
 
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -127,6 +133,7 @@ class WriteSet:
     reads: ReadSet | None = None
     spaces: set[bytes] = field(default_factory=set)
     changed_spaces: set[bytes] = field(default_factory=set)
+    appends: dict[bytes, list[bytes]] = field(default_factory=dict)
 
 
 class EngineSnapshot(ABC):
@@ -184,6 +191,40 @@ class EngineSnapshot(ABC):
         others = (self.scan(*interval, reverse=reverse) for interval in intervals[1:])
         return chain.from_iterable(islice(scan, limit_each) for scan in chain(scans, others))
 
+    def settled_version(self, feed: bytes) -> int:
+        """Return the commit version of this state, of an engine that `keeps_versions`.
+
+        The state has every commit up to it that appended to the space of a feed, and no later one. Every commit that
+        appends to the space from now on has a higher version.
+        """
+        raise NotImplementedError(f"{type(self).__name__} keeps no versions")
+
+    def entries(self, feed: bytes, since: int, until: int, chunk: int = 0) -> Generator[FeedEntry]:
+        """Yield the entries in the space of a feed, in their order; a generator, to be closed early.
+
+        Parameters
+        ----------
+        feed : bytes
+            The space.
+        since, until : int
+            Those of the commits in (since, until], where `until` is at most `settled_version`.
+        chunk : int
+            The number of the first entry to yield of the commit of version `since` + 1.
+        """
+        begin = entry_key(feed, since + 1, chunk) if chunk else entries_begin(feed, since)
+        with closing(self.scan(begin, entries_begin(feed, until))) as pairs:  # type: ignore[type-var] # a generator
+            for pair in pairs:
+                yield entry_of(pair)
+
+    def entry_sizes(self, feed: bytes, since: int, until: int) -> Generator[tuple[int, int, int]]:
+        """Yield version, chunk and size of each entry in (since, until]; a generator, to be closed early.
+
+        An engine that can tell sizes without moving what was appended overrides this.
+        """
+        with closing(self.entries(feed, since, until)) as entries:
+            for version, chunk, _, payload in entries:
+                yield version, chunk, len(payload)
+
     def pin(self) -> None:
         """Fix the state; the transaction calls this at its first write: a later read must not see a younger state.
 
@@ -212,6 +253,16 @@ class BulkApplication(enum.Enum):
     given to such an engine."""
 
 
+class BulkChunk(NamedTuple):
+    """A part of a bulk commit, applied atomically."""
+
+    changes: dict[bytes, bytes | None]
+    appends: Sequence[bytes] = ()
+    """What is appended to the space `BulkCommit.feed`, each value one entry of the whole commit's version."""
+    first: int = 0
+    """The number of the first of them among the entries of the commit."""
+
+
 class BulkCommit(ABC):
     """A commit too large for memory, applied in chunks; `OrderedMap.bulk_application` tells how.
 
@@ -225,13 +276,15 @@ class BulkCommit(ABC):
     completion: dict[bytes, bytes | None]
     space: bytes
     """The space of the written rows."""
+    feed: bytes | None = None
+    """The space of their table's change feed."""
 
     @abstractmethod
     def check(self, latest: EngineSnapshot) -> None:
         """Raise if the newest state does not admit this commit; called before the first write, with writers blocked."""
 
     @abstractmethod
-    def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
+    def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:
         """Yield the changes, each chunk applied atomically; after a crash, those that may be missing."""
 
 
@@ -258,6 +311,18 @@ class OrderedMap(ABC):
     takes_operands = False
     """Whether `commit` takes an `Operand`; to an engine that does not, each merge is a write of the row."""
 
+    keeps_versions = False
+    """Whether each commit that appends to change feeds has a version, see `EngineSnapshot.settled_version`."""
+
+    times_ascend = False
+    """Whether the times of entries of feeds never go back from version to version, so that they can be bisected."""
+
+    describes_merges = False
+    """Whether a commit with appends calls `Upcalls.describe` for each key that its steps change, and appends that.
+
+    If not, rows of tables whose feed holds images are read and put instead.
+    """
+
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
         """Return the newest committed value of a key.
@@ -271,6 +336,15 @@ class OrderedMap(ABC):
     @abstractmethod
     def begin(self, read_only: bool) -> EngineSnapshot:
         """Return the newest committed state; `read_only` promises that no commit will follow."""
+
+    def look(self, body: Callable[[EngineSnapshot], Result]) -> Result:
+        """Return what a function makes of the newest committed state; see `renewed`."""
+
+        def looked() -> Result:
+            with closing(self.begin(True)) as snapshot:
+                return body(snapshot)
+
+        return renewed(looked)
 
     @abstractmethod
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:

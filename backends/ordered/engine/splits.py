@@ -23,19 +23,24 @@ class SplitPlan:
         Frees the snapshot; after it, `read_split` raises `TransactionClosedError`. Must not refer to the storage.
     epoch : int
         The engine's schema epoch in the snapshot.
+    version : int or None
+        The commit version of the snapshot, as `EngineSnapshot.settled_version` of the feed that was given.
     """
 
     states: list[bytes]
     release: Callable[[], None]
     epoch: int
+    version: int | None = None
 
 
 class SplitSource(ABC):
     """Reads one snapshot of the map in many processes at once."""
 
     @abstractmethod
-    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         """Take a snapshot of begin <= key < end and divide it into about `count` about equal parts, at least one.
+
+        `feed` is the space of a change feed: given to an engine that `keeps_versions`, for `SplitPlan.version`.
 
         Raises
         ------

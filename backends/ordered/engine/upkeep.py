@@ -12,11 +12,16 @@ from itertools import islice
 
 from structable.spi import Finding, UnsupportedOperationError
 
+from .feed_entries import entries_begin
 from .ordered_map import OrderedMap, WriteSet, successor
 
-__all__ = ["Spaces", "Upkeep"]
+__all__ = ["SpaceTakenError", "Spaces", "Upkeep"]
 
 _DISCARDED_AT_ONCE = 1_000
+
+
+class SpaceTakenError(Exception):
+    """Remains of an interrupted call, or another call, make a space unusable: take the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class Spaces:
     Parameters
     ----------
     tables : frozenset of bytes
-        Spaces of tables.
+        Spaces of tables and of their change feeds.
     loading : frozenset of bytes
         Spaces that write jobs load, for tables that are overwritten.
     leaving : frozenset of bytes
@@ -44,8 +49,10 @@ class Spaces:
 class Upkeep(OrderedMap):
     """An ordered map that looks after its spaces."""
 
-    def create_space(self, space: bytes) -> None:
+    def create_space(self, space: bytes, *, feed: bool = False) -> None:
         """Make a space ready for its first key, before the catalog records its table; idempotent.
+
+        `feed` tells whether it is one of a change feed.
 
         Another process may take the same number at the same time, or have died after taking it: the commit to the
         catalog decides which table gets the space.
@@ -54,11 +61,13 @@ class Upkeep(OrderedMap):
         ------
         TransactionConflictError
             If the space has keys already: another process took it.
+        SpaceTakenError
+            If the space is prepared for something else, and has never been used.
         """
         return None
 
-    def exclude_older_software(self) -> None:
-        """Make older software refuse the store from now on: it knows nothing of table types.
+    def exclude_older_software(self, *, feeds: bool = False) -> None:
+        """Make older software refuse the store from now on: it knows nothing of table types, or of change feeds.
 
         Called before the catalog records the first table that older software could damage, and before each further one;
         idempotent. An engine that does not override this has no table types; one that no other software opens overrides
@@ -91,9 +100,19 @@ class Upkeep(OrderedMap):
             Whether all keys are gone. If not, as while an older snapshot of some process may read them, the call must
             be repeated later.
         """
+        return self._delete(beginning, successor(beginning), stopped)
+
+    def drop_entries(self, feed: bytes, since: int, until: int, stopped: Callable[[], bool]) -> bool:
+        """Delete the entries in the space of a feed of the commits in (since, until]; see `discard`.
+
+        What is read from now on is after `until`.
+        """
+        return self._delete(entries_begin(feed, since), entries_begin(feed, until), stopped)
+
+    def _delete(self, begin: bytes, end: bytes, stopped: Callable[[], bool]) -> bool:
         snapshot = self.begin(True)
         try:
-            keys = (key for key, _ in snapshot.scan(beginning, successor(beginning)))
+            keys = (key for key, _ in snapshot.scan(begin, end))
             while step := list(islice(keys, _DISCARDED_AT_ONCE)):
                 if stopped():
                     return False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import TypeAlias
 
+from structable.backends.ordered.codec.change_records import NewRecord
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import WriteMode
@@ -48,9 +50,10 @@ class BagRows(JobRows):
                 assert latest is not None
                 olds.update(latest.scan_intervals(intervals, limit_each=retracts))
             writes.update(dict.fromkeys(olds.keys() - writes.keys()))
-            if writes:
-                (last, _), _ = chunk[-1]
-                yield self._with_entries(writes, olds), last
+            (last, _), _ = chunk[-1]
+            made = self._chunk(writes, olds, last, partial(_given, chunk))
+            if made.changes or made.appends:
+                yield made
 
     def _current(self, raw_key: bytes, raw: bytes) -> bytes:
         return self._binding.current(raw) if self._fit else self._binding.merged(raw_key, raw, {})
@@ -61,6 +64,10 @@ class BagRows(JobRows):
         for equal, group in groupby(self._runs.rows(), lambda row: equal_rows(row[0])):
             if equal[0] > after:
                 yield equal, list(group)
+
+
+def _given(chunk: Iterable[tuple[_Interval, list[StagedRow]]]) -> list[NewRecord]:
+    return [(kind_of(raw), raw_key, raw[1:]) for _, rows in chunk for raw_key, raw, _ in rows]
 
 
 def _folded(rows: list[StagedRow]) -> tuple[list[StagedRow], int]:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from structable.backends.ordered.engine import BulkApplication, BulkCommit, EngineSnapshot, RunStore
+from structable.backends.ordered.engine import BulkApplication, BulkChunk, BulkCommit, EngineSnapshot, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.backends.ordered.schema.job_records import JobRecord, job_key, progress_key
+from structable.backends.ordered.schema.job_records import JobProgress, JobRecord, job_key, progress_key
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import WriteMode
 
 from .bags import BagRows
 from .merging import MergedRows
+from .patching import PatchRows
 from .rows import JobRows, PlainRows
 from .staged import StagedRows, StagedRuns
 
 __all__ = ["JobCommit", "job_rows"]
 
 
-def job_rows(engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...]) -> JobRows:
+def job_rows(
+    engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...], *, skips_missing: bool
+) -> JobRows:
     """Return the rows that a job staged, in the order of its partitions."""
     runs = StagedRuns(engine, binding, mode, [StagedRows.decode(state) for state in staged])
+    if mode is WriteMode.PATCH:
+        return PatchRows(binding, runs, skips_missing=skips_missing)
     if mode is WriteMode.CHANGES and binding.spec.keyless:
         return BagRows(binding, runs)
-    merges = mode is WriteMode.UPSERT and (binding.spec.table_options.merges or runs.mixed)
+    options = binding.spec.table_options
+    # A feed with the producer input holds all rows of a key.
+    merges = mode is WriteMode.UPSERT and (options.merges or runs.mixed or binding.feeds_input)
     if merges or mode is WriteMode.CHANGES:
         return MergedRows(binding, runs, mode)
     return PlainRows(binding, runs, mode)
@@ -31,15 +40,18 @@ def job_rows(engine: RunStore, binding: TableBinding, mode: WriteMode, staged: t
 class JobCommit(BulkCommit):
     """A job's commit in place, applied by an engine; `decision` and `completion` are its record during and after it.
 
-    Where a chunk must not be applied twice, each chunk writes where it ended, and completion deletes that.
+    The record of a batch's stream is in the commit that makes the rows visible: in the decision, if there is one. What
+    only the rows tell is in the decision once they are checked, else in the completion once all chunks are computed.
+
+    Where a chunk must not be applied twice, each chunk writes the progress of the job, and completion deletes that.
 
     Parameters
     ----------
     recheck : callable or None
         Raises if the job ended or the table changed before the engine blocked writers; None when a crash is repaired,
         after which the job is `decided` in the engine already.
-    after : bytes
-        Where the last chunk ended that was applied before a crash.
+    progress : JobProgress
+        That of the chunks that were applied before a crash.
     """
 
     def __init__(
@@ -47,34 +59,60 @@ class JobCommit(BulkCommit):
         job_id: str,
         decided: JobRecord,
         rows: JobRows,
-        space: bytes,
+        schema: TableSchema,
         application: BulkApplication,
         recheck: Callable[[EngineSnapshot], None] | None,
-        after: bytes,
+        progress: JobProgress,
     ) -> None:
-        self.space = space
+        self.space = schema.space
+        self.feed = None if schema.feed is None else schema.feed.space
+        self._schema = schema
         self._rows = rows
+        self._decided = decided
         self._recheck = recheck
-        self._after = after
+        self._done = progress
         self._decides_first = application is not BulkApplication.AT_ONCE
-        self._progress: bytes | None = None
-        key = job_key(job_id)
-        self.decision: dict[bytes, bytes | None] = {} if recheck is None else {key: decided.encode()}
-        self.completion: dict[bytes, bytes | None] = {key: decided.becoming("committed").encode()}
-        if self._decides_first and not rows.repeatable:
-            self._progress = progress_key(job_id)
-            self.completion[self._progress] = None
+        self._key = job_key(job_id)
+        self._progress_key = progress_key(job_id) if self._decides_first and not rows.repeatable else None
+        self._conclude()
+
+    @property
+    def missing(self) -> int:
+        """The number of keys that had to have a row and had none, once the commit is over."""
+        return self._decided.missing
+
+    def _conclude(self) -> None:
+        """Set what is written before the first chunk, and after the last."""
+        outcome = self._decided.outcome()
+        self.decision: dict[bytes, bytes | None] = {}
+        self.completion: dict[bytes, bytes | None] = {self._key: self._decided.once_whole()}
+        if not self._decides_first:
+            self.completion |= outcome
+        elif self._recheck is not None:
+            self.decision = {self._key: self._decided.encode(), **outcome}
+        if self._progress_key is not None:
+            self.completion[self._progress_key] = None
+
+    def _count_missing(self) -> None:
+        if self._rows.missing:
+            self._decided = replace(self._decided, missing=self._rows.missing)
+            self._conclude()
 
     def check(self, latest: EngineSnapshot) -> None:
         if self._recheck is not None:
             self._recheck(latest)
             self._rows.check(latest, decides_first=self._decides_first)
+            self._count_missing()
         else:
-            for _ in self._rows.chunks(latest, self._after):  # an unreadable row is found before the next is written
+            for _ in self._rows.chunks(latest, self._done.end):  # an unreadable row is found before the next is written
                 continue
 
-    def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
-        for changes, last in self._rows.chunks(latest, self._after):
-            if self._progress is not None:
-                changes[self._progress] = last
-            yield changes
+    def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:
+        entries = self._done.entries
+        for changes, end, appends in self._rows.chunks(latest, self._done.end):
+            first, entries = entries, entries + len(appends)
+            if self._progress_key is not None:
+                changes[self._progress_key] = JobProgress(end, entries).encode(self._schema)
+            yield BulkChunk(changes, appends, first)
+        if not self._decides_first:
+            self._count_missing()

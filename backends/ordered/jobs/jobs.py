@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
-from structable.backends.base.job_rules import conformed_batches, job_of_another
+from structable.backends.base.job_rules import job_of_another, overwritten_feed
 from structable.backends.ordered.engine import (
     BulkApplication,
     Engine,
@@ -23,14 +23,17 @@ from structable.backends.ordered.engine import (
 from structable.backends.ordered.schema.catalog import Catalog, garbage_key, named_schema, read_schema, schema_key
 from structable.backends.ordered.schema.garbage import GarbageCollector
 from structable.backends.ordered.schema.job_records import (
+    JobProgress,
     JobRecord,
+    discard_loading,
     job_key,
-    list_jobs,
+    job_name,
     progress_key,
     read_job,
     runs_owner,
 )
 from structable.backends.ordered.schema.spaces import allocate_space
+from structable.backends.ordered.schema.stream_records import is_committed
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import (
     CommitOutcomeUnknownError,
@@ -39,32 +42,30 @@ from structable.spi import (
     StagedWrite,
     StorageUnavailableError,
     StructableError,
-    TableSpecification,
     TransactionConflictError,
     UnsupportedOperationError,
     WriteJob,
     WriteMode,
 )
-from structable.spi.rules.jobs import JOB_RETENTION_SECONDS, check_job
 from structable.spi.rules.keyless import check_mode
 
+from .changing import CatalogChanges
 from .commit import JobCommit, job_rows
+from .encoding import encoded_batches
 from .orders import JobEndedError, JobOrder, open_job, required_schema
 from .recovery import JobRecovery
 from .rows import PlainRows, is_repeatable
-from .staged import StagedRows, StagedRuns, of_kinds, run_order
+from .staged import StagedRows, StagedRuns, run_order
+from .sweeping import JobSweep
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 __all__ = ["WriteJobs"]
 
-Result = TypeVar("Result")
-
-_log = logging.getLogger("structable.ordered")
 _RUN_ROWS = 65_536
 _RUN_BYTES = 64 << 20
-_ATTEMPTS = 20
+_FRESH_SECONDS = 24 * 3600
 
 
 class WriteJobs:
@@ -74,10 +75,11 @@ class WriteJobs:
         self._engine = engine
         self._catalog = catalog
         self._garbage = garbage
-        self._next_sweep = 0.0
+        self._change = CatalogChanges(engine)
+        self._sweep = JobSweep(engine, self._change)
         self.recovery = JobRecovery(
             engine,
-            lambda job_id, record, after: self._job_commit(job_id, record, None, after),
+            lambda job_id, record, progress: self._job_commit(job_id, record, None, progress),
             self._change,
             self._drop_runs,
         )
@@ -86,72 +88,79 @@ class WriteJobs:
         """Return the procedures that engines run in the best process; see `Engine.delegate` and `Engine.start`."""
         return {"commit_job": self._commit_job, "abort_job": self._abort_job, "recover": self._recover}
 
-    def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
-        mode = check_job(mode, job_id)
+    def begin(self, job: WriteJob) -> WriteJob:
+        """Begin a job as `requested_job` returned it."""
+        name = job_name(job)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> WriteJob:
-            schema = required_schema(snapshot, table)
-            self._check_mode(schema.spec, mode)
-            record = read_job(snapshot, job_id)
+            schema = required_schema(snapshot, job.table)
+            check_mode(schema.spec, job.mode)
+            found = replace(job, state=schema.encode())
+            if is_committed(snapshot, schema, job.stream, job.batch):
+                return replace(found, committed=True)
+            record = read_job(snapshot, name)
             if record is not None and not record.belongs_to(named_schema(snapshot, record.table)):
-                _discard_loading(record, changes)
+                discard_loading(record, changes)
                 if record.state == "applying":
-                    changes.writes[progress_key(job_id)] = None
+                    changes.writes[progress_key(name)] = None
                 record = None
+            if record is not None and job.stream is not None and (record.state, record.mode) != ("open", job.mode):
+                discard_loading(record, changes)
+                record = None
+            if record is None or not record.committed:
+                self._require_possible(schema, job.mode)
             if record is None:
-                opened = JobRecord("open", table, schema.identity, mode, time.time())
-                changes.writes[job_key(job_id)] = opened.encode()
-            elif (record.table, record.mode) != (table, mode):
-                raise job_of_another(job_id, record.table, record.mode)
-            return WriteJob(table, mode, job_id, schema.encode(), record is not None and record.committed)
+                changes.writes[job_key(name)] = JobOrder.of(found).opened().encode()
+            elif (record.table, record.mode) != (job.table, job.mode):
+                raise job_of_another(job.job_id, record.table, record.mode)
+            elif record.state == "open" and time.time() - record.time > _FRESH_SECONDS:
+                changes.writes[job_key(name)] = replace(record, time=time.time()).encode()  # or it may be swept
+            return replace(found, committed=record is not None and record.committed)
 
-        job = self._change(body)
-        now = time.monotonic()
-        if now >= self._next_sweep:
-            # Not with each job: a week of small jobs leaves many records.
-            self._next_sweep = now + _GRACE_SECONDS
-            try:
-                self._sweep()
-            except (StructableError, OSError) as error:
-                # The job has begun; the next sweep removes the rest.
-                _log.warning("removing what ended write jobs left failed and will be repeated: %s", error)
-        return job
+        begun = self._change(body)
+        self._sweep.run_if_due()
+        return begun
 
-    def _check_mode(self, spec: TableSpecification, mode: WriteMode) -> None:
-        check_mode(spec, mode)
-        if self._engine.bulk_application is BulkApplication.UNORDERED and not is_repeatable(spec, mode):
+    def _require_possible(self, schema: TableSchema, mode: WriteMode) -> None:
+        """Raise UnsupportedOperationError for a job that the table does not take as it is now."""
+        if mode is WriteMode.OVERWRITE and schema.feed is not None:
+            raise overwritten_feed(schema.spec.name)
+        if self._engine.bulk_application is BulkApplication.UNORDERED and not is_repeatable(schema, mode):
             raise UnsupportedOperationError(
-                f"table {spec.name!r} takes no write job of mode {mode} in this store: after a crash a part of its "
-                "rows could be merged twice"
+                f"table {schema.spec.name!r} takes no write job of mode {mode} in this store: after a crash a part of "
+                "its rows could be merged, or added to its change feed, twice"
             )
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        from structable.backends.ordered.arrow.encoder import ArrowEncoder
+        nothing = StagedWrite(job.job_id, partition, attempt, 0)
+        if job.committed:
+            return nothing
+        try:
+            return self._stage(job, partition, attempt, batches)
+        except StorageUnavailableError:
+            if job.stream is not None and self._engine.look(partial(_is_committed_now, job)):
+                return nothing  # its runs were dropped meanwhile
+            raise
 
+    def _stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         binding = self._catalog.bind(job.state)
-        owner = runs_owner(job.job_id, binding.schema.identity)
+        owner = runs_owner(job_name(job), binding.schema.identity)
         order = run_order(binding, job.mode)
-        encoder: ArrowEncoder | None = None
         columns: tuple[str, ...] = ()
         runs: list[bytes] = []
         buffered: list[Pair] = []
         size = rows = 0
-        for conformed, kinds in conformed_batches(job, binding.spec, batches):
-            if encoder is None:
-                columns = tuple(conformed.schema.names)
-                encoder = ArrowEncoder(binding.schema, columns)
-            pairs = encoder.encode(conformed)
-            if kinds is not None:
-                pairs = of_kinds(pairs, kinds)
-            rows += len(pairs)
-            size += conformed.nbytes
-            buffered.extend(pairs)
+        for batch in encoded_batches(job, binding, batches):
+            columns = batch.columns
+            rows += len(batch.pairs)
+            size += batch.size
+            buffered.extend(batch.pairs)
             if len(buffered) >= _RUN_ROWS or size >= _RUN_BYTES:
                 runs.append(self._write_run(owner, buffered, order))
                 buffered, size = [], 0
         if buffered:
             runs.append(self._write_run(owner, buffered, order))
-        staged = StagedRows(binding.schema, columns, tuple(runs))
+        staged = StagedRows(binding.schema, columns, tuple(runs), job.mode)
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def _write_run(self, owner: str, pairs: list[Pair], order: Callable[[Pair], bytes]) -> bytes:
@@ -159,8 +168,8 @@ class WriteJobs:
         return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        applied: bool = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
-        return CommitResult(applied)
+        applied, missing = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
+        return CommitResult(applied, missing)
 
     def abort(self, job: WriteJob) -> None:
         self._engine.delegate("abort_job", JobOrder.of(job).encode())
@@ -171,10 +180,12 @@ class WriteJobs:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> bool:
             record = read_job(snapshot, order.job_id)
             if record is None:
-                record = JobRecord("open", order.table, order.identity, order.mode, time.time())
+                record = order.opened()
             if record.committed or (record.table, record.identity) != (order.table, order.identity):
                 return False
-            _discard_loading(record, changes)
+            if is_committed(snapshot, named_schema(snapshot, order.table), order.stream, order.batch):
+                return False
+            discard_loading(record, changes)
             changes.writes[job_key(order.job_id)] = record.becoming("aborted").encode()
             return True
 
@@ -188,38 +199,39 @@ class WriteJobs:
         try:
             with closing(self._engine.begin(True)) as snapshot:
                 record, schema = open_job(snapshot, order)
+            self._require_possible(schema, record.mode)
             if record.mode is WriteMode.OVERWRITE:
                 self._overwrite(order)
+                result = CommitResult(True)
             else:
-                self._apply(order, record, schema)
+                result = CommitResult(True, self._apply(order, record, schema))
         except JobEndedError as ended:
-            return json.dumps(ended.record.decider == order.call).encode()
+            return _encoded(order.result(ended))
         except (TransactionConflictError, StorageUnavailableError):
             # Another caller may have ended the job meanwhile, and dropped the runs that this call was reading.
             found = self._ended(order)
             if found is None:
                 raise
-            applied = found.decider == order.call
-        else:
-            applied = True
+            result = order.result(found)
         self._drop_runs(runs_owner(order.job_id, order.identity))
-        return json.dumps(applied).encode()
+        return _encoded(result)
 
     def _drop_runs(self, owner: str) -> None:
         # The job has ended as requested, and no failure may hide that: a sweep drops the rest.
         with suppress(StructableError, OSError):
             self._engine.drop_runs(owner)
 
-    def _ended(self, order: JobOrder) -> JobRecord | None:
-        """Return the record of a job if it is committed by now; raise as `open_job` does if it ended otherwise."""
+    def _ended(self, order: JobOrder) -> JobEndedError | None:
+        """Return how a job was committed, if it is by now; raise as `open_job` does if it ended otherwise."""
         with closing(self._engine.begin(True)) as snapshot:
             try:
                 open_job(snapshot, order)
             except JobEndedError as ended:
-                return ended.record if ended.record.state == "committed" else None
+                return ended if ended.whole else None
         return None
 
-    def _apply(self, order: JobOrder, record: JobRecord, schema: TableSchema) -> None:
+    def _apply(self, order: JobOrder, record: JobRecord, schema: TableSchema) -> int:
+        """Commit a job in place, and return the number of missing keys."""
         raw_schema = schema.encode()
 
         def recheck(latest: EngineSnapshot) -> None:
@@ -228,18 +240,26 @@ class WriteJobs:
                 raise _changed(order)
 
         decided = replace(record.becoming("applying", order.call), staged=order.staged, schema=raw_schema)
+        commit = self._job_commit(order.job_id, decided, recheck, b"", skips_missing=order.skips_missing)
         try:
-            self._engine.commit_bulk(self._job_commit(order.job_id, decided, recheck, b""))
+            self._engine.commit_bulk(commit)
         except (RunLostError, DataCorruptionError) as error:
             raise type(error)(f"the write job {order.job_id!r} of table {order.table!r}: {error}") from error
+        return commit.missing
 
     def _job_commit(
-        self, job_id: str, decided: JobRecord, recheck: Callable[[EngineSnapshot], None] | None, after: bytes
+        self,
+        job_id: str,
+        decided: JobRecord,
+        recheck: Callable[[EngineSnapshot], None] | None,
+        progress: bytes,
+        *,
+        skips_missing: bool = True,
     ) -> JobCommit:
         binding = self._catalog.bind(decided.schema)
-        rows = job_rows(self._engine, binding, decided.mode, decided.staged)
-        application = self._engine.bulk_application
-        return JobCommit(job_id, decided, rows, binding.schema.space, application, recheck, after)
+        rows = job_rows(self._engine, binding, decided.mode, decided.staged, skips_missing=skips_missing)
+        application, done = self._engine.bulk_application, JobProgress.decode(progress, binding.schema)
+        return JobCommit(job_id, decided, rows, binding.schema, application, recheck, done)
 
     def _recover(self, _: bytes) -> bytes:
         return json.dumps(self.recovery.recover()).encode()
@@ -250,7 +270,8 @@ class WriteJobs:
 
         def prepare(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema:
             record, schema = open_job(snapshot, order)
-            _discard_loading(record, changes)
+            self._require_possible(schema, record.mode)
+            discard_loading(record, changes)
             space = allocate_space(self._engine, snapshot, changes.writes)
             changes.writes[key] = replace(record.becoming("open"), loading=space).encode()
             return replace(schema, space=space)
@@ -272,13 +293,14 @@ class WriteJobs:
                 raise _changed(order)
             changes.writes[schema_key(table)] = loaded.encode()
             changes.writes[garbage_key(current.space)] = b"\x01"
-            changes.writes[key] = record.becoming("committed", order.call).encode()
+            decided = record.becoming("applying", order.call)
+            changes.writes |= {key: decided.once_whole(), **decided.outcome()}
             changes.changed_spaces.update((current.space, loaded.space))
 
         try:
             rows.check_sizes()
-            for changed, _ in rows.chunks(None):
-                self._engine.commit(None, WriteSet(derived=changed))
+            for chunk in rows.chunks(None):
+                self._engine.commit(None, WriteSet(derived=chunk.changes))
             self._change(publish, attempts=1)
         except CommitOutcomeUnknownError:
             raise  # the table may be there
@@ -299,62 +321,16 @@ class WriteJobs:
         self._change(body)
         self._garbage.notify()
 
-    def _sweep(self) -> None:
-        """Drop records that are too old, and the runs of jobs that have ended or died."""
-        now = time.time()
 
-        def body(snapshot: EngineSnapshot, changes: WriteSet) -> set[str]:
-            alive: set[str] = set()
-            for job_id, record in list_jobs(snapshot):
-                # The owner of runs from an earlier version is the job id alone.
-                owners = {runs_owner(job_id, record.identity), job_id}
-                if record.state == "applying":
-                    alive |= owners
-                elif now - record.time <= JOB_RETENTION_SECONDS:
-                    if record.state == "open":
-                        alive |= owners
-                elif record.state != "open" or all(now - runs.get(one, 0.0) > JOB_RETENTION_SECONDS for one in owners):
-                    changes.writes[job_key(job_id)] = None
-                    _discard_loading(record, changes)
-                else:
-                    alive |= owners
-            return alive
-
-        runs = self._engine.jobs_with_runs()
-        alive = self._change(body)
-        for owner in runs.keys() - alive:
-            # A job may have begun and staged rows since the records were read.
-            if now - runs[owner] > _GRACE_SECONDS:
-                self._engine.drop_runs(owner)
-                _log.info("removed staged rows of the write job %r, which has ended or was given up", owner)
-
-    def _change(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
-        for attempt in range(1, attempts + 1):
-            snapshot = self._engine.begin(False)
-            try:
-                changes = WriteSet()
-                result = body(snapshot, changes)
-                if changes.writes:
-                    self._engine.commit(snapshot, changes)
-                return result
-            except (TransactionConflictError, SchemaChangedError):
-                if attempt == attempts:
-                    raise
-            finally:
-                snapshot.close()
-            time.sleep(_PAUSE * attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
-
-
-_GRACE_SECONDS = 60.0
-_PAUSE = 0.002
+def _is_committed_now(job: WriteJob, snapshot: EngineSnapshot) -> bool:
+    schema = named_schema(snapshot, job.table)
+    same = schema is not None and schema.identity == TableSchema.decode(job.state).identity
+    return same and is_committed(snapshot, schema, job.stream, job.batch)
 
 
 def _changed(order: JobOrder) -> TransactionConflictError:
     return TransactionConflictError(f"table {order.table!r} was changed as the job {order.job_id!r} was committed")
 
 
-def _discard_loading(record: JobRecord, changes: WriteSet) -> None:
-    """Schedule the collection of the space that an earlier attempt to commit loaded."""
-    if record.loading:
-        changes.writes[garbage_key(record.loading)] = b"\x01"
+def _encoded(result: CommitResult) -> bytes:
+    return json.dumps([result.applied, result.missing]).encode()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
+from structable.backends.ordered.codec.change_records import NewRecord
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import RowKind, Value, WriteMode
@@ -23,7 +25,7 @@ class MergedRows(JobRows):
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
         self._has_kinds = mode is WriteMode.CHANGES
-        self._reads = binding.spec.table_options.merges or runs.partial or bool(binding.maintained)
+        self._reads = binding.spec.table_options.merges or runs.partial or binding.derives
 
     def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
         """Raise if a run is damaged; with `decides_first` also if a result does not fit, or a retract is refused."""
@@ -39,8 +41,15 @@ class MergedRows(JobRows):
             writes: dict[bytes, bytes | None] = {}
             for raw_key, rows in chunk:
                 self._merge(raw_key, rows, olds[raw_key], writes)
-            if writes:
-                yield self._with_entries(writes, olds), raw_keys[-1]
+            made = self._chunk(writes, olds, raw_keys[-1], partial(self._records, chunk))
+            if made.changes or made.appends:
+                yield made
+
+    def _records(self, chunk: Iterable[tuple[bytes, list[StagedRow]]]) -> list[NewRecord]:
+        staged = [row for _, rows in chunk for row in rows]
+        if self._has_kinds:
+            return [(kind_of(raw), raw_key, raw[1:]) for raw_key, raw, _ in staged]
+        return [(RowKind.UPDATE_AFTER, raw_key, raw) for raw_key, raw, _ in staged]
 
     def _by_key(self, after: bytes) -> Iterator[tuple[bytes, list[StagedRow]]]:
         for raw_key, rows in groupby(self._runs.rows(), itemgetter(0)):

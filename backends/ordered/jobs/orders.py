@@ -4,33 +4,47 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 from structable.backends.base.job_rules import require_undecided
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.catalog import named_schema
-from structable.backends.ordered.schema.job_records import JobRecord, read_job
+from structable.backends.ordered.schema.job_records import JobRecord, job_name, read_job
+from structable.backends.ordered.schema.stream_records import read_stream
 from structable.backends.ordered.schema.stuck_jobs import require_whole, stuck_key
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import StagedWrite, TableNotFoundError, WriteJob, WriteMode
+from structable.spi import (
+    CommitResult,
+    StagedWrite,
+    TableNotFoundError,
+    TransactionClosedError,
+    WriteJob,
+    WriteMode,
+)
 from structable.spi.rules.jobs import last_attempts, table_dropped
 
 __all__ = ["JobEndedError", "JobOrder", "open_job", "required_schema"]
 
 
 class JobEndedError(Exception):
-    """The job is already committed: there is nothing left to do."""
+    """The job is already committed: there is nothing left to do; `whole` tells whether all of its rows are in place."""
 
-    def __init__(self, record: JobRecord) -> None:
-        super().__init__(record)
-        self.record = record
+    def __init__(self, decider: str, missing: int, *, whole: bool) -> None:
+        super().__init__(decider)
+        self.decider = decider
+        self.missing = missing
+        self.whole = whole
 
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """One call, in the form sent to the process that executes it; `call` is its random name."""
+    """One call, in the form sent to the process that executes it; `call` is its random name.
+
+    `job_id` is what `job_name` returns.
+    """
 
     job_id: str
     table: str
@@ -38,26 +52,46 @@ class JobOrder:
     mode: WriteMode
     call: str
     staged: tuple[str, ...] = ()
+    stream: str | None = None
+    batch: int = 0
+    skips_missing: bool = False
 
     @classmethod
     def of(cls, job: WriteJob, staged: Iterable[StagedWrite] = ()) -> Self:
-        identity = TableSchema.decode(job.state).identity
         return cls(
-            job.job_id,
+            job_name(job),
             job.table,
-            identity,
+            TableSchema.decode(job.state).identity,
             job.mode,
             secrets.token_hex(8),
             tuple(one.state.decode() for one in last_attempts(job, staged)),
+            job.stream,
+            job.batch or 0,
+            job.on_missing == "skip",
+        )
+
+    def opened(self) -> JobRecord:
+        """Return the record of the job as `begin_write` writes it."""
+        return JobRecord(
+            "open", self.table, self.identity, self.mode, time.time(), stream=self.stream, batch=self.batch
         )
 
     def encode(self) -> bytes:
-        return json.dumps([self.job_id, self.table, self.identity.hex(), self.mode, self.call, self.staged]).encode()
+        return json.dumps({**asdict(self), "identity": self.identity.hex()}).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        job_id, table, identity, mode, call, staged = json.loads(raw)
-        return cls(job_id, table, bytes.fromhex(identity), WriteMode(mode), call, tuple(staged))
+        facts = json.loads(raw)
+        changed = {
+            "identity": bytes.fromhex(facts["identity"]),
+            "mode": WriteMode(facts["mode"]),
+            "staged": tuple(facts["staged"]),
+        }
+        return cls(**{**facts, **changed})
+
+    def result(self, ended: JobEndedError) -> CommitResult:
+        """Return the result of a call for a job that is committed: true if it was this very call that did so."""
+        return CommitResult(True, ended.missing) if ended.decider == self.call else CommitResult(False)
 
 
 def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
@@ -72,8 +106,9 @@ def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
 def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, TableSchema]:
     """Return the record of a job that can be committed, and its table.
 
-    Raises `TableNotFoundError` even if another table has the name by now, and `TransactionClosedError` if the job was
-    aborted, or is unknown (possibly because its record has expired).
+    Raises `JobEndedError` if it is committed, `TableNotFoundError` even if another table has the name by now, and
+    `TransactionClosedError` if the job was aborted, is unknown (possibly because its record has expired), or is a batch
+    that was begun again in another mode.
     """
     schema = named_schema(snapshot, order.table)
     if schema is None or schema.identity != order.identity:
@@ -81,9 +116,25 @@ def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, Tabl
     record = read_job(snapshot, order.job_id)
     if record is not None and not record.belongs_to(schema):
         record = None
+    _require_following(snapshot, schema, order, record)
     require_undecided(order.job_id, order.table, None if record is None else record.state)
     assert record is not None
     if record.committed:
-        raise JobEndedError(record)
+        raise JobEndedError(record.decider, record.missing, whole=record.state == "committed")
+    if record.mode is not order.mode:
+        raise TransactionClosedError(
+            f"the write job {order.job_id!r} was begun again in mode {record.mode}; it cannot be committed in mode "
+            f"{order.mode} any more"
+        )
     require_whole(snapshot.get(stuck_key(order.table)), schema)
     return record, schema
+
+
+def _require_following(
+    snapshot: EngineSnapshot, schema: TableSchema, order: JobOrder, record: JobRecord | None
+) -> None:
+    """Raise `JobEndedError` for a batch that is not above the last one committed of its stream."""
+    last = None if order.stream is None else read_stream(snapshot, schema, order.stream)
+    if last is not None and order.batch <= last.batch:
+        decider = last.decider if order.batch == last.batch else ""
+        raise JobEndedError(decider, last.missing, whole=record is None or record.state != "applying")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -18,6 +19,7 @@ from structable.backends.ordered.schema.job_records import (
     read_job,
     runs_owner,
 )
+from structable.backends.ordered.schema.stream_records import StreamRecord, list_streams
 from structable.backends.ordered.schema.stuck_jobs import StuckJob, list_stuck, stuck_key
 from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUnavailableError
 
@@ -35,8 +37,8 @@ class _Change(Protocol):
 class JobRecovery:
     """Recovery of decided jobs after a crash.
 
-    `commit_of` returns the commit of a decided job, from after the key where its last applied chunk ended; `change`
-    runs a transaction on the catalog, and `drop_runs` drops the runs of an owner without ever raising.
+    `commit_of` returns the commit of a decided job, given its encoded progress; `change` runs a transaction on the
+    catalog, and `drop_runs` drops the runs of an owner without ever raising.
     """
 
     def __init__(
@@ -90,8 +92,10 @@ class JobRecovery:
     def diagnose(self) -> Iterator[Finding]:
         with closing(self._engine.begin(True)) as snapshot:
             stuck = list(_list_present(snapshot))
+            streams = list(_examined_streams(snapshot))
         for job in stuck:
             yield Finding(FindingLevel.PROBLEM, f"table {job.table}", f"{job.text}; --repair gives the job up")
+        yield from streams
 
     def repair(self) -> Iterator[Finding]:
         """Give up the jobs that cannot be completed: their tables keep the rows that are in place."""
@@ -101,12 +105,13 @@ class JobRecovery:
             if record is None:
                 continue
             self._give_up(job.job_id, record)
-            yield Finding(
-                FindingLevel.NOTE,
-                f"table {job.table}",
+            text = (
                 f"the write job {job.job_id!r} was given up: it may have written some of its rows and not others; "
-                "write them again",
+                "write them again"
             )
+            if record.stream:
+                text += ", in a job with an id: the batch counts as committed"
+            yield Finding(FindingLevel.NOTE, f"table {job.table}", text)
 
     def _set_apart(self, job: StuckJob) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
@@ -120,7 +125,7 @@ class JobRecovery:
     def _give_up(self, job_id: str, record: JobRecord) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             _make_whole(snapshot, changes, record)
-            changes.writes[job_key(job_id)] = record.becoming("aborted").encode()
+            changes.writes[job_key(job_id)] = None if record.stream else record.becoming("aborted").encode()
             changes.writes[progress_key(job_id)] = None
 
         self._change(body)
@@ -140,3 +145,20 @@ def _make_whole(snapshot: EngineSnapshot, changes: WriteSet, record: JobRecord) 
     schema = named_schema(snapshot, record.table)
     if schema is not None:
         changes.changed_spaces.add(schema.space)
+
+
+def _examined_streams(snapshot: EngineSnapshot) -> Iterator[Finding]:
+    """Yield what is known of the streams that write to existing tables."""
+    counts: Counter[str] = Counter()
+    for _, stream, raw in list_streams(snapshot):
+        try:
+            record = StreamRecord.decode(stream, raw)
+        except DataCorruptionError as error:
+            text = f"{error}; its table takes no batch of it: write under the name of another stream"
+            yield Finding(FindingLevel.PROBLEM, "streams", text)
+            continue
+        counts[record.table] += record.belongs_to(named_schema(snapshot, record.table))
+    for table, count in sorted(counts.items()):
+        if count:
+            text = f"{count:,} stream{'s' * (count != 1)} of write jobs, each with the number of its last batch"
+            yield Finding(FindingLevel.OK, f"table {table}", text)

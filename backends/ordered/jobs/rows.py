@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
-from typing import NoReturn, TypeAlias, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
+from structable.backends.ordered.codec.change_records import NewRecord, pack_whole
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi import RecordExistsError, RecordNotFoundError, TableSpecification, Value, WriteMode
+from structable.backends.ordered.table_schema import TableSchema
+from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value, WriteMode
 
 from .staged import StagedRow, StagedRuns
 
@@ -17,26 +20,43 @@ __all__ = ["Chunk", "JobRows", "PlainRows", "chunked", "is_repeatable"]
 
 One = TypeVar("One")
 
-Chunk: TypeAlias = tuple[dict[bytes, bytes | None], bytes]
-"""The changes of rows and index entries, and where they end in the order of the rows: the argument `after` that yields
-those which follow."""
+
+class Chunk(NamedTuple):
+    """A part of what a job does."""
+
+    changes: dict[bytes, bytes | None]
+    """Of rows and index entries."""
+    end: bytes
+    """Where they end in the order of the rows: the argument `after` that yields those which follow."""
+    appends: list[bytes]
+    """What is appended to the change feed of the table, each value one entry."""
+
+
 _CHUNK_ROWS = 2_000
 
 
-def is_repeatable(spec: TableSpecification, mode: WriteMode) -> bool:
+_KINDS = {WriteMode.INSERT: RowKind.INSERT, WriteMode.DELETE: RowKind.DELETE}
+
+
+def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
     """Tell whether chunks of a job may be applied again after a crash: they do not depend on the rows before them."""
+    spec = schema.spec
     merges = mode in (WriteMode.UPSERT, WriteMode.CHANGES) and spec.table_options.merges
-    return not merges and not (spec.keyless and mode is WriteMode.CHANGES)
+    bags = spec.keyless and mode is WriteMode.CHANGES
+    return not merges and not bags and mode is not WriteMode.PATCH and schema.feed is None
 
 
 class JobRows(ABC):
     """The rows of a job in order, as raw pairs of the table's current layout."""
 
+    missing = 0
+    """The number of keys that had to have a row and had none, once `chunks` was exhausted."""
+
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         self._binding = binding
         self._runs = runs
         self._mode = mode
-        self.repeatable = is_repeatable(binding.spec, mode)
+        self.repeatable = is_repeatable(binding.schema, mode)
 
     @abstractmethod
     def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
@@ -54,19 +74,30 @@ class JobRows(ABC):
         latest : EngineSnapshot or None
             The newest state, in which all chunks up to `after` are applied; None for no rows.
         after : bytes
-            Where the last applied chunk ended; repeatable chunks are yielded again.
+            Where the last applied chunk ended.
         """
 
     def _read(self, latest: EngineSnapshot | None, raw_keys: list[bytes]) -> list[bytes | None]:
         return [None] * len(raw_keys) if latest is None else latest.get_many(raw_keys)
 
-    def _with_entries(
-        self, writes: dict[bytes, bytes | None], olds: dict[bytes, bytes | None]
-    ) -> dict[bytes, bytes | None]:
+    def _chunk(
+        self,
+        writes: dict[bytes, bytes | None],
+        olds: dict[bytes, bytes | None],
+        end: bytes,
+        given: Callable[[], list[NewRecord]],
+    ) -> Chunk:
+        """Return a chunk that writes rows; `given` returns what a feed with the producer input holds of it."""
+        binding = self._binding
+        appends: list[bytes] = []
+        if binding.feeds_images:
+            appends = pack_whole(binding.all_images(writes, olds))
+        elif binding.feeds_input:
+            appends = pack_whole(given())
         derived: dict[bytes, bytes | None] = {}
-        self._binding.derive(writes, olds, derived)
+        binding.derive(writes, olds, derived)
         writes.update(derived)
-        return writes
+        return Chunk(writes, end, appends)
 
 
 class PlainRows(JobRows):
@@ -118,14 +149,19 @@ class PlainRows(JobRows):
         raise error(self._binding.spec.name, self._binding.keys.decode(raw_key))
 
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        needs_old = self._partial or bool(self._binding.maintained)
-        for chunk in chunked(self._unique()):  # all of them: they are repeatable
+        # Rows that are inserted are known to be absent.
+        needs_old = self._partial or (self._binding.derives and self._mode is not WriteMode.INSERT)
+        for chunk in chunked(row for row in self._unique() if row[0] > after):
             raw_keys = [raw_key for raw_key, _, _ in chunk]
             olds = dict(zip(raw_keys, self._read(latest if needs_old else None, raw_keys), strict=True))
             writes: dict[bytes, bytes | None] = {
                 raw_key: self._outcome(raw_key, raw, columns, olds[raw_key]) for raw_key, raw, columns in chunk
             }
-            yield self._with_entries(writes, olds), raw_keys[-1]
+            yield self._chunk(writes, olds, raw_keys[-1], partial(self._given, writes))
+
+    def _given(self, writes: Mapping[bytes, bytes | None]) -> list[NewRecord]:
+        kind, nulls = _KINDS.get(self._mode, RowKind.UPDATE_AFTER), self._binding.raw_nulls
+        return [(kind, raw_key, nulls if raw is None else raw) for raw_key, raw in writes.items()]
 
     def _outcome(self, raw_key: bytes, raw: bytes, columns: tuple[str, ...] | None, old: bytes | None) -> bytes | None:
         if self._mode is WriteMode.DELETE:

@@ -13,13 +13,13 @@ from structable.backends.base.job_rules import staged_for_dropped
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, RowKind, WriteMode
+from structable.spi import DataCorruptionError, InvalidFieldError, RowKind, WriteMode
 
 __all__ = ["StagedRow", "StagedRows", "StagedRuns", "kind_of", "of_kinds", "run_order"]
 
 StagedRow: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
 """Raw key, raw value, and the columns that the row names; None for all. In mode changes a byte that tells the kind of
-the row precedes the value."""
+the row precedes the value; in mode patch what the row does, which names some of the columns."""
 
 _KINDS = tuple(RowKind)
 _KIND_BYTES = {kind: bytes([number]) for number, kind in enumerate(_KINDS)}
@@ -53,12 +53,14 @@ class StagedRows:
     schema: TableSchema  # as of the encoding of the rows
     columns: tuple[str, ...]  # those that the rows name; all others are null in the staged values
     runs: tuple[bytes, ...]  # the arguments of `RunStore.read_run`
+    mode: WriteMode | None = None  # what the rows are for; None if staged by software of before
 
     def encode(self) -> bytes:
         document = {
             "schema": self.schema.encode().decode(),
             "columns": self.columns,
             "runs": [run.hex() for run in self.runs],
+            "mode": self.mode,
         }
         return json.dumps(document).encode()
 
@@ -66,10 +68,12 @@ class StagedRows:
     def decode(cls, raw: str | bytes) -> StagedRows:
         try:
             document = json.loads(raw)
+            mode = document.get("mode")
             return cls(
                 TableSchema.decode(document["schema"].encode()),
                 tuple(document["columns"]),
                 tuple(bytes.fromhex(run) for run in document["runs"]),
+                None if mode is None else WriteMode(mode),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataCorruptionError(f"the staged rows of a write job cannot be decoded: {error!r}") from error
@@ -81,10 +85,16 @@ class StagedRuns:
     def __init__(self, engine: RunStore, binding: TableBinding, mode: WriteMode, staged: list[StagedRows]) -> None:
         self._engine = engine
         self._binding = binding
+        self._mode = mode
         self._order = run_order(binding, mode)
         self._staged = staged
         for one in staged:
             self._require_readable(one.schema)
+            if one.mode not in (mode, None):
+                reason = (
+                    f"the rows were staged for a job of mode {one.mode}, and are not committed by one of mode {mode}"
+                )
+                raise InvalidFieldError(binding.spec.name, "staged", reason)
         self._everything = {field.name for field in binding.spec.fields}
         self.partial = any(set(one.columns) != self._everything for one in staged)
         """Whether a row may leave out fields."""
@@ -115,11 +125,12 @@ class StagedRuns:
     def rows(self) -> Iterator[StagedRow]:
         """Yield the rows in the order of runs; those that are one in it by partition, then as they were staged."""
         runs = [
-            self._run(one.schema.space, state, None if set(one.columns) == self._everything else one.columns)
-            for one in self._staged
-            for state in one.runs
+            self._run(one.schema.space, state, self._named(one.columns)) for one in self._staged for state in one.runs
         ]
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
+
+    def _named(self, columns: tuple[str, ...]) -> tuple[str, ...] | None:
+        return columns if self._mode is WriteMode.PATCH or set(columns) != self._everything else None
 
     def _run(self, space: bytes, state: bytes, columns: tuple[str, ...] | None) -> Iterator[StagedRow]:
         now = self._binding.schema.space

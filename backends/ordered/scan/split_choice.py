@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from itertools import islice
 
 from structable.backends.ordered.engine import EngineSnapshot, SplitPlan, SplitSource
@@ -18,7 +19,7 @@ __all__ = ["divide_scan"]
 _FEW_ENTRIES = 2_000
 _ENTRIES_OF_A_SPLIT = 500
 _COUNTED_INTERVALS = 64
-_LEAST_SPOTS = 4
+_LEAST_SPOTS, _MOST_SPOTS = 4, 256
 _SPOTS = 16
 _SAMPLE = 1_024
 _ROWS_PER_FETCH = 8
@@ -34,15 +35,17 @@ def divide_scan(
     thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table, and an
     index never costs many times as much as reading the rows themselves.
     """
+    feed = None if binding.schema.feed is None else binding.schema.feed.space
+    divide = partial(engine.plan_splits, feed=feed) if feed else engine.plan_splits
     path, rows = plan(binding, request), plan_rows(binding, request)
     if path.index is None or not engine.plans_hold_everything:
-        return rows, engine.plan_splits(*_hull(binding, rows), splits)
+        return rows, divide(*_hull(binding, rows), splits)
     entries = _count(snapshot, path.intervals)
     if entries <= _FEW_ENTRIES:
         worth = max(1, -(-entries // _ENTRIES_OF_A_SPLIT))
-        return path, engine.plan_splits(*_hull(binding, path), min(splits, worth))
-    spots = splits if splits >= _LEAST_SPOTS else _SPOTS
-    divided = engine.plan_splits(*_hull(binding, rows), spots)
+        return path, divide(*_hull(binding, path), min(splits, worth))
+    spots = splits if _LEAST_SPOTS <= splits <= _MOST_SPOTS else _SPOTS
+    divided = divide(*_hull(binding, rows), spots)
     try:
         selective = _share(engine, binding, divided, rows, path) * _ROWS_PER_FETCH < 1
     except BaseException:
@@ -52,7 +55,7 @@ def divide_scan(
         return rows, divided
     divided.release()
     path = path if selective else rows
-    return path, engine.plan_splits(*_hull(binding, path), splits)
+    return path, divide(*_hull(binding, path), splits)
 
 
 def _hull(binding: TableBinding, path: ScanPath) -> Interval:

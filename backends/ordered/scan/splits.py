@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource, Upcalls
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Filter, Range, ScanPlan, ScanSplit, SnapshotHold
+from structable.spi import FeedPosition, Filter, Range, ScanPlan, ScanSplit, SnapshotHold
 from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import check_splits
 
@@ -55,7 +55,7 @@ def plan_table_scan(
 
     The path is chosen by `snapshot`, an earlier one.
     """
-    check_splits(splits)
+    splits = check_splits(splits)
     names = check_columns(binding.spec, columns) or binding.spec.field_names
     path, divided = divide_scan(engine, snapshot, binding, KeyedRequest.of(binding, (range_,), where), splits)
     index = None if path.index is None else path.index.field.name
@@ -63,7 +63,12 @@ def plan_table_scan(
     states = [pickle.dumps((common, state)) for state in divided.states]
     # Entries of one value are in the order of the keys.
     ordered = not binding.keyless and (index is None or path.sort_by is None)
-    plan = ScanPlan(binding.spec.name, names, states, SnapshotHold(divided.release), ordered=ordered)
+    feed, position = binding.schema.feed, None
+    if feed is not None:
+        assert divided.version is not None, "an engine with feeds gives its plans a version"
+        position = FeedPosition(feed.token, divided.version)
+    hold = SnapshotHold(divided.release)
+    plan = ScanPlan(binding.spec.name, names, states, hold, ordered=ordered, position=position)
     return plan, divided.epoch
 
 
@@ -77,6 +82,7 @@ def reading_upcalls() -> Upcalls:
     return Upcalls(
         lambda raw, steps: _bound(steps[0].schema).applied(raw, steps),
         lambda raw, steps, others: _bound(steps[0].schema).fits(raw, steps, others),
+        lambda key, before, after, steps: None,
         {},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -11,8 +12,9 @@ from itertools import count, islice
 from typing import TypeVar
 
 from structable.backends.base.admin_rules import require_index, require_same_case, require_specification
+from structable.backends.ordered.codec.change_records import pack_records
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, SchemaChangedError, Upkeep, WriteSet
-from structable.backends.ordered.table_schema import TableSchema
+from structable.backends.ordered.table_schema import FeedSchema, TableSchema
 from structable.spi import (
     FieldSizeLimitError,
     StorageUnavailableError,
@@ -24,12 +26,15 @@ from structable.spi import (
 )
 from structable.spi.rules.rows import check_index_sizes
 from structable.spi.rules.schema_changes import SchemaChange, plan_schema_change
+from structable.spi.table_options import ChangelogProducer
 from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
 from .catalog import Catalog, garbage_key, list_schemas, named_schema, read_schema, schema_key
 from .garbage import GarbageCollector
 from .spaces import allocate_space
+from .stream_records import stream_keys
+from .stuck_jobs import require_whole, stuck_key
 
 __all__ = ["OrderedAdmin"]
 
@@ -59,7 +64,7 @@ class OrderedAdmin(TableAdmin):
         self._ddl_timeout = ddl_timeout
 
     def create(self, spec: TableSpecification) -> None:
-        require_specification(spec)
+        require_specification(spec, has_feeds=self._engine.keeps_versions)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _existing(snapshot, spec) is not None:
@@ -69,9 +74,10 @@ class OrderedAdmin(TableAdmin):
         self._change(body)
 
     def create_or_update(self, spec: TableSpecification) -> None:
-        require_specification(spec)
+        require_specification(spec, has_feeds=self._engine.keeps_versions)
 
         built: dict[str, tuple[bytes, int]] = {}
+        ended: set[bytes] = set()
 
         def step(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema | None:
             existing = _existing(snapshot, spec)
@@ -84,11 +90,17 @@ class OrderedAdmin(TableAdmin):
             unbuilt = [name for name in _unbuilt(existing, change.added_indexes, built) if name in existing.spec]
             # Steps that may fail come first, unseen: a call that raises has changed nothing.
             changed = _with_building(existing, unbuilt) if unbuilt else _changed(existing, change)
+            if not unbuilt:
+                changed = self._with_feed(snapshot, changes, existing, changed)
+                if existing.feed is not None and existing.feed != changed.feed:
+                    ended.add(existing.feed.space)
             if changed != existing:
                 _put_schema(changes, changed)
             return changed
 
         while (schema := self._change(step)) is not None:
+            if ended:
+                self._garbage.notify()
             unbuilt = [name for name in _unbuilt(schema, spec.indexes, built) if name in schema.building]
             if not unbuilt:
                 return
@@ -96,6 +108,19 @@ class OrderedAdmin(TableAdmin):
                 if not self._build_index(schema, name):
                     break  # another call changed the table meanwhile: read it again
                 built[name] = schema.space, schema.building[name]
+
+    def _with_feed(
+        self, snapshot: EngineSnapshot, changes: WriteSet, existing: TableSchema, changed: TableSchema
+    ) -> TableSchema:
+        """Return the changed table with the feed that it is to have: of another producer a new one."""
+        if changed.spec.table_options.changelog_producer is existing.spec.table_options.changelog_producer:
+            return changed
+        require_whole(snapshot.get(stuck_key(existing.spec.name)), existing)
+        if existing.feed is not None:
+            changes.writes[garbage_key(existing.feed.space)] = b"\x01"
+        if not existing.spec.has_type and changed.spec.has_type:
+            self._engine.exclude_older_software()
+        return replace(changed, feed=_begin_feed(self._engine, snapshot, changes, changed.spec))
 
     def exists(self, table: str) -> bool:
         return self._schema(table) is not None
@@ -114,7 +139,8 @@ class OrderedAdmin(TableAdmin):
             schema = named_schema(snapshot, table)
             if schema is not None:
                 changes.writes[schema_key(table)] = None
-                changes.writes[garbage_key(schema.space)] = b"\x01"
+                changes.writes.update({garbage_key(space): b"\x01" for space in schema.spaces})
+                changes.writes.update(dict.fromkeys(stream_keys(snapshot, table)))
                 changes.changed_spaces.add(schema.space)
 
         self._change(body)
@@ -237,7 +263,20 @@ def _add_table(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec
         engine.exclude_older_software()
     space = allocate_space(engine, snapshot, changes.writes)
     indexes = {name: number for number, name in enumerate(spec.indexes)}
-    _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space))
+    feed = _begin_feed(engine, snapshot, changes, spec)
+    _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space, feed))
+
+
+def _begin_feed(
+    engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification
+) -> FeedSchema | None:
+    """Return the feed that a table is to have from this commit on: an entry without records is its first."""
+    if spec.table_options.changelog_producer is ChangelogProducer.NONE:
+        return None
+    engine.exclude_older_software(feeds=True)
+    feed = FeedSchema(allocate_space(engine, snapshot, changes.writes, feed=True), secrets.token_hex(8))
+    changes.appends[feed.space] = [pack_records([])]
+    return feed
 
 
 def _put_schema(changes: WriteSet, schema: TableSchema) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from structable.backends.ordered.codec.change_records import PACKED_BYTES, NewRecord, Record, pack_change, pack_whole
 from structable.backends.ordered.codec.index_entries import generate_entry_encoder
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.operands import OperandCodec
@@ -13,17 +15,21 @@ from structable.backends.ordered.codec.row_patching import RowPatches
 from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDecoder
 from structable.backends.ordered.engine import Increment, Operand, Step
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Field, InvalidFieldError, Value
+from structable.spi import Field, InvalidFieldError, RowKind, Value
+from structable.spi.evaluation import equal
 from structable.spi.merging import Merger, Values
 from structable.spi.rows import RowShape
 from structable.spi.rules.changes import check_increment, incremented
 from structable.spi.rules.keyless import new_id
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import row_columns
+from structable.spi.table_options import ChangelogProducer
 from structable.spi.values import MAX_KEY_SIZE
 
 __all__ = ["INDEX_MARK", "IndexBinding", "TableBinding"]
 
+_INSERT, _UPDATE_BEFORE = RowKind.INSERT, RowKind.UPDATE_BEFORE
+_UPDATE_AFTER, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE
 INDEX_MARK = b"\x01"
 """The value of every index entry."""
 
@@ -50,7 +56,7 @@ class IndexBinding:
 class TableBinding:
     """A table with its generated codecs, ready for reads and writes; `raw_schema` identifies this state of it."""
 
-    def __init__(self, schema: TableSchema, raw_schema: bytes) -> None:
+    def __init__(self, schema: TableSchema, raw_schema: bytes, *, describes_merges: bool = True) -> None:
         self.schema = schema
         self.raw_schema = raw_schema
         self.spec = schema.spec
@@ -70,14 +76,27 @@ class TableBinding:
         """Decodes a row to all columns, in the order of `shape`."""
         self.row_of = self.rows.row_completion(self.shape)
         """Likewise, from a raw value and a key that `encode_tuple` accepted."""
-        self.has_type = self.keyless or self.spec.table_options.merges
+        producer = self.spec.table_options.changelog_producer
+        self.feeds_images = schema.feed is not None and producer is not ChangelogProducer.INPUT
+        """Whether commits add images of the rows that they change to a feed."""
+        self.feeds_input = schema.feed is not None and producer is ChangelogProducer.INPUT
+        """Whether commits add what the verbs were given to a feed."""
+        self.has_type = self.keyless or self.spec.table_options.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
+        self.feed_beginning: tuple[int, int] | None = None
+        """Version and time of the entry that began the feed, once it was read."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
         self.maintained = tuple(
             IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
             for name, number in schema.maintained.items()
         )
         self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}
+        self.puts_merged = self.feeds_images and not describes_merges
+        """Whether rows are read and put that were only incremented or merged into: the engine describes no merges."""
+        self.settles_merges = bool(self.maintained) or self.puts_merged
+        self.derives = bool(self.maintained) or self.feeds_images
+        """Whether a commit adds more than the rows, which follows from the rows before and after."""
+        self._exact_parts = RowLayout(schema.version, schema.value_fields).exact_parts()
         self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
         self._columns: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._projections: dict[tuple[str, ...], Projection] = {}
@@ -86,6 +105,11 @@ class TableBinding:
     def merger(self) -> Merger:
         """The merge engine of the table, which has a key; its rows are in the order of `value_names`."""
         return Merger(self.spec, self.value_names)
+
+    @cached_property
+    def raw_nulls(self) -> bytes:
+        """The raw value of a row of which only the key is known."""
+        return self.rows.encode_values(self.nulls)
 
     @cached_property
     def operands(self) -> OperandCodec | None:
@@ -199,6 +223,80 @@ class TableBinding:
         for operand in others:
             merged = self.operands.absorb(merged, operand)
         return merged
+
+    def images(self, raw_key: bytes, before: bytes | None, after: bytes | None) -> list[Record]:
+        """Return the images of one row, see `all_images`."""
+        return [Record(*image) for image in self.all_images({raw_key: after}, {raw_key: before})]
+
+    def all_images(
+        self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
+    ) -> list[NewRecord]:
+        """Return the images that a feed has of writes: none of rows that stay equal, or of a bag that come and go.
+
+        `originals` has the raw value before of each key in `writes`.
+        """
+        records: list[NewRecord] = []
+        for raw_key, after in writes.items():
+            before = originals[raw_key]
+            if before is None:
+                if after is not None:
+                    records.append((_INSERT, raw_key, after))
+            elif after is None:
+                records.append((_DELETE, raw_key, before))
+            elif before != after and self._differ(before, after):
+                records += ((_UPDATE_BEFORE, raw_key, before), (_UPDATE_AFTER, raw_key, after))
+        return self._net_by_value(records) if self.keyless else records
+
+    def packed_images(
+        self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
+    ) -> list[bytes]:
+        """Return the images of `all_images`, packed."""
+        if len(writes) == 1:
+            [(raw_key, after)] = writes.items()
+            before = originals[raw_key]
+            if before == after or (before is not None and after is not None and not self._differ(before, after)):
+                return []
+            if len(before or b"") + len(after or b"") < PACKED_BYTES:
+                return [pack_change(raw_key, before, after)]
+        return pack_whole(self.all_images(writes, originals))
+
+    def _net_by_value(self, records: list[NewRecord]) -> list[NewRecord]:
+        """Return the records of a table without a key, but for equal rows that are inserted and deleted."""
+        equal_rows = self.keys.equal_rows
+        gone = [equal_rows(raw_key)[0] for kind, raw_key, _ in records if kind is _DELETE]
+        if not gone:
+            return records
+        come = [equal_rows(raw_key)[0] for kind, raw_key, _ in records if kind is _INSERT]
+        cancelled = Counter(come) & Counter(gone)
+        left_out = {_INSERT: cancelled.copy(), _DELETE: cancelled}
+        kept: list[NewRecord] = []
+        for record in records:
+            equal_to = equal_rows(record[1])[0]
+            if left_out[record[0]][equal_to]:
+                left_out[record[0]][equal_to] -= 1
+            else:
+                kept.append(record)
+        return kept
+
+    def _differ(self, raw: bytes, other: bytes) -> bool:
+        """Tell whether two rows differ, of which the bytes do: in other layouts, or in floats, they may be equal."""
+        if raw.startswith(self._version_mark) and other.startswith(self._version_mark):
+            for part in self._exact_parts:
+                if raw[part] != other[part]:
+                    return True
+        pairs = zip(self.rows.decode_values(raw), self.rows.decode_values(other), strict=True)
+        return any(
+            (one is None) != (two is None) or (one is not None and two is not None and not equal(one, two))
+            for one, two in pairs
+        )
+
+    def described(self, raw_key: bytes, before: bytes | None, after: bytes) -> tuple[bytes, bytes] | None:
+        """Return what `Upcalls.describe` does of a merge."""
+        if self.schema.feed is None or not self.feeds_images:
+            return None
+        if before == after or (before is not None and not self._differ(before, after)):
+            return None
+        return self.schema.feed.space, pack_change(raw_key, before, after)
 
     def fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
         """Tell whether steps fit a row with any of the others, all of one kind; False if that is not certain."""

@@ -90,10 +90,15 @@ class Catalog:
             self._current = (snapshot.epoch, {name: binding})
         return binding
 
+    def may_have_feed(self, table: str) -> bool:
+        """Tell whether a table may have a change feed, by what is known of it without a read."""
+        binding = self._current[1].get(table)
+        return binding is None or binding.schema.feed is not None
+
     def bind(self, raw: bytes) -> TableBinding:
         binding = self._bound.get(raw)
         if binding is None:
-            binding = TableBinding(TableSchema.decode(raw), raw)
+            binding = TableBinding(TableSchema.decode(raw), raw, describes_merges=self._engine.describes_merges)
             if len(self._bound) >= _MOST_BOUND:
                 self._bound.clear()
             self._bound[raw] = binding

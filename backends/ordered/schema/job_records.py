@@ -1,4 +1,4 @@
-"""Records of write jobs in the catalog, by job id, with the job's table."""
+"""Records of write jobs in the catalog, by `job_name`, with the job's table."""
 
 from __future__ import annotations
 
@@ -8,19 +8,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
-from structable.backends.ordered.engine import EngineSnapshot, successor
+from structable.backends.ordered.engine import EngineSnapshot, WriteSet, successor
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, WriteMode
+from structable.spi import DataCorruptionError, WriteJob, WriteMode
 
-from .catalog import CATALOG_SPACE
+from .catalog import CATALOG_SPACE, garbage_key
+from .stream_records import StreamRecord, stream_key
 
-__all__ = ["JobRecord", "JobState", "job_key", "list_jobs", "progress_key", "read_job", "runs_owner"]
+__all__ = [
+    "JobProgress",
+    "JobRecord",
+    "JobState",
+    "discard_loading",
+    "job_key",
+    "job_name",
+    "list_jobs",
+    "progress_key",
+    "read_job",
+    "runs_owner",
+]
 
 JobState: TypeAlias = Literal["open", "applying", "committed", "aborted"]
 """A job is `applying` from its decision until all of its rows are in place."""
 _STATES = ("open", "applying", "committed", "aborted")
 _JOBS = CATALOG_SPACE + b"\x13"
 _PROGRESS = CATALOG_SPACE + b"\x15"
+_NUMBER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,9 @@ class JobRecord:
     staged: tuple[str, ...] = ()  # while it is applied: the staged rows to commit
     schema: bytes = b""  # while it is applied: the table as of the decision, encoded
     loading: bytes = b""  # while it overwrites: the space that it loads
+    stream: str | None = None  # whose batch it is
+    batch: int = 0
+    missing: int = 0  # once it is decided: the number of keys that had to have a row and had none
 
     @property
     def committed(self) -> bool:
@@ -52,6 +68,17 @@ class JobRecord:
             self, state=state, time=time.time(), decider=decider or self.decider, staged=(), schema=b"", loading=b""
         )
 
+    def outcome(self) -> dict[bytes, bytes | None]:
+        """Return what the commit of a decided job writes about its stream, if it is a batch."""
+        if self.stream is None:
+            return {}
+        record = StreamRecord(self.table, self.identity, self.batch, self.decider, self.missing)
+        return {stream_key(self.table, self.stream): record.encode()}
+
+    def once_whole(self) -> bytes | None:
+        """Return the encoded record of a decided job whose rows are all in place: none of a batch, see `outcome`."""
+        return None if self.stream is not None else self.becoming("committed").encode()
+
     def encode(self) -> bytes:
         document: dict[str, object] = {
             "state": self.state,
@@ -66,6 +93,10 @@ class JobRecord:
             document |= {"staged": self.staged, "schema": self.schema.hex()}
         if self.loading:
             document["loading"] = self.loading.hex()
+        if self.stream is not None:
+            document |= {"stream": self.stream, "batch": self.batch}
+        if self.missing:
+            document["missing"] = self.missing
         return json.dumps(document).encode()
 
     @classmethod
@@ -84,9 +115,39 @@ class JobRecord:
                 tuple(document.get("staged", ())),
                 bytes.fromhex(document.get("schema", "")),
                 bytes.fromhex(document.get("loading", "")),
+                document.get("stream"),
+                int(document.get("batch", 0)),
+                int(document.get("missing", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataCorruptionError(f"the record of the write job {job_id!r} cannot be decoded: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """What the applied chunks of a job have done."""
+
+    end: bytes = b""
+    """Where the last of them ended in the order of the rows."""
+    entries: int = 0
+    """The number of entries that they appended to the change feed of the table."""
+
+    def encode(self, schema: TableSchema) -> bytes:
+        return self.end if schema.feed is None else self.entries.to_bytes(_NUMBER_BYTES) + self.end
+
+    @classmethod
+    def decode(cls, raw: bytes, schema: TableSchema) -> Self:
+        if schema.feed is None or not raw:
+            return cls(raw)
+        return cls(raw[_NUMBER_BYTES:], int.from_bytes(raw[:_NUMBER_BYTES]))
+
+
+def job_name(job: WriteJob) -> str:
+    """Return the name under which the catalog knows a job: its id; in a batch, the table is a part of it.
+
+    Streams of several tables may have one name; no id of a user reads like a batch's.
+    """
+    return job.job_id if job.stream is None else f"batch {job.batch} of stream {job.table}/{job.stream}"
 
 
 def job_key(job_id: str) -> bytes:
@@ -95,7 +156,7 @@ def job_key(job_id: str) -> bytes:
 
 
 def progress_key(job_id: str) -> bytes:
-    """Return the key under which a job that is being applied writes where its last applied chunk ended."""
+    """Return the key under which a job that is being applied writes its `JobProgress`."""
     return _PROGRESS + job_id.encode()
 
 
@@ -119,3 +180,9 @@ def list_jobs(snapshot: EngineSnapshot) -> Iterator[tuple[str, JobRecord]]:
     for key, raw in snapshot.scan(_JOBS, successor(_JOBS)):
         job_id = key[len(_JOBS) :].decode(errors="replace")
         yield job_id, JobRecord.decode(job_id, raw)
+
+
+def discard_loading(record: JobRecord, changes: WriteSet) -> None:
+    """Schedule the collection of the space that an earlier attempt to commit loaded."""
+    if record.loading:
+        changes.writes[garbage_key(record.loading)] = b"\x01"

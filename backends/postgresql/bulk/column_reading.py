@@ -29,7 +29,7 @@ from structable.spi.arrow import arrow_type
 from .arrow_numbers import arrow_numbers, sent_type
 from .split_state import PageRange, SplitState, next_size
 
-__all__ = ["ORDERLY", "read_pages"]
+__all__ = ["ORDERLY", "WARM_UP", "Column", "column_of", "read_pages"]
 
 _ORDERLY_SETTINGS = {
     "enable_tidscan": "on",
@@ -49,7 +49,7 @@ _MOST_ROWS = 226
 """Limit per page."""
 _BATCH_BYTES = 512 << 10
 """Approximate size of a batch."""
-_WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
+WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
 """Makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed memory; otherwise
 it would return memory to the kernel after every batch, which takes a third of the server's time."""
 _SENDERS = {
@@ -85,10 +85,10 @@ def read_pages(
     """
     if pages.begin == pages.end:
         return
-    columns = [_column(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
+    columns = [column_of(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
     query = _Query(connection, state.query, ", ".join(column.name for column in columns))
     if pages.end - pages.begin > _FIRST_PAGES:
-        connection.pipeline((command(_WARM_UP),))
+        connection.pipeline((command(WARM_UP),))
     page = _MOST_ROWS * sum(_width(column.field) for column in columns)
     is_fixed = all(column.field.type in _SENDERS for column in columns)
     most = max(1, min(_MOST_PAGES if is_fixed else _FIRST_PAGES, _MOST_BYTES // page))
@@ -123,13 +123,13 @@ class _Query:
         self._names = names
         self._is_sent = False
 
-    def send(self, pages: PageRange, columns: Iterable[_Column]) -> None:
+    def send(self, pages: PageRange, columns: Iterable[Column]) -> None:
         wanted = ", ".join(["count(*)", *(piece for column in columns for piece in column.asked())])
         rows = f"({self._rows}{pages.condition()}) as found ({self._names})"
         self._connection.send(command(f"select {wanted} from {rows}"))
         self._is_sent = True
 
-    def receive(self, columns: Iterable[_Column]) -> tuple[int, list[Values]]:
+    def receive(self, columns: Iterable[Column]) -> tuple[int, list[Values]]:
         """Return the number of rows, and the result of each requested column."""
         self._is_sent = False
         result = self._connection.receive()
@@ -144,7 +144,7 @@ class _Query:
                 self._connection.receive()
 
 
-class _Column(ABC):
+class Column(ABC):
     """A column in the server's form and as an Arrow array; a masked one includes which rows have a value."""
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
@@ -161,7 +161,7 @@ class _Column(ABC):
         """Return whether the answer determines the values of so many rows."""
         return self.masked or self._count(values) in (0, count)
 
-    def fuller(self, values: Values) -> _Column:
+    def fuller(self, values: Values) -> Column:
         """Return the column to query instead, if the answer is ambiguous."""
         return type(self)(self.name, self.field, masked=True)
 
@@ -184,7 +184,7 @@ class _Column(ABC):
         """Return the array of so many rows, some of which have a value; all, without `valid`."""
 
 
-class _Numbers(_Column):
+class _Numbers(Column):
     """Values of fixed width."""
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
@@ -203,7 +203,7 @@ class _Numbers(_Column):
         return _made(arrow_type(self.field), count, valid, _bits(numbers) if kind is FieldType.BOOLEAN else numbers)
 
 
-class _Texts(_Column):
+class _Texts(Column):
     """Strings, and decimals as strings: values with a separator between them, and their number."""
 
     @property
@@ -223,7 +223,7 @@ class _Texts(_Column):
     def tells(self, count: int, values: Values) -> bool:
         return super().tells(count, values) and self._is_clear(values)
 
-    def fuller(self, values: Values) -> _Column:
+    def fuller(self, values: Values) -> Column:
         return super().fuller(values) if self._is_clear(values) else _Bytes(self.name, self.field, masked=self.masked)
 
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
@@ -237,7 +237,7 @@ class _Texts(_Column):
         return texts.cast(arrow_type(self.field))
 
 
-class _Bytes(_Column):
+class _Bytes(Column):
     """Values of any length and any content, and their lengths."""
 
     def _asked(self) -> list[str]:
@@ -251,7 +251,8 @@ class _Bytes(_Column):
         return _made(arrow_type(self.field), count, valid, _ends(lengths), values[0])
 
 
-def _column(name: str, field: Field) -> _Column:
+def column_of(name: str, field: Field) -> Column:
+    """Return the column of a field in the form that is cheapest for the server."""
     if field.type in _SENDERS:
         return _Numbers(name, field)
     return _Bytes(name, field) if field.type is FieldType.BYTES else _Texts(name, field)

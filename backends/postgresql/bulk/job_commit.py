@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from structable.backends.base.job_rules import require_undecided, staged_for_dropped
+from structable.backends.base.job_rules import overwritten_feed, require_undecided, staged_for_dropped
 from structable.backends.postgresql.driver.commit_outcome import log_outcome, termination
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
@@ -26,6 +26,7 @@ from structable.backends.postgresql.sql.binding import TableBinding, TableVersio
 from structable.backends.postgresql.sql.merge_refusals import OUT_OF_RANGE, merge_refusal
 from structable.spi import (
     CommitOutcomeUnknownError,
+    CommitResult,
     FieldSizeLimitError,
     RecordExistsError,
     RecordNotFoundError,
@@ -39,11 +40,14 @@ from structable.spi import (
 from structable.spi.rules.jobs import table_dropped
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
-from .job_records import JobRecords
+from .job_records import JobRecord, JobRecords
 from .staged_bag import bag_statements
 from .staged_changes import StagedChanges
 from .staged_merge import StagedMerge
-from .staging import StagedTable, staging_tables
+from .staged_patch import StagedPatch
+from .staged_records import staged_records
+from .staging import StagedTable, staging_prefix, staging_tables
+from .stream_records import StreamRecords
 
 __all__ = ["JobCommit"]
 
@@ -56,6 +60,8 @@ _DEADLOCK = "40P01"
 _REPEATED = frozenset({"40001", _DEADLOCK})
 _DUPLICATE = "23505"
 _TWICE = "21000"
+_DROPPED = "23503"
+"""The row of the stream would belong to a table that is gone."""
 _OUT_OF_LOCKS = "53200"
 _LOCK_NOT_AVAILABLE = "55P03"
 _SECONDS = 15.0
@@ -81,7 +87,7 @@ class JobCommit:
         self,
         pool: ServerPool,
         catalog: Catalog,
-        records: JobRecords,
+        records: JobRecords | StreamRecords,
         job: WriteJob,
         table: TableVersion,
         staged: Sequence[StagedTable],
@@ -100,8 +106,13 @@ class JobCommit:
         self._what = f"committing the write job {job.job_id!r}"
         self._each_key_once = False
         self._alone = False
+        self._missing = 0
 
-    def run(self) -> bool:
+    def run(self) -> CommitResult:
+        applied = self._applied()
+        return CommitResult(applied, self._missing if applied else 0)
+
+    def _applied(self) -> bool:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._pool.connection() as connection:
@@ -125,7 +136,7 @@ class JobCommit:
             self._each_key_once = True
         elif error.state == _DUPLICATE:
             pass  # inserted by another writer while rows of its key were merged
-        elif error.state in STALE:
+        elif error.state in STALE or error.state == _DROPPED:
             self._catalog.forget(self._job.table)
         elif error.state == _OUT_OF_LOCKS:
             raise StorageUnavailableError(
@@ -145,13 +156,13 @@ class JobCommit:
         ask = connection.ask
         job_id, table = self._job.job_id, self._job.table
         connection.pipeline((command(f"begin isolation level {self._isolation} read write"), connection.plan_freely))
-        record = self._records.locked(ask(self._records.lock(job_id)))
         try:
             binding = self._catalog.lookup(ask, table)
         except TableNotFoundError:
             raise table_dropped(table, job_id) from None
         if binding.version.id != self._table_id:
             raise table_dropped(table, job_id)
+        record = self._locked(ask(self._records.lock(self._job, self._table_id)))
         if record is not None and record.table_id != self._table_id:
             record = None
         require_undecided(job_id, table, None if record is None else record.state)
@@ -163,14 +174,18 @@ class JobCommit:
         self._write(connection, binding, mode, merges)
         process = connection.process
         try:
-            connection.pipeline((self._records.done(job_id), command("commit")))
+            connection.pipeline((self._records.done(self._job, self._table_id), command("commit")))
         except BrokenConnectionError as error:
             return self._resolve(record.transaction, process, error)
         return True
 
+    def _locked(self, rows: list[tuple[object, ...]]) -> JobRecord | None:
+        return self._records.locked(self._job, self._table_id, rows)
+
     def _merges(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> list[StagedMerge]:
         """Return the merges to run, after checking that the staged rows exist and belong to this table."""
-        there = set(staging_tables(connection, self._catalog.schema, self._job.job_id)) if self._staged else set()
+        prefix = staging_prefix(self._job, self._table_id)
+        there = set(staging_tables(connection, self._catalog.schema, prefix)) if self._staged else set()
         made = []
         for one in self._staged:
             if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
@@ -195,6 +210,13 @@ class JobCommit:
         queue = _QUEUE_ALONE if self._alone else _QUEUE
         connection.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
         self._lock(connection, binding, mode)
+        if mode is WriteMode.OVERWRITE and binding.version.feed is not None:
+            raise overwritten_feed(binding.spec.name)  # it began since the job did
+        if mode is WriteMode.PATCH:
+            self._patch(connection, binding)
+            return
+        if binding.takes_input:
+            connection.pipeline(staged_records(binding, mode, self._staged))
         if mode is WriteMode.OVERWRITE:
             # Not TRUNCATE: older snapshots continue to read these rows.
             connection.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))
@@ -209,8 +231,14 @@ class JobCommit:
             if mode is WriteMode.UPDATE and written != staged.rows:
                 for key in ask(command(one.missing())):
                     raise RecordNotFoundError(binding.spec.name, key)
-        if any(one.may_outgrow() for one in merges):
-            self._check_rows(connection, binding, merges)
+        self._check_rows(connection, binding, merges)
+
+    def _patch(self, connection: ServerConnection, binding: TableBinding) -> None:
+        if self._staged:
+            patch = StagedPatch(connection, binding, self._staged)
+            self._missing = patch.publish(skips=self._job.on_missing == "skip")
+            self._check_rows(connection, binding, patch.present)
+            patch.drop()
 
     def _publish(self, connection: ServerConnection, binding: TableBinding) -> None:
         """Write the rows of a job that merges, in the order of its partitions, or of a table without a key."""
@@ -252,6 +280,8 @@ class JobCommit:
             ) from error
 
     def _check_rows(self, connection: ServerConnection, binding: TableBinding, merges: list[StagedMerge]) -> None:
+        if not any(one.may_outgrow() for one in merges):
+            return
         ask = connection.ask
         beside = Statement(
             "select coalesce(pg_relation_size(reltoastrelid::regclass), 0) from pg_class where oid = $1::regclass",
@@ -343,8 +373,8 @@ class JobCommit:
     def _found(self, connection: ServerConnection, number: str, process: int) -> str:
         """End the lost transaction, and return the state of the job."""
         begin = (command("begin"), command("set local lock_timeout = 1000"), termination(process, int(number)))
-        found = connection.pipeline((*begin, self._records.lock(self._job.job_id)))[-1]
-        record = self._records.locked(connection.rows(found))
+        found = connection.pipeline((*begin, self._records.lock(self._job, self._table_id)))[-1]
+        record = self._locked(connection.rows(found))
         if record is None or record.state != "committed":
             return "gone" if record is None else record.state
         # Another caller may have committed the job since. The number alone does not prove it: after a crash that lost

@@ -11,7 +11,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
-from structable.spi import TransactionConflictError, WriteMode
+from structable.spi import TransactionConflictError, WriteJob
 
 __all__ = ["JobRecord", "JobRecords"]
 
@@ -79,19 +79,19 @@ class JobRecords:
             f"update {records} set state = 'committed', changed = now() where job_id = $1", (_TEXT,), prepare=False
         )
 
-    def begin(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
+    def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
         """Record a job, unless it is recorded already, and tell whether it is committed.
 
         Raises ValueError if the id belongs to another job of an existing table.
         """
-        parameters = _parameters(job_id, table, table_id, mode)
+        job_id, parameters = job.job_id, _parameters(job, table_id)
         for _ in range(_ATTEMPTS):
             # Two round trips: the second sees the record of a concurrent process that the first has waited for.
             connection.run(Call(self._insert, parameters))
             rows = connection.ask(Call(self._owner, parameters[:1]))
             if rows:
                 ((state, owner_mode, owner, living),) = rows
-                if living and (owner, owner_mode) == (table, str(mode)):
+                if living and (owner, owner_mode) == (job.table, str(job.mode)):
                     return bool(state == "committed")
                 if living:
                     raise job_of_another(job_id, owner, owner_mode)
@@ -99,24 +99,24 @@ class JobRecords:
                     return False
         raise TransactionConflictError(f"the write job {job_id!r} was begun by other processes at the same time")
 
-    def abort(self, connection: ServerConnection, job_id: str, table: str, table_id: int, mode: WriteMode) -> bool:
+    def abort(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
         """Abort a job unless it is committed; return whether the job was aborted."""
-        return bool(connection.run(Call(self._abort, _parameters(job_id, table, table_id, mode))).ntuples)
+        return bool(connection.run(Call(self._abort, _parameters(job, table_id))).ntuples)
 
-    def lock(self, job_id: str) -> Call:
+    def lock(self, job: WriteJob, table_id: int) -> Call:
         """Return the query that locks a job's record; see `locked`."""
-        return Call(self._lock, (job_id.encode(),))
+        return Call(self._lock, (job.job_id.encode(),))
 
     @staticmethod
-    def locked(rows: list[tuple[object, ...]]) -> JobRecord | None:
+    def locked(job: WriteJob, table_id: int, rows: list[tuple[object, ...]]) -> JobRecord | None:
         if not rows:
             return None
-        state, table, table_id, mode, transaction = rows[0]
-        number = None if table_id is None else int(str(table_id))
+        state, table, owner, mode, transaction = rows[0]
+        number = None if owner is None else int(str(owner))
         return JobRecord(str(state), str(table), number, str(mode), str(transaction))
 
-    def done(self, job_id: str) -> Call:
-        return Call(self._done, (job_id.encode(),))
+    def done(self, job: WriteJob, table_id: int) -> Call:
+        return Call(self._done, (job.job_id.encode(),))
 
     def upgraded(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:
         """Return the result of `work`; adds the column first if an older structable made the records."""
@@ -159,5 +159,5 @@ class JobRecords:
         return True
 
 
-def _parameters(job_id: str, table: str, table_id: int, mode: WriteMode) -> tuple[bytes, ...]:
-    return job_id.encode(), table.encode(), mode.encode(), table_id.to_bytes(8, "big")
+def _parameters(job: WriteJob, table_id: int) -> tuple[bytes, ...]:
+    return job.job_id.encode(), job.table.encode(), job.mode.encode(), table_id.to_bytes(8, "big")

@@ -7,10 +7,12 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from structable.backends.base.job_rules import conformed_batches
+from structable.backends.base.job_rules import conformed_batches, overwritten_feed
+from structable.backends.base.patches import patched_batches
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -24,15 +26,24 @@ from structable.spi import (
     StagedWrite,
     StorageUnavailableError,
     StructableError,
+    TableSpecification,
     WriteJob,
     WriteMode,
 )
-from structable.spi.rules.jobs import check_job, last_attempts
+from structable.spi.rules.jobs import last_attempts
 from structable.spi.rules.keyless import check_mode
 
 from .job_commit import JobCommit
 from .job_records import JobRecords
-from .staging import StagedTable, create_staging, drop_job_staging, staged_columns, sweep_staging
+from .staging import (
+    StagedTable,
+    create_staging,
+    drop_job_staging,
+    staged_columns,
+    staging_prefix,
+    sweep_staging,
+)
+from .stream_records import StreamRecords
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -53,17 +64,22 @@ class WriteJobs:
         self._lock_timeout = lock_timeout
         self._next_sweep = 0.0
         self._records = JobRecords(catalog.schema)
+        self._streams = StreamRecords(catalog.schema)
 
-    def begin(self, table: str, mode: WriteMode | str, job_id: str) -> WriteJob:
-        mode = check_job(mode, job_id)
+    def _records_of(self, job: WriteJob) -> JobRecords | StreamRecords:
+        return self._records if job.stream is None else self._streams
+
+    def begin(self, job: WriteJob) -> WriteJob:
+        """Begin a job as `requested_job` returned it."""
+        table, mode, job_id = job.table, job.mode, job.job_id
         with self._pool.connection() as connection:
             try:
                 binding = self._catalog.lookup(connection.ask, table)
                 check_mode(binding.spec, mode)
-                number = binding.version.id
-                committed = self._records.upgraded(
-                    connection, lambda: self._records.begin(connection, job_id, table, number, mode)
-                )
+                if mode is WriteMode.OVERWRITE and binding.version.feed is not None:
+                    raise overwritten_feed(table)
+                records, number = self._records_of(job), binding.version.id
+                committed = records.upgraded(connection, lambda: records.begin(connection, job, number))
                 now = time.monotonic()
                 if now >= self._next_sweep:
                     # Not with each job: a week of small ones leaves many records.
@@ -71,7 +87,7 @@ class WriteJobs:
                     self._sweep(connection)
             except PostgreSQLError as error:
                 raise translated(error, f"beginning the write job {job_id!r}") from error
-        return WriteJob(table, mode, job_id, _encode(binding.version), committed)
+        return replace(job, state=_encode(binding.version), committed=committed)
 
     def _sweep(self, connection: ServerConnection) -> None:
         # The job has begun; the next sweep removes the rest.
@@ -84,27 +100,28 @@ class WriteJobs:
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         from .copy_encoder import CopyEncoder
-        from .marks import marked, marks_of
+        from .marks import marks_of
 
+        if job.stream is not None and job.committed:
+            return StagedWrite(job.job_id, partition, attempt, 0)
         binding = _bound(self._catalog.schema, job.state)
-        conformed = conformed_batches(job, binding.spec, batches)
+        found: set[str] = set()
+        conformed = _marked_batches(job, binding.spec, batches, found)
         first = next(conformed, None)
         if first is None:
             return StagedWrite(job.job_id, partition, attempt, 0)
-        columns = tuple(first[0].schema.names)
         marks = marks_of(binding.spec, job.mode)
+        columns = tuple(first.schema.names[: first.num_columns - len(marks)])
         encoder = CopyEncoder(binding.write_spec, columns, marks)
-        found: set[str] = set()
 
         def portions() -> Iterator[bytes]:
-            for batch, kinds in itertools.chain((first,), conformed):
-                found.update(kinds or ())
-                yield from encoder.encode(marked(binding.spec, batch, kinds))
+            for batch in itertools.chain((first,), conformed):
+                yield from encoder.encode(batch)
 
         with self._pool.connection() as connection:
             try:
                 connection.pipeline((_BEGIN,))
-                name = create_staging(connection, binding, job.job_id, columns, marks)
+                name = create_staging(connection, binding, job, columns, marks)
                 # No other transaction sees the table yet, so that its rows can be frozen.
                 text = (
                     f"copy {qualified(self._catalog.schema, name)} "
@@ -118,40 +135,70 @@ class WriteJobs:
             finally:
                 connection.roll_back()
         staged = StagedTable(
-            name, binding.version.id, columns, binding.write_spec.indexes, rows, encoder.largest, tuple(sorted(found))
+            name,
+            binding.version.id,
+            columns,
+            binding.write_spec.indexes,
+            rows,
+            encoder.largest,
+            tuple(sorted(found - {_PARTIAL})),
+            str(job.mode),
+            _PARTIAL in found,
         )
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        tables = [StagedTable.decode(one.state, job.job_id) for one in last_attempts(job, staged) if one.rows]
+        if job.stream is not None and job.committed:
+            return CommitResult(False)
+        tables = [StagedTable.decode(one.state, job) for one in last_attempts(job, staged) if one.rows]
         binding = _bound(self._catalog.schema, job.state)
-        commit = JobCommit(self._pool, self._catalog, self._records, job, binding.version, tables, self._lock_timeout)
-        result = CommitResult(commit.run())
-        self._drop(job)
+        records = self._records_of(job)
+        commit = JobCommit(self._pool, self._catalog, records, job, binding.version, tables, self._lock_timeout)
+        result = commit.run()
+        self._drop(job, binding.version.id)
         return result
 
     def abort(self, job: WriteJob) -> None:
-        number = _bound(self._catalog.schema, job.state).version.id
+        records, number = self._records_of(job), _bound(self._catalog.schema, job.state).version.id
         with self._pool.connection() as connection:
             try:
-                aborted = self._records.upgraded(
-                    connection, lambda: self._records.abort(connection, job.job_id, job.table, number, job.mode)
-                )
+                aborted = records.upgraded(connection, lambda: records.abort(connection, job, number))
             except PostgreSQLError as error:
                 raise translated(error, f"aborting the write job {job.job_id!r}") from error
         if aborted:
-            self._drop(job)
+            self._drop(job, number)
 
-    def _drop(self, job: WriteJob) -> None:
+    def _drop(self, job: WriteJob, table_id: int) -> None:
         # The job has ended, and no failure may hide that: a sweep drops the rest.
         try:
             with self._pool.connection() as connection:
                 try:
-                    drop_job_staging(connection, self._catalog.schema, job.job_id)
+                    drop_job_staging(connection, self._catalog.schema, staging_prefix(job, table_id))
                 finally:
                     connection.roll_back()
         except (PostgreSQLError, StorageUnavailableError) as error:
             _log.warning("the staged rows of the write job %r are left to a sweep: %s", job.job_id, error)
+
+
+_PARTIAL = "partial"
+
+
+def _marked_batches(
+    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch], found: set[str]
+) -> Iterator[RecordBatch]:
+    """Yield the batches with their marks; adds the kinds or arms of rows to `found`, and whether some are partial."""
+    from .marks import marked, patch_marked
+
+    if job.mode is WriteMode.PATCH:
+        for batch, marks in patched_batches(job, spec, batches):
+            found.update(str(one.arm) for one in marks.distinct)
+            if any(one.named != (1 << batch.num_columns) - 1 for one in marks.distinct):
+                found.add(_PARTIAL)
+            yield patch_marked(batch, marks)
+        return
+    for batch, kinds in conformed_batches(job, spec, batches):
+        found.update(kinds or ())
+        yield marked(spec, batch, kinds)
 
 
 _BEGIN = command("begin isolation level read committed read write")

@@ -6,7 +6,7 @@ computed for all rows of a batch at once, column by column; Arrow then cuts out 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from structable.spi.arrow import arrow_type
 from .arrow_numbers import arrow_numbers, sent_type
 from .split_state import SplitState
 
-__all__ = ["UNSYNCHRONISED", "read_rows"]
+__all__ = ["UNSYNCHRONISED", "copied_arrays", "read_rows"]
 
 UNSYNCHRONISED = "set local synchronize_seqscans = off"
 """Makes a scan begin at its first page instead of joining another scan: parallel splits gain nothing from that."""
@@ -46,23 +46,29 @@ def read_rows(connection: ServerConnection, state: SplitState, schema: pa.Schema
     The connection is in a transaction of the plan's snapshot, after `UNSYNCHRONISED`.
     """
     fields = [state.spec.field(name) for name in state.columns]
+    for arrays in copied_arrays(connection, state.whole_query, fields):
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def copied_arrays(connection: ServerConnection, query: str, fields: Sequence[Field]) -> Iterator[list[Array]]:
+    """Yield the columns of a query's rows, some at a time; if they are not read to their end, closes the connection."""
     size = max(_BATCH_BYTES, min(_COLUMN_BYTES * len(fields), _MOST_BYTES))
-    for rows in connection.copy_out(f"copy ({_query(state, fields)}) to stdout (format binary)", size, _MOST_ROWS):
-        yield pa.RecordBatch.from_arrays(_arrays(rows, fields), schema=schema)
+    for rows in connection.copy_out(f"copy ({_texted(query, fields)}) to stdout (format binary)", size, _MOST_ROWS):
+        yield _arrays(rows, fields)
 
 
-def _query(state: SplitState, fields: list[Field]) -> str:
-    """Return the split's query, with decimals as texts."""
+def _texted(query: str, fields: Sequence[Field]) -> str:
+    """Return a query with decimals as texts."""
     if all(field.type is not FieldType.DECIMAL for field in fields):
-        return state.whole_query
+        return query
     names = [f"c{place}" for place in range(len(fields))]
     wanted = [
         f"{name}::text" if field.type is FieldType.DECIMAL else name for name, field in zip(names, fields, strict=True)
     ]
-    return f"select {', '.join(wanted)} from ({state.whole_query}) as found ({', '.join(names)})"
+    return f"select {', '.join(wanted)} from ({query}) as found ({', '.join(names)})"
 
 
-def _arrays(rows: list[Buffer], fields: list[Field]) -> list[Array]:
+def _arrays(rows: list[Buffer], fields: Sequence[Field]) -> list[Array]:
     """Return the columns of rows in COPY's form."""
     count = len(rows)
     lengths = np.fromiter(map(len, rows), np.int64, count)

@@ -17,11 +17,22 @@ from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError,
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible, without_limits
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.feeds.gate import VersionGate
+from structable.backends.postgresql.feeds.layout import FEEDS
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
+from structable.backends.postgresql.sql.names import qualified
 from structable.backends.postgresql.sql.templates import templated
-from structable.spi import Filter, Range, ScanPlan, SnapshotHold, StructableError, TransactionConflictError
+from structable.spi import (
+    FeedPosition,
+    Filter,
+    Range,
+    ScanPlan,
+    SnapshotHold,
+    StructableError,
+    TransactionConflictError,
+)
 from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import ScanRequest, check_splits
 
@@ -47,6 +58,7 @@ _FACTS = Statement(
 def plan_table_scan(
     pool: ServerPool,
     catalog: Catalog,
+    gate: VersionGate,
     table: str,
     range_: Range,
     where: Filter | None,
@@ -54,7 +66,7 @@ def plan_table_scan(
     splits: int,
 ) -> tuple[ScanPlan, ServerConnection]:
     """Plan a divided scan, see `Storage.plan_scan`; return the plan and the connection that holds its snapshot."""
-    check_splits(splits)
+    splits = check_splits(splits)
     given = None if columns is None else list(columns)
     for attempt in range(1, _ATTEMPTS + 1):
         connection = pool.acquire()
@@ -62,9 +74,9 @@ def plan_table_scan(
             binding = _bound(connection, catalog, table)
             names = check_columns(binding.spec, given) or binding.spec.field_names
             request = ScanRequest.checked(binding.spec, (range_,), where)
-            states = _plan(connection, binding, request, names, splits)
+            states, position = _plan(connection, gate, binding, request, names, splits)
             hold = SnapshotHold(partial(_release, pool, connection))
-            return ScanPlan(binding.spec.name, names, states, hold), connection
+            return ScanPlan(binding.spec.name, names, states, hold, position=position), connection
         except BaseException as error:
             _release(pool, connection)
             if isinstance(error, _NewerTableError) or (
@@ -102,21 +114,30 @@ def _release(pool: ServerPool, connection: ServerConnection) -> None:
 
 
 def _plan(
-    connection: ServerConnection, binding: TableBinding, request: ScanRequest, names: tuple[str, ...], splits: int
-) -> list[bytes]:
-    limits = without_limits(connection)
-    results = connection.pipeline(
-        (
-            _BEGIN,
-            *limits,
-            # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
-            command(f"lock table {binding.qualified} in access share mode"),
-            Call(_FACTS, (binding.qualified.encode(),)),
-            command(f"select {binding.token}"),
-            connection.plan_freely,
-        )
+    connection: ServerConnection,
+    gate: VersionGate,
+    binding: TableBinding,
+    request: ScanRequest,
+    names: tuple[str, ...],
+    splits: int,
+) -> tuple[list[bytes], FeedPosition | None]:
+    # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
+    before = (*without_limits(connection), command(f"lock table {binding.qualified} in access share mode"))
+    after = (
+        Call(_FACTS, (binding.qualified.encode(),)),
+        command(f"select {binding.token}"),
+        connection.plan_freely,
     )
-    seen, snapshot, *sizes = (str(value) for value in connection.rows(results[2 + len(limits)])[0])
+    position = None
+    if binding.version.feed is None:
+        facts = connection.pipeline((_BEGIN, *before, *after))[1 + len(before)]
+    else:
+        feeds = qualified(binding.schema, FEEDS)
+        token = command(f"select token from {feeds} where feed = {binding.version.feed}")
+        version, (facts, _, _, named) = gate.begin(connection, _BEGIN, before=before, after=(*after, token))
+        if version is not None:
+            position = FeedPosition(str(connection.rows(named)[0][0]), version)
+    seen, snapshot, *sizes = (str(value) for value in connection.rows(facts)[0])
     if not is_visible(binding.version.changed_by, seen):
         raise _NewerTableError
     size, pages, elsewhere = map(int, sizes)
@@ -129,7 +150,7 @@ def _plan(
         bounds = [pages * place // most for place in range(most + 1)]
         parts = [PageRange(begin, end) for begin, end in pairwise(bounds)]
     states = (SplitState(binding.spec, names, query, part, not elsewhere, snapshot) for part in parts)
-    return [pickle.dumps(tuple(state)) for state in states]
+    return [pickle.dumps(tuple(state)) for state in states], position
 
 
 def _is_indexed(connection: ServerConnection, binding: TableBinding, query: str, splits: int) -> bool:

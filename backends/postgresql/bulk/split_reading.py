@@ -36,7 +36,7 @@ class SplitReader:
 
     def __init__(self, factory: ConnectionFactory, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
         # Not the storage's pool: a plan holds a connection of it, and must not wait for itself if it is the only one.
-        self._pool = ServerPool(factory.open, most, 0.0, most_idle=most_idle)
+        self.pool = ServerPool(factory.open, most, 0.0, most_idle=most_idle)
 
     def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
@@ -52,7 +52,7 @@ class SplitReader:
 
         try:
             for batch in self._batches(state, arrow_schema(state.spec, state.columns)):
-                if self._pool.closed:
+                if self.pool.closed:
                     raise StorageUnavailableError("the storage was closed")
                 split.require_open()
                 yield batch
@@ -85,7 +85,7 @@ class SplitReader:
     @contextmanager
     def _begun(self, state: SplitState, *settings: str) -> Iterator[ServerConnection]:
         """Lend a connection in a transaction of the plan's snapshot, with settings of its own."""
-        with self._pool.connection() as connection:
+        with self.pool.connection() as connection:
             begin = [command(text) for text in state.beginning]
             begin += [connection.plan_freely, *without_limits(connection), *(command(text) for text in settings)]
             try:
@@ -100,7 +100,7 @@ class SplitReader:
                 connection.roll_back()
 
     def close(self) -> None:
-        self._pool.close()
+        self.pool.close()
 
 
 def _with_cause(

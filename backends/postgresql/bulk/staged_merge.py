@@ -22,13 +22,16 @@ _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
 
 
 class StagedMerge:
-    """The SQL that writes one staging table into the table; the server rejects it if the table has another version."""
+    """The SQL that writes one staging table into the table; the server rejects it if the table has another version.
 
-    def __init__(self, binding: TableBinding, mode: WriteMode, staged: StagedTable) -> None:
+    `source` is a query of some of its rows, in parentheses; given none, it writes all of them.
+    """
+
+    def __init__(self, binding: TableBinding, mode: WriteMode, staged: StagedTable, source: str | None = None) -> None:
         self._binding = binding
         self._mode = mode
         self._staged = staged
-        self._source = qualified(binding.schema, staged.name)
+        self._source = source or qualified(binding.schema, staged.name)
         self._given = dict(zip(staged.columns, staged_columns(len(staged.columns)), strict=True))
         key = binding.spec.primary_key
         self._key_columns = [quoted(column_name(name)) for name in key]
@@ -51,7 +54,7 @@ class StagedMerge:
         if self._mode is WriteMode.DELETE:
             return f"delete from {target} using {self._source} s where {self._same_key} and {token}"
         if self._mode is WriteMode.UPDATE:
-            changes = ", ".join(f"{self._column(name)} = s.{self._given[name]}" for name in self._changed())
+            changes = ", ".join(f"{self._column(name)} = {self._new_value(name)}" for name in self._changed())
             return f"update {target} set {changes} from {self._source} s where {self._same_key} and {token}"
         columns = ", ".join(self._column(name) for name in self._given)
         values = ", ".join(f"s.{given}" for given in self._given.values())
@@ -66,6 +69,16 @@ class StagedMerge:
             return insert
         changes = ", ".join(f"{self._column(name)} = excluded.{self._column(name)}" for name in self._changed())
         return f"{insert} on conflict ({', '.join(self._key_columns)}) do update set {changes}"
+
+    def _new_value(self, name: str) -> str:
+        """Return the value that an update assigns: the row's own where a row of a patch does not name the field."""
+        given = f"s.{self._given[name]}"
+        if not self._staged.partial:
+            return given
+        named = f"s.{staged_columns(len(self._given) + 3)[-1]}"
+        place = self._staged.columns.index(name)
+        old = f"{self._binding.qualified}.{self._column(name)}"
+        return f"case when {named} is null or get_bit({named}, {place}) = 1 then {given} else {old} end"
 
     def _changed(self) -> Sequence[str]:
         """Return the fields that are assigned; a write of the key alone is a write of the row, too."""
@@ -103,7 +116,7 @@ class StagedMerge:
 
     def may_outgrow(self) -> bool:
         """Tell whether merged rows may exceed the limit together with the fields they keep."""
-        width = self._binding.width_without(self._given)
+        width = self._binding.width_without(() if self._staged.partial else self._given)
         return self._mode in _PARTIAL and (width is None or self._staged.largest + width > MAX_ROW_SIZE)
 
     def outgrown(self) -> str:

@@ -1,4 +1,7 @@
-"""Staging tables: one for each attempt of a partition, `_stage_` with the job's digest, its time and a random part."""
+"""Staging tables: one for each attempt of a partition, `_stage_` with the job's digest, its time and a random part.
+
+Those of a batch have the digest of the stream, and the number of the batch.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.names import JOBS, qualified, quoted
+from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
-from structable.spi import DataCorruptionError, Field
+from structable.spi import DataCorruptionError, Field, WriteJob
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "create_staging",
     "drop_job_staging",
     "staged_columns",
+    "staging_prefix",
     "staging_tables",
     "sweep_staging",
 ]
@@ -36,6 +40,10 @@ KIND_FIELD = Field.short("_kind")
 
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
+# No name that the sweep of an older structable takes for that of a job without a record.
+_BATCH_NAME = re.compile(
+    r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
+)
 _TEXT = 25
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
@@ -45,6 +53,7 @@ _TABLES = Statement(
     (_TEXT, _TEXT),
 )
 _DIGEST = "encode(substring(sha256(convert_to(job_id, 'UTF8')) from 1 for 8), 'hex')"
+_STREAM_DIGEST = "encode(substring(sha256(convert_to(table_id || ' ' || stream, 'UTF8')) from 1 for 8), 'hex')"
 # In use, owned by another role, or already dropped: left to the next sweep.
 _LEFT_FOR_LATER = frozenset({"55P03", "42501", "42P01"})
 
@@ -59,29 +68,70 @@ class StagedTable:
     indexes: tuple[str, ...]  # the fields whose sizes were checked against the limits of indexed values
     rows: int  # at least 1
     largest: int  # bytes of the largest row
-    kinds: tuple[str, ...] = ()  # of the rows, in mode changes
+    kinds: tuple[str, ...] = ()  # of the rows, in mode changes; in mode patch the arms
+    mode: str = ""  # of the job when the rows were staged; empty if an older structable did so
+    partial: bool = False  # in mode patch: whether a row does not name all the columns
 
     def encode(self) -> bytes:
         return json.dumps(
-            [self.name, self.table_id, self.columns, self.indexes, self.rows, self.largest, self.kinds]
+            [
+                self.name,
+                self.table_id,
+                self.columns,
+                self.indexes,
+                self.rows,
+                self.largest,
+                self.kinds,
+                self.mode,
+                self.partial,
+            ]
         ).encode()
 
     @classmethod
-    def decode(cls, data: bytes, job_id: str) -> StagedTable:
-        """Decode the result of `encode`; rejects that of another job."""
+    def decode(cls, data: bytes, job: WriteJob) -> StagedTable:
+        """Decode the result of `encode`; rejects that of another job, or of another mode."""
         try:
-            # An older structable staged without kinds.
-            name, table_id, columns, indexes, rows, largest, *kinds = json.loads(data)
-            found = _NAME.match(name)
-            if found is None or found["job"] != _digest(job_id):
+            # An older structable staged without kinds, or without what follows them.
+            name, table_id, columns, indexes, rows, largest, *more = json.loads(data)
+            if not _is_staging(name) or not name.startswith(staging_prefix(job, int(table_id))):
                 raise ValueError(f"{name!r} is not a staging table of the job")
-            return cls(name, int(table_id), tuple(columns), tuple(indexes), int(rows), int(largest), *map(tuple, kinds))
+            kinds, mode, partial = more if len(more) == 3 else (*(more or ((),)), "", False)
+            staged = cls(
+                name,
+                int(table_id),
+                tuple(columns),
+                tuple(indexes),
+                int(rows),
+                int(largest),
+                tuple(kinds),
+                str(mode),
+                bool(partial),
+            )
         except (ValueError, TypeError, RecursionError) as error:
-            raise DataCorruptionError(f"the staged rows of the job {job_id!r} cannot be decoded: {error}") from error
+            raise DataCorruptionError(
+                f"the staged rows of the job {job.job_id!r} cannot be decoded: {error}"
+            ) from error
+        if staged.mode not in ("", str(job.mode)):
+            raise ValueError(
+                f"rows of the write job {job.job_id!r} were staged in mode {staged.mode}, and it is committed in mode "
+                f"{job.mode}: stage them again"
+            )
+        return staged
 
 
-def _digest(job_id: str) -> str:
-    return hashlib.sha256(job_id.encode()).hexdigest()[:16]
+def staging_prefix(job: WriteJob, table_id: int) -> str:
+    """Return the beginning of the names of a job's staging tables, which no other job's have."""
+    if job.stream is None:
+        return f"{_PREFIX}{_digest(job.job_id)}_"
+    return f"{_PREFIX}s{_digest(f'{table_id} {job.stream}')}_{job.batch:x}_"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def _is_staging(name: str) -> bool:
+    return (_NAME.match(name) or _BATCH_NAME.match(name)) is not None
 
 
 def staged_columns(count: int) -> list[str]:
@@ -92,13 +142,15 @@ def staged_columns(count: int) -> list[str]:
 def create_staging(
     connection: ServerConnection,
     binding: TableBinding,
-    job_id: str,
+    job: WriteJob,
     columns: tuple[str, ...],
     marks: Sequence[Field] = (),
 ) -> str:
     """Create a staging table, in the transaction that is open, and return its name; the marks are its last columns."""
     now = int(str(connection.ask(_NOW)[0][0]))
-    name = f"{_PREFIX}{_digest(job_id)}_{now:08x}_{secrets.token_hex(10)}"
+    # At most 63 bytes.
+    end = secrets.token_hex(10 if job.stream is None else 5)
+    name = f"{staging_prefix(job, binding.version.id)}{now:08x}_{end}"
     kinds = [stored_type(field).name for field in (*map(binding.spec.field, columns), *marks)]
     # Types as COPY accepts them: text needs no order here, and the precision of decimals was checked.
     definitions = ", ".join(f"{one} {kind}" for one, kind in zip(staged_columns(len(kinds)), kinds, strict=True))
@@ -113,16 +165,15 @@ def create_staging(
     return name
 
 
-def staging_tables(connection: ServerConnection, schema: str, job_id: str | None = None) -> list[str]:
-    """Return the staging tables of a job, or of all."""
-    prefix = _PREFIX if job_id is None else f"{_PREFIX}{_digest(job_id)}_"
+def staging_tables(connection: ServerConnection, schema: str, prefix: str = _PREFIX) -> list[str]:
+    """Return the staging tables of a job, by their prefix, or of all."""
     found = connection.ask(Call(_TABLES, (quoted(schema).encode(), prefix.encode())))
-    return [str(row[0]) for row in found if _NAME.match(str(row[0]))]
+    return [str(row[0]) for row in found if _is_staging(str(row[0]))]
 
 
-def drop_job_staging(connection: ServerConnection, schema: str, job_id: str) -> None:
+def drop_job_staging(connection: ServerConnection, schema: str, prefix: str) -> None:
     """Drop the staging tables of a job; tables in use are left to a sweep."""
-    _drop(connection, schema, staging_tables(connection, schema, job_id))
+    _drop(connection, schema, staging_tables(connection, schema, prefix))
 
 
 def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> int:
@@ -149,8 +200,9 @@ def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> in
 def sweep_staging(connection: ServerConnection, schema: str) -> None:
     """Drop records that are too old, and the staging tables of jobs that have ended or died."""
     # The tables first: a table without a record a moment later has no job.
-    tables = {name: _NAME.match(name) for name in staging_tables(connection, schema)}
+    names = staging_tables(connection, schema)
     now = int(str(connection.ask(_NOW)[0][0]))
+    tables = {name: _NAME.match(name) for name in names}
     ages = {name: now - int(found["time"], 16) for name, found in tables.items() if found is not None}
     jobs = {name: found["job"] for name, found in tables.items() if found is not None}
     recent = {jobs[name] for name, age in ages.items() if age <= JOB_RETENTION_SECONDS}
@@ -164,15 +216,37 @@ def sweep_staging(connection: ServerConnection, schema: str) -> None:
     ended = connection.run(Call(delete, (_texts(recent),))).command_tuples
     if ended:
         _log.info("swept the records of %d write jobs of schema %r", ended, schema)
-    if not tables:
-        return
-    opened = Statement(
-        f"select distinct {_DIGEST} from {records} where state = 'open' and {_DIGEST} = any($1)", (1009,), prepare=False
-    )
-    alive = {str(row[0]) for row in connection.ask(Call(opened, (_texts(jobs.values()),)))}
-    dead = [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS]
+    dead = _dead_batches(connection, schema, names, now)
+    if jobs:
+        opened = Statement(
+            f"select distinct {_DIGEST} from {records} where state = 'open' and {_DIGEST} = any($1)",
+            (1009,),
+            prepare=False,
+        )
+        alive = {str(row[0]) for row in connection.ask(Call(opened, (_texts(jobs.values()),)))}
+        dead += [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS]
     if dropped := _drop(connection, schema, dead):
         _log.info("swept %d staging tables of ended write jobs of schema %r", dropped, schema)
+
+
+def _dead_batches(connection: ServerConnection, schema: str, names: Iterable[str], now: int) -> list[str]:
+    """Return the staging tables of batches that are committed, or have waited for too long."""
+    found = {name: one for name in names if (one := _BATCH_NAME.match(name))}
+    records = qualified(schema, STREAMS)
+    if not found or not connection.ask(command(f"select to_regclass({literal(records)}) is not null"))[0][0]:
+        return []
+    query = Statement(
+        f"select {_STREAM_DIGEST}, batch from {records} where {_STREAM_DIGEST} = any($1)", (1009,), prepare=False
+    )
+    rows = connection.ask(Call(query, (_texts(one["stream"] for one in found.values()),)))
+    last = {str(stream): int(str(batch)) for stream, batch in rows}
+    dead = []
+    for name, one in found.items():
+        age = now - int(one["time"], 16)
+        committed = int(one["batch"], 16) <= last.get(one["stream"], -1)
+        if age > JOB_RETENTION_SECONDS or (committed and age > _GRACE_SECONDS):
+            dead.append(name)
+    return dead
 
 
 def _texts(values: Iterable[str]) -> bytes:

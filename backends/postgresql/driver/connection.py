@@ -19,6 +19,7 @@ from structable.spi import DataCorruptionError
 from .copying import Copying
 from .errors import BrokenConnectionError, PostgreSQLError, StatementRefusedError, server_error
 from .statement import Call, Values, command, require_sendable
+from .tally import ServerTally
 
 __all__ = ["ServerConnection"]
 
@@ -47,6 +48,7 @@ class ServerConnection(PooledConnection):
     def __init__(self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call) -> None:
         self.server = server
         self.plan_freely = plan_freely
+        self.tally: ServerTally = ServerTally()
         self._psycopg = connection
         self._pg = connection.pgconn
         self.process = self._pg.backend_pid  # the server's process; a closed connection no longer has it
@@ -87,6 +89,7 @@ class ServerConnection(PooledConnection):
         self._require_own()
         with self._lock:
             try:
+                self.tally.round_trips += 1
                 self._pg.send_query_prepared(statement.name, parameters, statement.formats, 1)
                 results = self._wait(generators.execute(self._pg))
             except psycopg.Error as error:
@@ -119,6 +122,7 @@ class ServerConnection(PooledConnection):
         self._require_own()
         with self._lock:
             try:
+                self.tally.round_trips += 1
                 results = self._wait(generators.fetch_many(self._pg))
             except psycopg.Error as error:
                 raise self._lost(str(error)) from error
@@ -137,6 +141,7 @@ class ServerConnection(PooledConnection):
         self._require_own()
         with self._lock:
             try:
+                self.tally.round_trips += 1
                 return self._pipelined(list(calls))
             except psycopg.Error as error:
                 raise self._lost(str(error)) from error
@@ -245,7 +250,7 @@ class ServerConnection(PooledConnection):
                 self._discard()
 
     def _copying(self) -> Copying:
-        return Copying(self._pg, self._wait, self._failure)
+        return Copying(self._pg, self._wait, self._failure, self.tally)
 
     def _failure(self, result: pq.abc.PGresult) -> Exception:
         failure = server_error(result)
@@ -286,9 +291,26 @@ class ServerConnection(PooledConnection):
         if os.getpid() != self._client:
             raise BrokenConnectionError("it belongs to the process that forked this one; connect again")
 
+    def count_bytes(self) -> None:
+        """Bring the tally up to date; from any thread."""
+        if os.getpid() == self._client:
+            self.tally.count_bytes(self._socket)
+
+    def _socket(self) -> int | None:
+        try:
+            return self._pg.socket
+        except psycopg.Error:
+            return None  # it is closed
+
     def _discard(self) -> None:
         # A fork inherits the connection, through a generator for instance, and must not end it.
         if os.getpid() == self._client:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            self.count_bytes()
+        finally:
             self._psycopg.close()
 
     def close(self, seconds: float = 1.0) -> None:
@@ -299,7 +321,7 @@ class ServerConnection(PooledConnection):
         try:
             # All in C: no signal handler can run between taking the lock and recording that.
             acquired.extend(map(self._lock.acquire, (True,), (seconds,)))
-            self._psycopg.close()
+            self._end()
         finally:
             if acquired and acquired[0]:
                 self._lock.release()

@@ -9,6 +9,8 @@ from psycopg import generators, pq
 from psycopg.abc import Buffer, PQGen
 from psycopg.waiting import Wait
 
+from structable.backends.base.traffic import Tally
+
 from .errors import BrokenConnectionError, StatementRefusedError
 
 __all__ = ["Copying"]
@@ -34,10 +36,13 @@ class Waiter(Protocol):
 class Copying:
     """One COPY on a connection, whose owner holds the lock, and closes the connection if the COPY fails."""
 
-    def __init__(self, pg: pq.abc.PGconn, wait: Waiter, failure: Callable[[pq.abc.PGresult], Exception]) -> None:
+    def __init__(
+        self, pg: pq.abc.PGconn, wait: Waiter, failure: Callable[[pq.abc.PGresult], Exception], tally: Tally
+    ) -> None:
         self._pg = pg
         self._wait = wait
         self._failure = failure
+        self._tally = tally
         self._begun = False
 
     def take_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
@@ -54,6 +59,7 @@ class Copying:
                 portion = next(portions, None)
             except Exception as error:
                 failure = error
+            self._tally.round_trips += 1
             self._await_copy(copied)
             self._put(_HEADER)
             while portion is not None:
@@ -71,6 +77,7 @@ class Copying:
             if failure is not None:
                 break
         try:
+            self._tally.round_trips += 1
             self._await_copy(copied)
         except StatementRefusedError as error:
             if failure is None or error.state != _CANCELED:  # the server's answer to an abandoned COPY
@@ -83,6 +90,7 @@ class Copying:
         """Send a COPY TO STDOUT; return whether rows follow."""
         self._pg.send_query(text.encode())
         self._wait(generators.send(self._pg))
+        self._tally.round_trips += 1
         return self._await_copy([])
 
     def next_rows(self, size: int, most: int) -> tuple[list[Buffer], bool]:

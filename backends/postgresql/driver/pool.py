@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from structable.backends.base.pool import ConnectionPool
+from structable.spi import Traffic
 
 from .connection import ServerConnection
 
@@ -31,6 +32,11 @@ class ServerPool(ConnectionPool[ServerConnection]):
         super().__init__(size, timeout, most_idle=most_idle)
         self._open_connection = open_connection
         self._has_lost = False
+
+    def traffic(self) -> Traffic:
+        for connection in self._connections():
+            connection.count_bytes()
+        return super().traffic()
 
     def _open(self) -> ServerConnection:
         connection = self._open_connection()

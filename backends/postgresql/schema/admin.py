@@ -12,6 +12,7 @@ from structable.backends.base.admin_rules import require_index, require_same_cas
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
+from structable.backends.postgresql.feeds.feed_objects import feed_end
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, column_name, qualified, quoted, token_name
 from structable.spi import (
@@ -27,6 +28,8 @@ from structable.spi.rules.schema_changes import plan_schema_change
 from .alter_table import change_table, remove_index, token_definition
 from .catalog import Catalog, encode_specification, format_for, is_name
 from .ddl_lock import AdminWork, TableLock, alone
+from .feed_changes import changes_producer, define_feed, new_feed
+from .feed_sweep import FeedSweeper
 from .indexes import index_definition
 from .inspection import inspect
 
@@ -44,9 +47,14 @@ class PostgreSQLAdmin(TableAdmin):
         self._catalog = catalog
         self._ddl_timeout = ddl_timeout
         self._table = qualified(catalog.schema, CATALOG)
+        self._feeds = FeedSweeper(pool, catalog.schema)
+
+    def stop(self) -> None:
+        """Stop the work in the background."""
+        self._feeds.stop()
 
     def create(self, spec: TableSpecification) -> None:
-        require_specification(spec)
+        require_specification(spec, has_feeds=True)
         with self._alone(spec.name) as work:
             if self._existing(work, spec) is not None:
                 raise TableAlreadyExistsError(spec.name)
@@ -74,14 +82,15 @@ class PostgreSQLAdmin(TableAdmin):
             raise
 
     def _make(self, work: AdminWork, spec: TableSpecification) -> None:
-        specification, building = encode_specification(TableVersion(0, 1, spec))
+        feed = new_feed(work.connection, self._catalog.schema, spec)
+        specification, building = encode_specification(TableVersion(0, 1, spec, feed=feed))
         insert = Statement(
             f"insert into {self._table} (name, folded, version, specification, building) "
             'values ($1, lower($1 collate "C"), 1, $2, $3) returning id',
             (_TEXT, _TEXT, _TEXT),
         )
         made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
-        table = TableVersion(int(str(made[0][0])), 1, spec)
+        table = TableVersion(int(str(made[0][0])), 1, spec, feed=feed)
         binding = TableBinding(self._catalog.schema, table)
         key = ", ".join(quoted(column_name(name)) for name in table.stored_key)
         text = str(CreateTable(binding.core).compile(dialect=DIALECT)).strip()
@@ -96,11 +105,12 @@ class PostgreSQLAdmin(TableAdmin):
                     command(index_definition(schema, spec.name, table.id, field, table.stored_key))
                     for field in spec.indexes
                 ),
+                *define_feed(schema, table),
             ]
         )
 
     def create_or_update(self, spec: TableSpecification) -> None:
-        require_specification(spec)
+        require_specification(spec, has_feeds=True)
         with self._alone(spec.name) as work:
             found = self._existing(work, spec)
             if found is None:
@@ -109,6 +119,8 @@ class PostgreSQLAdmin(TableAdmin):
             change = plan_schema_change(found.spec, spec)
             if not change.empty:
                 change_table(work, self._catalog.schema, found, change)
+                if found.feed is not None and changes_producer(change):
+                    self._feeds.notify()
 
     def exists(self, table: str) -> bool:
         return self._read(lambda ask: self._catalog.find(ask, table)) is not None
@@ -129,17 +141,23 @@ class PostgreSQLAdmin(TableAdmin):
             found = self._catalog.find(work.ask, table)
             if found is None:
                 return
-            there = inspect(work.ask, self._catalog.schema, found).exists
-            name = qualified(self._catalog.schema, table)
-            token = qualified(self._catalog.schema, token_name(found.id, found.version))
+            schema = self._catalog.schema
+            there = inspect(work.ask, schema, found).exists
+            name = qualified(schema, table)
+            token = qualified(schema, token_name(found.id, found.version))
             delete = Statement(f"delete from {self._table} where name = $1", (_TEXT,))
             calls = [
                 *([command(f"drop table {name}")] if there else []),
                 command(f"drop function if exists {token}()"),
                 Call(delete, (table.encode(),)),
+                *map(
+                    command, [] if found.feed is None else feed_end(schema, found.spec, found.feed, keeps_table=False)
+                ),
             ]
             lock = TableLock(name, "access exclusive") if there else None
             work.change(lambda: work.connection.pipeline(calls), lock=lock)
+            if found.feed is not None:
+                self._feeds.notify()
 
     def drop_index(self, table: str, field: str) -> None:
         if not is_name(table):

@@ -23,6 +23,7 @@ from structable.spi.rules.schema_changes import SchemaChange
 
 from .catalog import encode_specification, format_for
 from .ddl_lock import AdminWork, TableLock, WaitBudget
+from .feed_changes import change_feed, changes_producer, with_feed
 from .indexes import build_index, check_indexed_rows, index_removal, remove_indexes
 from .inspection import FoundTable, require_intact
 
@@ -152,11 +153,21 @@ def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaCha
             alterations.append(
                 f"alter table {binding.qualified} alter column {quoted(column_name(field.name))} type {wide}"
             )
-    after = _next(table, change.after, set(table.building) - set(change.added_indexes))
-    calls = [*(command(text) for text in alterations), *_version_change(schema, table, after)]
+    following = _next(table, change.after, set(table.building) - set(change.added_indexes))
+
+    def finish() -> None:
+        after = with_feed(work.connection, schema, table, following, change)
+        work.connection.pipeline(
+            [
+                *map(command, alterations),
+                *change_feed(schema, table, after, change),
+                *_version_change(schema, table, after),
+            ]
+        )
+
     # A transaction may continue with the old version if the columns stay.
-    lock = TableLock(binding.qualified, "access exclusive") if alterations else None
-    work.change(lambda: work.connection.pipeline(calls), lock=lock)
+    mode = "access exclusive" if alterations else "share row exclusive" if changes_producer(change) else None
+    work.change(finish, lock=None if mode is None else TableLock(binding.qualified, mode))
 
 
 def _undo(work: AdminWork, schema: str, table: TableVersion, now: TableVersion, change: SchemaChange) -> None:

@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, Values, command
+from structable.backends.postgresql.feeds.layout import has_feed
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, literal, qualified, quoted
 from structable.spi import (
@@ -37,6 +38,7 @@ FORMAT_VERSION = 1
 TYPES_VERSION = 2
 """The format of a schema with a table whose options mean something: older software would write past them."""
 _TEXT = 25
+_FEED = "feed"
 # A restored dump has transaction numbers of another server: a number in this server's future changed nothing here.
 _COLUMNS = (
     "id, version, specification, building, "
@@ -45,14 +47,24 @@ _COLUMNS = (
 
 
 def encode_specification(table: TableVersion) -> tuple[str, str]:
-    """Return the record of a table: its specification and the indexes that are being built, as JSON."""
-    return json.dumps(specification_to_document(table.spec)), json.dumps(list(table.building))
+    """Return the record of a table as JSON: its specification with the number of its feed, and unfinished indexes.
+
+    Software that does not know feeds rejects the specification.
+    """
+    document = specification_to_document(table.spec)
+    if table.feed is not None:
+        document[_FEED] = table.feed
+    return json.dumps(document), json.dumps(list(table.building))
 
 
 def decode_version(number: str, version: str, specification: str, building: str, changed_by: str) -> TableVersion:
     """Return the version of a table with this record; any error of decoding is raised."""
-    spec = specification_from_catalog(json.loads(specification))
-    return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by))
+    document = json.loads(specification)
+    feed = document.pop(_FEED, None)
+    spec = specification_from_catalog(document)
+    if has_feed(spec) is not isinstance(feed, int):
+        raise ValueError(f"{feed!r} is not the number of its change feed")
+    return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by), feed)
 
 
 def is_name(name: object) -> TypeGuard[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from structable.backends.postgresql.driver.statement import Ask, command
+from structable.backends.postgresql.feeds.feed_objects import feed_triggers
 from structable.backends.postgresql.sql.binding import TableVersion
 from structable.backends.postgresql.sql.names import column_name, index_name, literal, qualified, token_name
 from structable.backends.postgresql.sql.types import stored_type
@@ -37,6 +38,7 @@ class FoundTable:
     columns: Mapping[str, FoundColumn]
     indexes: Mapping[str, bool]  # whether each is valid
     token: bool  # whether the function of the version exists
+    triggers: frozenset[str]  # those that run for every writer
 
 
 def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
@@ -59,11 +61,18 @@ def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
             f"join pg_class c on c.oid = i.indexrelid where i.indrelid = to_regclass({where})"
         )
     )
+    triggers = ask(
+        command(
+            f"select tgname::text from pg_trigger where tgrelid = to_regclass({where}) and tgenabled in ('O', 'A') "
+            "and not tgisinternal"
+        )
+    )
     return FoundTable(
         bool(there),
         {str(name): FoundColumn(str(kind), int(str(collation))) for name, kind, collation in columns},
         {str(name): bool(valid) for name, valid in indexes},
         bool(has_token),
+        frozenset(str(name) for (name,) in triggers),
     )
 
 
@@ -88,6 +97,9 @@ def differences(found: FoundTable, table: TableVersion) -> list[str]:
             wrong.append(f"the index of field {name!r} is gone or not valid")
     if not found.token:
         wrong.append(f"the function {token_name(table.id, table.version)} is gone")
+    for name in () if table.feed is None else feed_triggers(table.feed):
+        if name not in found.triggers:
+            wrong.append(f"the trigger {name} of the change feed is gone or disabled")
     return wrong
 
 

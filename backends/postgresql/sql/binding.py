@@ -17,7 +17,7 @@ from structable.spi import Field, Range, TableSpecification, UnsupportedOperatio
 from structable.spi.rows import RowShape
 from structable.spi.rules.rows import check_key
 from structable.spi.rules.scans import row_columns
-from structable.spi.table_options import TableOptions
+from structable.spi.table_options import ChangelogProducer
 
 from .names import HIDDEN_KEY, column_name, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder
@@ -107,6 +107,8 @@ class TableVersion:
         Fields whose index is under construction: writes must fit it.
     changed_by : int
         The transaction that made this version, as a 64-bit number.
+    feed : int, optional
+        The number of the table's change feed.
     """
 
     id: int
@@ -114,6 +116,7 @@ class TableVersion:
     spec: TableSpecification
     building: tuple[str, ...] = field(default=())
     changed_by: int = 0
+    feed: int | None = None
 
     @property
     def stored_key(self) -> tuple[str, ...]:
@@ -140,6 +143,8 @@ class TableBinding:
         self.spec = spec
         self.write_spec = spec.evolve(indexes=(*spec.indexes, *table.building))
         self.merges = spec.table_options.merges
+        self.takes_input = spec.table_options.changelog_producer is ChangelogProducer.INPUT
+        """Whether writers give records to the table's change feed."""
         self.value_names = tuple(name for name in spec.field_names if name not in spec.primary_key)
         self.key_fields = spec.key_fields
         self.core = sa.Table(
@@ -166,10 +171,11 @@ class TableBinding:
         self._widths: dict[tuple[str, ...], int] = {}
         self._copies_to_skip = 0
 
-    @property
-    def kind(self) -> tuple[bool, TableOptions]:
-        """What the table's verbs depend on."""
-        return self.spec.keyless, self.spec.table_options
+    def has_verbs_of(self, other: TableBinding) -> bool:
+        """Tell whether the verbs of the table do the same as those of another version, or of one of its name."""
+        same = self.version.id == other.version.id
+        alike = (self.spec.keyless, self.spec.table_options) == (other.spec.keyless, other.spec.table_options)
+        return (same or alike) and self.takes_input is other.takes_input
 
     @property
     def current(self) -> sa.ColumnElement[bool]:

@@ -10,6 +10,7 @@ __all__ = [
     "FORMAT",
     "HIDDEN_KEY",
     "JOBS",
+    "STREAMS",
     "column_name",
     "index_name",
     "literal",
@@ -21,6 +22,7 @@ __all__ = [
 CATALOG = "_structable_tables"
 FORMAT = "_structable_format"
 JOBS = "_structable_jobs"
+STREAMS = "_structable_streams"
 HIDDEN_KEY = "_id"
 """The column of the key of tables without one."""
 

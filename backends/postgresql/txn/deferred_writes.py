@@ -28,6 +28,8 @@ class DeferredWrites:
         The statements.
     written : int
         The bytes of all writes of the transaction.
+    gives_input : bool
+        Whether those to come give the records of feeds of the producer `input`, which the triggers leave out.
     undo : tuple of Call
         Ends the guard of `calls` after one of them was refused.
     """
@@ -37,6 +39,7 @@ class DeferredWrites:
     def __init__(self) -> None:
         self.works: list[TableCall] = []
         self.written = 0
+        self.gives_input = False
         self._bytes = 0
 
     def add(self, work: TableCall) -> bool:
@@ -56,10 +59,10 @@ class DeferredWrites:
     def supersede(self, table: BoundTable, key: Pieces) -> bool:
         """Remove statements that may not fit a row, and return whether there were any.
 
-        With the next write of the row they make no difference.
+        With the next write of the row they make no difference, except to records of the row that they leave.
         """
         before = len(self.works)
-        if self.may_not_fit:
+        if self.may_not_fit and not table.binding.takes_input:
             self.works = [one for one in self.works if one.refusal is None or one.table is not table or one.key != key]
         return len(self.works) < before
 

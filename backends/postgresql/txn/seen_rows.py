@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from psycopg import pq
 
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -31,6 +33,11 @@ class SeenRows:
         """Return what is known of a row."""
         return self._sizes.get(key)
 
+    def known(self, keys: Iterable[Pieces]) -> dict[Pieces, int]:
+        """Return what is known of some rows."""
+        sizes = self._sizes
+        return {key: sizes[key] for key in keys if key in sizes} if sizes else {}
+
     def put(self, key: Pieces, size: int | None) -> None:
         """Record the size of a row; None if nothing is known of it any more."""
         if size is None:
@@ -39,6 +46,13 @@ class SeenRows:
         if len(self._sizes) >= _MOST:
             self._sizes.clear()
         self._sizes[key] = size
+
+    def put_all(self, keys: Collection[Pieces], size: int) -> None:
+        """Record one maximum size of several rows."""
+        if len(self._sizes) + len(keys) > _MOST:
+            self._sizes.clear()
+        if len(keys) <= _MOST:
+            self._sizes.update(dict.fromkeys(keys, size))
 
     def clear(self) -> None:
         """Forget all rows."""

@@ -26,7 +26,8 @@ from structable.backends.postgresql.driver.errors import (
 )
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible
-from structable.backends.postgresql.driver.statement import Call, Values
+from structable.backends.postgresql.driver.statement import Ask, Call, Values
+from structable.backends.postgresql.feeds.gate import Exact, require_primary
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.schema.inspection import require_intact
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -43,6 +44,7 @@ from structable.spi.rules.transaction_size import check_transaction_size
 
 from .bound_table import BoundTable, Refusal, TableCall
 from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT, with_plans
+from .changed_tables import NewerTableError, changed_since
 from .deferred_writes import DeferredWrites
 
 __all__ = ["ServerTransaction"]
@@ -75,11 +77,14 @@ class ServerTransaction(TransactionLifecycle):
         self._pool = pool
         self._catalog = catalog
         self._begin = BEGIN_WAITING if waits else BEGIN[isolation, read_only]
+        self._identify = SNAPSHOT if read_only else NUMBER_AND_SNAPSHOT
         self.waits = waits
         self.read_only = read_only
-        self._is_single = is_single
-        self._begun = False
+        self.is_single = is_single
+        self.begun = False
         self._answered = False
+        self.position: int | None = None
+        """The version that the snapshot is exactly, if that was asked for."""
         self._number: int | None = None
         self._snapshot = ""
         self._tables: dict[str, BoundTable] = {}
@@ -101,14 +106,30 @@ class ServerTransaction(TransactionLifecycle):
         """Return the binding of a table; raises `TableNotFoundError`."""
         binding = self._catalog.known(name) if isinstance(name, str) else None
         if binding is None:
-            binding = self._catalog.lookup(self._rows, name)
-        elif self._begun and not is_visible(binding.version.changed_by, self._snapshot):
-            self.fail(_changed(name))
+            binding = self._catalog.lookup(self.rows_alone, name)
+        elif self.begun and not is_visible(binding.version.changed_by, self._snapshot):
+            self.fail(changed_since(name))
         return binding
 
-    def _rows(self, call: Call) -> list[Values]:
-        """Run a statement that belongs to no table."""
+    def rows_alone(self, call: Call) -> list[Values]:
+        """Run a statement that belongs to no table, and return its rows."""
         return self.rows_of(self._exchange(call, None))
+
+    def begin_exactly(self, begin: Callable[..., Exact], check: Callable[[Ask], object]) -> None:
+        """Begin by `VersionGate.begin`, unless `check`, which is run before, raises an error."""
+        self.require_usable()
+        connection = self._connection = self._pool.acquire()
+        try:
+            check(connection.ask)
+            version, results = begin(connection, self._begin, after=(self._identify,))
+            self.position = require_primary(version, "the position of a transaction")
+        except (PostgreSQLError, StorageUnavailableError) as error:
+            self.fail(translated(error, "the transaction"))
+        except BaseException:
+            self._release()
+            raise
+        self._note_begun(results[0])
+        self._answered = True
 
     @property
     def connection(self) -> ServerConnection:
@@ -143,7 +164,7 @@ class ServerTransaction(TransactionLifecycle):
         if self.begins:
             self.writes.add(TableCall(table, build, key, refusal))
             return self._exchange(None, None)
-        if not self._begun:
+        if not self.begun:
             self.flush()
         self.precede(table, build, key, refusal)
         return None
@@ -151,7 +172,7 @@ class ServerTransaction(TransactionLifecycle):
     @property
     def begins(self) -> bool:
         """Whether a write begins the transaction: then nothing comes between it and the commit."""
-        return self._is_single and not self._begun
+        return self.is_single and not self.begun
 
     def precede(
         self,
@@ -178,7 +199,7 @@ class ServerTransaction(TransactionLifecycle):
 
     def flush(self) -> None:
         """Begin the transaction unless it has begun, and run the deferred statements."""
-        if self.writes.works or not self._begun:
+        if self.writes.works or not self.begun:
             self._exchange(None, None)
 
     def run(self, body: Callable[[ServerConnection], None], what: str) -> None:
@@ -204,15 +225,15 @@ class ServerTransaction(TransactionLifecycle):
         if not self.usable:
             self.refuse()
         all_of_it = call is None and (work is None or any(work.meets(one) for one in self.writes.works))
-        guarded = all_of_it and self._begun and self.writes.may_not_fit
+        guarded = all_of_it and self.begun and self.writes.may_not_fit
         for attempt in range(1, _ATTEMPTS + 1):
             calls = self.writes.calls(guarded=guarded) if all_of_it else []
             last = call if work is None else work.call
             try:
                 result = self._attempt(calls if last is None else [*calls, last])
-            except _NewerTableError as newer:
+            except NewerTableError as newer:
                 if self._answered or attempt == _ATTEMPTS:
-                    self.fail(_changed(newer.name))
+                    self.fail(changed_since(newer.name))
             except PostgreSQLError as error:
                 refusal = self.writes.refusal(error)
                 if refusal is not None:
@@ -252,33 +273,36 @@ class ServerTransaction(TransactionLifecycle):
         if any(call.statement.is_planned_freely for call in calls):
             last = -1 - calls[-1].statement.is_planned_freely
             calls = with_plans(connection, calls)
-        if self._begun:
+        if self.begun:
             return connection.pipeline(calls)[last] if len(calls) > 1 else connection.run(calls[0])
-        identify = SNAPSHOT if self.read_only else NUMBER_AND_SNAPSHOT
         # With no statement yet, the server checks the bindings: otherwise the commit would reject a deferred write, too
         # late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
-        results = connection.pipeline([self._begin, identify, *checks, *calls])
-        number, snapshot = results[1].get_value(0, 0), results[1].get_value(0, 1)
-        self._number = None if number is None else int(number)
-        self._snapshot = (snapshot or b"").decode()
-        self._begun = True
+        results = connection.pipeline([self._begin, self._identify, *checks, *calls])
+        self._note_begun(results[1])
         for name, table in self._tables.items():
             if not is_visible(table.binding.version.changed_by, self._snapshot):
-                raise _NewerTableError(name)
+                raise NewerTableError(name)
         return results[last]
+
+    def _note_begun(self, identified: pq.abc.PGresult) -> None:
+        number, snapshot = identified.get_value(0, 0), identified.get_value(0, 1)
+        self._number = None if number is None else int(number)
+        self._snapshot = (snapshot or b"").decode()
+        self.begun = True
 
     def _restart(self, work: TableCall | None) -> None:
         """Begin again, with the current tables: the transaction has had no effect yet."""
         _log.info("beginning a transaction again: one of the tables %s was changed", ", ".join(self._tables))
         self._release()
-        self._begun = False
+        self.begun = False
         try:
             for name, table in self._tables.items():
                 self._catalog.forget(name)
-                found = self._looked_up(name)
-                if found.version.id != table.binding.version.id and found.kind != table.binding.kind:
-                    self.fail(_changed(name))  # its verbs mean something else
+                with self._pool.connection() as connection:
+                    found = self._catalog.lookup(connection.ask, name)
+                if not found.has_verbs_of(table.binding):
+                    self.fail(changed_since(name))  # its verbs mean something else
                 table.binding = found
             for one in [*self.writes.works, *([] if work is None else [work])]:
                 one.call = one.build(one.table.binding)
@@ -293,10 +317,6 @@ class ServerTransaction(TransactionLifecycle):
                 TransactionConflictError(f"{names}: the table was dropped and created with other fields: {error!r}")
             )
 
-    def _looked_up(self, name: str) -> TableBinding:
-        with self._pool.connection() as connection:
-            return self._catalog.lookup(connection.ask, name)
-
     def _explained(self, error: Exception, what: str) -> StructableError:
         if not isinstance(error, StatementRefusedError) or error.state not in STALE:
             return translated(error, what)
@@ -309,7 +329,7 @@ class ServerTransaction(TransactionLifecycle):
                     known = table.binding.version
                     if self._catalog.find(connection.ask, name) != known:
                         self._catalog.forget(name)
-                        return _changed(name)
+                        return changed_since(name)
                 for table in self._tables.values():
                     require_intact(connection.ask, table.binding.schema, table.binding.version)
         except StructableError as found:
@@ -323,10 +343,10 @@ class ServerTransaction(TransactionLifecycle):
     def commit(self) -> None:
         if not self.usable:
             self.refuse_commit()
-        if self.writes.works and not self._begun:
+        if self.writes.works and not self.begun:
             # The commit takes a separate round trip, as the transaction's number must be known first.
             self.flush()
-        if not self._begun:
+        if not self.begun:
             self._end()
             return
         connection = self.connection
@@ -366,8 +386,7 @@ class ServerTransaction(TransactionLifecycle):
             )
 
     def _end(self) -> None:
-        self.usable = False
-        self._tables = {}
+        self.usable, self._tables = False, {}
         self.writes.clear()
         self._release()
 
@@ -379,15 +398,3 @@ class ServerTransaction(TransactionLifecycle):
             connection.roll_back()
         finally:
             self._pool.release(connection)
-
-
-class _NewerTableError(Exception):
-    """A table was looked up after the transaction's snapshot was taken, and has changed in between."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
-def _changed(name: str) -> TransactionConflictError:
-    return TransactionConflictError(f"table {name!r} was changed or dropped since the transaction's snapshot")

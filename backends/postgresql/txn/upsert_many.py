@@ -22,7 +22,7 @@ from .row_arrays import arrays, portions
 from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
 
-__all__ = ["upsert_batch"]
+__all__ = ["encoded_row", "require_sizes", "upsert_batch"]
 
 _COPY_FROM = 100
 """Number of rows from which COPY, despite its extra round trips, is faster than arrays."""
@@ -38,9 +38,11 @@ _RELEASE = Call(Statement("release structable_copy"))
 _ROLLBACK = Call(Statement("rollback to structable_copy"))
 
 
-def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> None:
-    """Put rows; all are checked before anything is written."""
-    if len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
+def upsert_batch(
+    tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]], *, copies: bool = True
+) -> None:
+    """Put rows; all are checked before anything is written. It never `copies` rows of which some exist."""
+    if copies and len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
         table.seen.clear()
         return
     binding = table.binding
@@ -48,20 +50,20 @@ def upsert_batch(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[st
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
     for row in rows:
-        row, names, pieces = _encoded(binding, row)
+        row, names, pieces = encoded_row(binding, row)
         key = pieces[:width]
         before = places.get(key)
         if before is not None:
             # A later row with the same key adds to the earlier one.
             earlier, _ = groups[before].pop(key)
-            row, names, pieces = _encoded(binding, {**earlier, **row})
+            row, names, pieces = encoded_row(binding, {**earlier, **row})
         places[key] = names
         groups.setdefault(names, {})[key] = (row, pieces)
     writes = []
     for names, group in groups.items():
         unknown = [pieces for key, (_, pieces) in group.items() if not _fits(table, names, key, pieces)]
         large = [pieces for pieces in unknown if at_most(pieces) > CHECKED_SIZE]
-        _require_sizes(tx, table, names, large)
+        require_sizes(tx, table, names, large)
         checked = len(unknown) > len(large)
         writes += [(names, checked, portion) for portion in portions(group.values(), lambda one: at_most(one[1]))]
     if len(writes) > 1:
@@ -91,7 +93,8 @@ def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
     return binding.known_names(names) is not None and {*map(type, rows)} == {dict} and {*map(len, rows)} == {width}
 
 
-def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[str, Value], tuple[str, ...], Pieces]:
+def encoded_row(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[str, Value], tuple[str, ...], Pieces]:
+    """Check a row; return it, its fields in the order of statements, and their values in binary."""
     names = tuple(row) if row.__class__ is dict else ()
     ordered = binding.known_names(names)
     if ordered is None:
@@ -101,7 +104,7 @@ def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mapping[s
     return row, ordered, binding.encoder(names).pieces(row)
 
 
-def _require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], given: list[Pieces]) -> None:
+def require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], given: list[Pieces]) -> None:
     """Reject rows that would exceed the limit together with fields that they do not name."""
     binding = table.binding
 

@@ -8,10 +8,11 @@ from structable.spi.conformance import BackendConformance, Capabilities
 
 
 class TestSQLite(BackendConformance):
-    capabilities = Capabilities(writes_never_wait=True)
+    capabilities = Capabilities(writes_never_wait=True, streams=True)
     # Enough for each change; the defaults try more.
     max_examples = 15
     max_steps = 25
+    stress_rounds = 20
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path) -> str:

@@ -5,13 +5,19 @@
 
 import itertools
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
+
+import pyarrow as pa
 
 import structable.spi.loader as loader
 from structable.spi import (
     COMMON_OPTIONS,
     Backend,
+    Change,
+    FeedPosition,
     Isolation,
     Option,
     OptionValue,
@@ -20,12 +26,15 @@ from structable.spi import (
     Storage,
     StorageUrl,
     StructableError,
+    Traffic,
     TransactionConflictError,
+    UpdateMessage,
     col,
     connect,
 )
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.filters import And, Comparison, Filter, Not, Operator, Or
+from structable.spi.rules.jobs import requested_job
 
 PREFIX = "planted-"
 
@@ -302,6 +311,54 @@ class ForgetfulJobs(PlantedStorage):
         return self.inner.commit_write(again, list(staged))
 
 
+class ForgetfulStreams(PlantedStorage):
+    """A batch of a stream is a new job each time."""
+
+    def begin_write(self, table: str, *, stream: Any = None, batch: Any = None, **options: Any) -> Any:
+        if stream is None:
+            return self.inner.begin_write(table, **options)
+        requested_job(table, "upsert", options.pop("job_id", None), stream, batch)
+        job = self.inner.begin_write(table, job_id=uuid.uuid4().hex, **options)
+        return replace(job, stream=stream, batch=batch)
+
+
+class DeafStreams(PlantedStorage):
+    """An abort of a batch drops nothing and forbids nothing."""
+
+    def abort_write(self, job: Any) -> None:
+        if job.stream is None:
+            self.inner.abort_write(job)
+
+
+class PatchesPutAnyway(PlantedStorage):
+    """An arm `absent` is put whether there is a row or not."""
+
+    def stage(self, job: Any, partition: int, attempt: int, batches: Any) -> Any:
+        return self.inner.stage(job, partition, attempt, [self._changed(batch) for batch in batches])
+
+    def _changed(self, batch: Any) -> Any:
+        if not isinstance(batch, pa.RecordBatch) or "_arm" not in batch.schema.names:
+            return batch
+        arms = ["replace" if arm == "absent" else arm for arm in batch.column("_arm").to_pylist()]
+        place = batch.schema.names.index("_arm")
+        return batch.set_column(place, "_arm", pa.array(arms, batch.schema.field("_arm").type))
+
+
+class UpdatesSeeNothing(PlantedStorage):
+    """An update of many starts from the default again, though one before has put the row."""
+
+    class table_class(PlantedTable):
+        def update_many(self, updates: Any, default: Any = None) -> Any:
+            listed = list(updates)
+            absent = self.inner.update_many(listed)
+            given = [one if isinstance(one, UpdateMessage) else UpdateMessage(one, default) for one in listed]
+            for one in given:
+                start = default if one.default is None else one.default
+                if start is not None and key_of(self.inner, one.update) in absent:
+                    self.inner.replace({**start, **one.update})
+            return [] if default is not None else absent
+
+
 class IgnoresEngines(PlantedStorage):
     """A merge changes the named fields, whatever the merge engine is."""
 
@@ -343,6 +400,91 @@ class JobsOutOfOrder(PlantedStorage):
 
     def stage(self, job: Any, partition: int, attempt: int, batches: Any) -> Any:
         return self.inner.stage(job, 1_000 - partition, attempt, batches)
+
+
+class PlantedFeed(PlantedStorage):
+    """The feeds of a store are read with a bug: `change` makes the changes of a range into others."""
+
+    def changes(self, table: str) -> Any:
+        storage = self
+
+        class Feed(Passing):
+            def read(self, since: Any = None, until: Any = None, **options: Any) -> Any:
+                with self.inner.read(since, until, **options) as changes:
+                    return Listed(storage.change(list(changes)))
+
+        return Feed(self.inner.changes(table))
+
+    def change(self, changes: list[Change]) -> list[Change]:
+        raise NotImplementedError
+
+
+class Listed(list[Change]):
+    """Changes as an iterator of them."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __next__(self) -> Change:
+        if not self:
+            raise StopIteration
+        return self.pop(0)
+
+    def close(self) -> None:
+        """Keep nothing."""
+        self.clear()
+
+
+class LosesLastChange(PlantedFeed):
+    """The last change of a range that has several is missing."""
+
+    def change(self, changes: list[Change]) -> list[Change]:
+        return changes[:-1] if len(changes) > 1 else changes
+
+
+class WrongPreimages(PlantedFeed):
+    """Preimages are as the row is afterwards."""
+
+    def change(self, changes: list[Change]) -> list[Change]:
+        pairs = [*changes[1:], *changes[:1]]
+        return [
+            replace(one, row=other.row) if one.kind is RowKind.UPDATE_BEFORE else one
+            for one, other in zip(changes, pairs, strict=True)
+        ]
+
+
+class SplitsCommits(PlantedFeed):
+    """Each change has a version of its own."""
+
+    def change(self, changes: list[Change]) -> list[Change]:
+        return [replace(one, version=(one.version or 0) + place) for place, one in enumerate(changes)]
+
+
+class SilentExpiry(PlantedStorage):
+    """A position that has expired is as good as the earliest."""
+
+    def changes(self, table: str) -> Any:
+        class Feed(Passing):
+            def read(self, since: Any = None, until: Any = None, **options: Any) -> Any:
+                if isinstance(since, FeedPosition):
+                    since = max(since, self.inner.earliest()) if since.feed == self.inner.latest().feed else since
+                return self.inner.read(since, until, **options)
+
+        return Feed(self.inner.changes(table))
+
+
+class LatePositions(PlantedStorage):
+    """A plan has the position of the moment after its snapshot."""
+
+    def plan_scan(self, table: str, **options: Any) -> Any:
+        plan = self.inner.plan_scan(table, **options)
+        if plan.position is not None:
+            position = FeedPosition(plan.position.feed, plan.position.version + 1)
+            plan.position = position
+        return plan
 
 
 class Leaks(PlantedStorage):
@@ -559,8 +701,24 @@ LOCKING: dict[str, Callable[..., list[Any]]] = {
 }
 
 
+class IdleTraffic(PlantedStorage):
+    """Connecting counts as traffic, and nothing else does."""
+
+    def traffic(self) -> Any:
+        return Traffic(1, 100, 100)
+
+
+class ForgottenTraffic(PlantedStorage):
+    """What connections exchanged is forgotten as they are closed."""
+
+    def traffic(self) -> Any:
+        return Traffic(0) if self.inner.closed else Traffic(1)
+
+
 BUGS: dict[str, type[PlantedStorage]] = {
     "nothing": PlantedStorage,
+    "idle-traffic": IdleTraffic,
+    "forgotten-traffic": ForgottenTraffic,
     "writes-wait": WritesWait,
     "refuses-anywhere": RefusesAnywhere,
     "leaks": Leaks,
@@ -578,10 +736,19 @@ BUGS: dict[str, type[PlantedStorage]] = {
     "swallows-conflicts": SwallowsConflicts,
     "splits-of-now": SplitsOfNow,
     "forgetful-jobs": ForgetfulJobs,
+    "deaf-streams": DeafStreams,
+    "forgetful-streams": ForgetfulStreams,
+    "patches-put-anyway": PatchesPutAnyway,
+    "updates-see-nothing": UpdatesSeeNothing,
     "ignores-engines": IgnoresEngines,
     "retracts-delete": RetractsDelete,
     "takes-all-equal-rows": TakesAllEqualRows,
     "jobs-out-of-order": JobsOutOfOrder,
+    "loses-last-change": LosesLastChange,
+    "wrong-preimages": WrongPreimages,
+    "splits-commits": SplitsCommits,
+    "silent-expiry": SilentExpiry,
+    "late-positions": LatePositions,
 }
 
 

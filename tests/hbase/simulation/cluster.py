@@ -121,6 +121,12 @@ class Bug(Enum):
     LIST_IS_REMOVED_TOO_EARLY = auto()
     LIST_IS_REMOVED_WITH_NEWER = auto()
     MARKED_BEFORE_PLACED = auto()
+    ENTRIES_READ_BEFORE_GATE = auto()
+    FEED_READER_DOES_NOT_PUSH = auto()
+    GATE_ENTERED_AFTER_DRAWING = auto()
+    GATE_EMPTIED_BEFORE_ENTRIES = auto()
+    FINALISED_BEFORE_ENTRIES = auto()
+    GATE_IS_FORGOTTEN_TOO_EARLY = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +135,8 @@ class World:
 
     Time is counted in steps of the scheduler. A call that was sent takes effect at most `latest` later, a finaliser
     acts on a status at most `fresh` old, and nothing is collected before ``latest + fresh`` after its finalisation. Who
-    stalls does so for `patience` times as long. In a `hot` world nearly all is increments of one row.
+    stalls does so for `patience` times as long. In a `hot` world nearly all is increments of one row, and in one
+    without `feeds` no commit appends to a change feed.
     """
 
     cells: type[Cells]
@@ -145,6 +152,7 @@ class World:
     stalls: float
     hot: bool = False
     patience: int = 2
+    feeds: bool = True
 
 
 RACES = World(
@@ -179,6 +187,9 @@ STORAGE = World(
 
 PATIENT = replace(STORAGE, patience=6)
 """The same with readers that stall for so long that their versions could be collected."""
+
+UNFED = replace(PATIENT, feeds=False)
+"""The same without feeds: more happens to the lists."""
 
 HOT = World(
     cells=Cells,
@@ -229,8 +240,8 @@ class Cluster:
         due = self.now + self.random.randint(1, self.world.latest)
         heapq.heappush(self._late, (due, self._sequence, effect))
 
-    def _repeatable(self, effect: Callable[[], object]) -> Steps[None]:
-        """A call that may be sent twice: then it takes effect once more, and late."""
+    def repeatable(self, effect: Callable[[], object]) -> Steps[None]:
+        """Make a call that may be sent twice: then it takes effect once more, and late."""
         yield
         effect()
         if self.random.random() < self.world.duplicates:
@@ -260,12 +271,12 @@ class Cluster:
     def put(self, row: str, tx: int, at: int, value: Version | Intent) -> Steps[None]:
         """Put a version, for VERSIONS, or the intent of a transaction."""
         column, cell = self.column_of(tx), value if isinstance(value, Version) else Placed(tx, value)
-        yield from self._repeatable(lambda: self.cells.put(row, column, at, cell))
+        yield from self.repeatable(lambda: self.cells.put(row, column, at, cell))
 
     def delete(self, row: str, tx: int, up_to: int) -> Steps[None]:
         """Delete what `put` has put, up to a timestamp."""
         column = self.column_of(tx)
-        yield from self._repeatable(lambda: self.cells.delete(row, column, up_to))
+        yield from self.repeatable(lambda: self.cells.delete(row, column, up_to))
 
     # Calls on the system table
 
@@ -281,7 +292,7 @@ class Cluster:
 
     def put_list(self, process: int, written: WriteList) -> Steps[None]:
         """Put a process's list of recent writes; the newer list wins in either order of arrival."""
-        yield from self._repeatable(lambda: self._put_list(process, written))
+        yield from self.repeatable(lambda: self._put_list(process, written))
 
     def _put_list(self, process: int, written: WriteList) -> None:
         present = self.lists.get(process)
@@ -337,7 +348,7 @@ class Cluster:
 
         Where one was removed, the tombstone hides it, unless that was so long ago that it may have been compacted away.
         """
-        yield from self._repeatable(lambda: self._put_record(tx, status))
+        yield from self.repeatable(lambda: self._put_record(tx, status))
 
     def _put_record(self, tx: int, status: Pending) -> None:
         is_hidden = tx in self.statuses or (tx in self._removed and not self.world.collects)
@@ -346,7 +357,7 @@ class Cluster:
 
     def mark(self, tx: int, status: Committed) -> Steps[None]:
         """Put the record of a committed transaction once more, as finalised. It may bring it back after its removal."""
-        yield from self._repeatable(lambda: self.statuses.update({tx: status._replace(is_finalised=True)}))
+        yield from self.repeatable(lambda: self.statuses.update({tx: status._replace(is_finalised=True)}))
 
     def cas(self, tx: int, expected: Status | None, new: Status) -> Steps[bool | None]:
         """Compare and set; after a failure read the cell, as the gateway may have sent the call twice."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from .cells import LIMIT, Folded, Intent, Kind, Row, fold
+
+if TYPE_CHECKING:
+    from .feed import FeedRead
 
 KEYS = 4
 COLOURS = 2
@@ -65,6 +69,7 @@ class Transaction:
     writes: dict[str, Intent] = field(default_factory=dict)  # rows that conflict
     derived: dict[str, Intent] = field(default_factory=dict)  # index entries
     tables: set[int] = field(default_factory=set)  # whose schema must not change meanwhile
+    entries: int = 0  # that it appends to the feed
     locked: dict[str, Row | None] = field(default_factory=dict)  # by a bulk transaction: the values it went by
     outcome: Outcome = Outcome.RUNNING
     reported: int | None = None  # at this time
@@ -83,6 +88,8 @@ class BlindRead:
     ended: int
     at: int
     value: Row | None
+    newest: int
+    """The counter when it ended: no commit above it has been seen."""
 
 
 class Violation(AssertionError):
@@ -111,6 +118,30 @@ class Oracle:
 
     def _between(self, row: str, after: int, before: int) -> Iterable[tuple[int, Intent]]:
         return ((tx, intent) for cts, tx, intent in self.history[row] if after < cts < before)
+
+    def check_feed(self, reads: Iterable[FeedRead]) -> None:
+        """Each read has every entry of the commits in its range, once, in the order of commits; so states agree."""
+        for read in reads:
+            expected = [
+                (cts, chunk, tx)
+                for tx, cts in sorted(self.decided.items(), key=lambda item: item[1])
+                for chunk in range(self.transactions[tx].entries)
+                if read.since < cts <= read.until
+            ]
+            _check(read.entries == expected, "feed", read, "not", expected)
+
+    def check_copy(self, reads: Iterable[FeedRead]) -> None:
+        """Where every commit is in the feed, a state and the changes after it are the later state."""
+        for read in reads:
+            for row in ROWS:
+                changes = [
+                    (cts, intents[row])
+                    for cts, _, tx in read.entries
+                    if row in (intents := self.transactions[tx].intents())
+                ]
+                copy = fold(Folded(read.since, self.value(row, read.since), 0), changes).row
+                expected = self.value(row, read.until)
+                _check(copy == expected, "copy of", row, "by", read, "is", copy, "not", expected)
 
     def check(self, mode_validates_reads: bool, blind: Iterable[BlindRead], last: Mapping[str, Row | None]) -> None:
         for tx in self.transactions.values():
@@ -175,6 +206,8 @@ class Oracle:
             ]
             known += [other.at for other in reads if other.row == read.row and other.ended < read.began]
             newest = max(known, default=0)
-            # Garbage collection makes a deleted row one that never was, which may be read as of an older moment.
-            fresh = newest <= read.at or read.value == self.value(read.row, newest)
+            # Garbage collection makes a deleted row one that never was, which may be read as of an older moment: the
+            # row was deleted by then, or later, by a commit whose client may have got no answer.
+            later = [cts for cts, _, _ in self.history[read.row] if newest < cts <= read.newest]
+            fresh = newest <= read.at or any(read.value == self.value(read.row, at) for at in (newest, *later))
             _check(fresh, "blind read", read, "is older than", newest)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .cells import LIMIT, VERSIONS, Folded, Intent, Kind, Row, Version, View, base_of, fold
 from .cluster import Aborted, Bug, Cluster, Committed, Mode, Pending, Status, Steps, is_finished
+from .feed import Feed
 from .history import MARKERS, Transaction, marker_of
 from .recent import RecentWrites
 
@@ -29,8 +30,9 @@ class LaterError(Exception):
 class Protocol:
     """The steps that all clients and janitors share."""
 
-    def __init__(self, cluster: Cluster, mode: Mode) -> None:
+    def __init__(self, cluster: Cluster, mode: Mode, feed: Feed) -> None:
         self.cluster = cluster
+        self.feed = feed
         self.mode = mode
         self.bug = cluster.bug
         self.random = cluster.random
@@ -176,7 +178,12 @@ class Protocol:
         yield from self.cluster.put_record(tx.id, Pending(tx.start, 0, False))
         for row, intent in tx.intents().items():
             yield from self.cluster.put(row, tx.id, tx.start, intent)
-        cts = yield from draw()
+        if self.bug is Bug.GATE_ENTERED_AFTER_DRAWING:
+            cts = yield from draw()
+            yield from self.feed.announce(tx)
+        else:
+            yield from self.feed.announce(tx)
+            cts = yield from draw()
         views = {}
         if reads_back:
             for row in self._looked_for(tx):
@@ -360,6 +367,7 @@ class Protocol:
                 for changed, intent in change(row, tx.locked[row]).items():
                     (tx.writes if changed in tx.writes else tx.derived)[changed] = intent
                     yield from self.cluster.put(changed, tx.id, placed, intent)
+        yield from self.feed.announce(tx)
         cts = yield from draw()
         return (yield from self._decide(tx, cts, draw, dict.fromkeys(self._relied_on(tx))))
 
@@ -417,6 +425,7 @@ class Protocol:
             if version is not None:
                 yield from self.cluster.put(row, VERSIONS, cts, version)
             yield from self.cluster.delete(row, tx, cts)
+        yield from self.feed.move(tx, cts)
         return True
 
     def _version(self, tx: int, cts: int, row: str, intent: Intent) -> Steps[Version | None]:
@@ -465,8 +474,11 @@ class Protocol:
                 if version is not None:
                     yield from self.cluster.put(row, VERSIONS, cts, version)
                 yield from self.cluster.delete(row, tx, cts)
+            if self.bug is not Bug.FINALISED_BEFORE_ENTRIES:
+                yield from self.feed.publish(tx, cts)
 
     def clean(self, tx: int, start: int, rows: Sequence[str]) -> Steps[None]:
         """Delete an aborted transaction's intents. A bulk transaction's are at one more than its start."""
         for row in rows:
             yield from self.cluster.delete(row, tx, start + 1)
+        yield from self.feed.clear(tx, start)

@@ -9,6 +9,7 @@ from random import Random
 
 from .cells import LIMIT, Intent, Kind, Row
 from .cluster import Aborted, Bug, Cluster, Committed, Mode, Steps, World
+from .feed import Feed, FeedRead
 from .history import (
     COLOURS,
     ENTRIES,
@@ -60,8 +61,12 @@ class Simulation:
         self.world = world
         self.mode = mode
         self.cluster = Cluster(world, self.random, bug)
-        self.protocol = Protocol(self.cluster, mode)
         self.transactions: dict[int, Transaction] = {}
+        self.feed = Feed(self.cluster, self.transactions)
+        self.protocol = Protocol(self.cluster, mode, self.feed)
+        self.appends = self.random.choice([0.5, 1]) if world.feeds else 0  # how many commits append to the feed
+        self.feed_reads: list[FeedRead] = []
+        self.positions: dict[int, int] = {}  # by session
         self.blind: list[BlindRead] = []
         self.janitors = [Janitor(self.cluster, self.protocol, self.transactions) for _ in range(JANITORS)]
         self.weights = self.random.choice(WORKLOADS if not world.hot else WORKLOADS[1:2])
@@ -119,10 +124,28 @@ class Simulation:
                 except StopIteration as end:
                     last[row] = end.value.row
                     break
+        for position in {0, *self.positions.values()}:
+            self._finish(self._read_feed(-1, position))
         oracle = Oracle(self.transactions, self.cluster.decided)
+        oracle.check_feed(self.feed_reads)
+        if self.appends == 1:
+            oracle.check_copy(self.feed_reads)
         oracle.check(self.mode is Mode.SERIALIZABLE, self.blind, last)
 
+    @staticmethod
+    def _finish(steps: Steps[None]) -> None:
+        for _ in steps:
+            continue
+
     # The operations of a client
+
+    def _read_feed(self, session: int, since: int | None = None) -> Steps[None]:
+        """Take the newest position, and read what came since the last one, or since some earlier one."""
+        at = yield from self.cluster.read_counter()
+        if since is None:
+            since = self.positions.get(session, 0) if self.random.random() < 0.8 else self.random.randint(0, at)
+        self.feed_reads.append((yield from self.feed.read(since, at)))
+        self.positions[session] = at
 
     def _client(self, session: int) -> Steps[None]:
         for _ in range(self.world.transactions):
@@ -131,6 +154,8 @@ class Simulation:
             chance = self.random.random()
             if chance < 0.15:
                 yield from self._read_blind(floor)
+                if self.world.feeds and self.random.random() < 0.7:
+                    yield from self._read_feed(session)
             else:
                 start = yield from self.cluster.read_counter()
                 tx = Transaction(len(self.transactions) + 1, start)
@@ -143,7 +168,8 @@ class Simulation:
                     yield from self._end(tx, session, self._bulk(tx, session))
                 else:
                     yield from self._read_and_buffer(tx, changes_schema=chance < 0.28)
-                    if tx.writes:
+                    self._append(tx)
+                    if tx.writes or tx.entries:
                         yield from self._end(tx, session, self._commit(tx, session))
                     else:
                         tx.outcome, tx.reported = Outcome.COMMITTED, self.cluster.now
@@ -188,7 +214,7 @@ class Simulation:
     def _read_blind(self, floor: int) -> Steps[None]:
         row, began = self.random.choices(ROWS, [self.heat] + [1] * (KEYS - 1))[0], self.cluster.now
         read = yield from self.protocol.read_blind(row, floor)
-        self.blind.append(BlindRead(row, began, self.cluster.now, read.at, read.row))
+        self.blind.append(BlindRead(row, began, self.cluster.now, read.at, read.row, self.cluster.counter))
 
     def _read_and_buffer(self, tx: Transaction, *, changes_schema: bool) -> Steps[None]:
         choose = self.random
@@ -214,6 +240,10 @@ class Simulation:
                 elif intent.kind is Kind.INCREMENT and self.cluster.bug is not Bug.INCREMENT_CREATES_NO_INDEX_ENTRY:
                     tx.derived |= index_changes(key, old, old or Row(0, 0, 0, 0))
 
+    def _append(self, tx: Transaction) -> None:
+        if self.world.feeds and self.random.random() < self.appends:
+            tx.entries = self.random.choice([1, 1, 1, 2])
+
     def _some_change(self, tx: Transaction) -> Intent:
         choose = self.random
         kind = choose.choices([Kind.INCREMENT, Kind.PUT, Kind.TOMBSTONE, Kind.LOCK], self.weights)[0]
@@ -238,6 +268,7 @@ class Simulation:
     def _bulk(self, tx: Transaction, session: int) -> Steps[int]:
         """Change rows by their state: recolour some, create some, delete some, leave some."""
         tx.is_bulk = True
+        self._append(tx)
         keys = self.random.sample(range(KEYS), self.random.randint(1, 3))
         tx.tables |= {table_of(key) for key in keys}
 
@@ -300,6 +331,10 @@ class Simulation:
         yield from self.protocol.finalise_own(
             {tx.id: (tx.cts, tx.intents()) for tx in batch.values() if tx.cts is not None and not tx.is_bulk}
         )
+        if cluster.bug is Bug.FINALISED_BEFORE_ENTRIES:
+            yield from self._mark(batch.values())
+            for tx in batch.values():
+                yield from self.feed.publish(tx.id, tx.cts or 0)
         for tx in batch.values():
             assert tx.cts is not None
             if not tx.is_bulk or (yield from self.protocol.finalise(tx.id, tx.cts, list(tx.intents()), cluster.now)):

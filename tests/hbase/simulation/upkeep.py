@@ -38,8 +38,12 @@ class Janitor:
                 yield from self._collect()
             elif chance < 0.16 and self.cluster.world.collects:
                 yield from self._remove_lists()
+            elif chance < 0.18 and self.cluster.world.collects:
+                yield from self._forget_lanes()
             elif chance < 0.3:
                 self.cluster.cells.compact(self.random.choice(EVERYTHING))
+                if self.random.random() < 0.2:
+                    self.protocol.feed.gate.compact()
 
     def _rows(self, tx: int) -> list[str]:
         """The rows of a record's write set. A bulk transaction's has none, and all tables are walked."""
@@ -105,6 +109,18 @@ class Janitor:
             if process not in running and process not in left:
                 newest = 10**9 if self.bug is Bug.LIST_IS_REMOVED_WITH_NEWER else written.number
                 yield from self.cluster.remove_list(process, newest)
+
+    def _forget_lanes(self) -> Steps[None]:
+        """Remove the cells that ended processes without records left in the gate."""
+        counter = yield from self.cluster.read_counter()
+        yield
+        running = set(self.cluster.running)
+        left = {self.cluster.processes[tx] for tx, _ in (yield from self.cluster.scan())}
+        if self.bug is Bug.GATE_IS_FORGOTTEN_TOO_EARLY:
+            left = set()
+        for tx in list(self.cluster.lanes):
+            if self.cluster.processes[tx] not in running | left:
+                yield from self.protocol.feed.forget(tx, counter)
 
     def _forget(self, tx: int, is_old: bool) -> Steps[None]:
         """The intents of an aborted transaction go at once, its record when none of them can arrive any more."""

@@ -122,7 +122,7 @@ public class Administration {
         admin.splitRegionAsync(region, key).get();
         return;
       } catch (Exception error) {
-        if (attempt == 100 || !error.toString().contains("NOT splittable")) {
+        if (attempt == 600 || !error.toString().contains("NOT splittable")) {
           throw error;
         }
         Thread.sleep(50);

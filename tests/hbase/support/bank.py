@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from structable.spi import Field, Storage, TableSpecification, Transaction, Value
+from structable.spi import Field, Row, RowKind, Storage, TableSpecification, Transaction, Value
 
-__all__ = ["OPENING", "account", "balances", "open_bank", "payday", "quick", "require_sound", "transfer"]
+__all__ = [
+    "OPENING",
+    "account",
+    "balances",
+    "open_bank",
+    "payday",
+    "quick",
+    "require_fed",
+    "require_sound",
+    "transfer",
+]
 
 OPENING = 100
 _QUICK: dict[str, float] = {"lease": 1, "session_timeout": 2, "late_writes": 0, "housekeeping": 0.3}
@@ -29,9 +39,11 @@ def quick(url: str, **options: float) -> str:
     return f"{url}{'&' if '?' in url else '?'}{text}"
 
 
-def open_bank(storage: Storage, accounts: int) -> None:
-    storage.admin.create(_ACCOUNTS)
-    storage.admin.create(_LEDGER)
+def open_bank(storage: Storage, accounts: int, *, feeds: bool = False) -> None:
+    """Make the tables, with change feeds if wanted, and the accounts."""
+    options = {"changelog-producer": "lookup"} if feeds else None
+    storage.admin.create(_ACCOUNTS.evolve(options=options))
+    storage.admin.create(_LEDGER.evolve(options=options))
     storage.table("accounts").upsert_many(account(number, OPENING) for number in range(accounts))
 
 
@@ -60,6 +72,37 @@ def payday(transaction: Transaction, name: str, accounts: int) -> set[str]:
 def balances(transaction: Transaction) -> dict[int, int]:
     """Return the balances at a snapshot."""
     return {int(str(row["id"])): int(str(row["balance"])) for row in transaction.table("accounts").scan()}
+
+
+def require_fed(storage: Storage) -> None:
+    """Check one snapshot of the bank against its change feeds, from their beginning: each transfer is in them whole."""
+    with storage.transaction(read_only=True) as transaction:
+        positions = {name: transaction.position(name) for name in ("accounts", "ledger")}
+        states = {name: {row.key: dict(row) for row in transaction.table(name).scan()} for name in positions}
+    sums: Counter[int] = Counter()
+    transfers: Counter[int] = Counter()
+    for name, position in positions.items():
+        copy: dict[tuple[Value, ...], dict[str, Value]] = {}
+        with storage.changes(name).read(until=position) as changes:
+            for change in changes:
+                assert change.version is not None
+                assert isinstance(change.row, Row)
+                row = dict(change.row)
+                if change.kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
+                    assert copy.pop(change.row.key) == row
+                else:
+                    assert change.row.key not in copy
+                    copy[change.row.key] = row
+                if name == "accounts" and change.kind is not RowKind.INSERT:
+                    sign = -1 if change.kind is RowKind.UPDATE_BEFORE else 1
+                    sums[change.version] += sign * int(str(row["balance"]))
+                    transfers[change.version] += sign == 1
+                elif name == "ledger":
+                    transfers[change.version] -= 2
+        assert copy == states[name]
+    # Of each commit, the accounts are in one feed, their transfer in the other, and nothing is lost between accounts.
+    assert not any(sums.values())
+    assert not any(transfers.values())
 
 
 def require_sound(storage: Storage, accounts: int) -> set[str]:

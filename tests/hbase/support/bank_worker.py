@@ -5,6 +5,8 @@
     conflict URL POINT NUMBER    one that another transaction makes abort
     job URL POINT NUMBER         a write job
     sums URL POINT NUMBER        a write job that adds to rows, each of which it names twice
+    batch URL POINT NUMBER       a batch of a stream that adds to rows
+    patch URL POINT NUMBER       a batch of a stream that patches rows, of which some are missing
     collect URL POINT NUMBER     transfers, and a round of the janitor
     load URL NAME                transfers until it is killed; prints each when it is acknowledged
 
@@ -19,10 +21,12 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any, Literal
 
 from structable.backends.hbase.failpoints import failpoints
 from structable.spi import (
     CommitOutcomeUnknownError,
+    CommitResult,
     Isolation,
     Storage,
     StorageUnavailableError,
@@ -105,6 +109,38 @@ def submit_sums(storage: Storage, arm: Callable[[], None] = lambda: None) -> boo
     return storage.commit_write(job, staged).applied
 
 
+def submit_batch(
+    storage: Storage, mode: Literal["upsert", "patch"], number: int = 1, arm: Callable[[], None] = lambda: None
+) -> CommitResult:
+    """Write to the table `sums` by a batch: add 2 and 3 to each row, or change present rows and put absent ones."""
+    import pyarrow as pa
+
+    keys = list(range(SUMS))
+    if mode == "patch":
+        job = storage.begin_write("sums", mode=mode, stream="s", batch=number, on_missing="skip")
+        more = [*keys, *range(SUMS, SUMS + 10)]
+        parts: list[dict[str, list[Any]]] = [
+            {"k": keys, "n": [100] * SUMS, "_arm": ["absent"] * SUMS},
+            {"k": more, "n": [2] * len(more), "_arm": ["present"] * len(more)},
+        ]
+    else:
+        job = storage.begin_write("sums", mode=mode, stream="s", batch=number)
+        parts = [{"k": keys, "n": [amount] * SUMS} for amount in (2, 3)]
+    staged = [
+        storage.stage(job, partition, 0, [pa.RecordBatch.from_pydict(part)]) for partition, part in enumerate(parts)
+    ]
+    arm()
+    return storage.commit_write(job, staged)
+
+
+def _batch(storage: Storage, arm: Callable[[], None]) -> None:
+    submit_batch(storage, "upsert", arm=arm)
+
+
+def _patch(storage: Storage, arm: Callable[[], None]) -> None:
+    submit_batch(storage, "patch", arm=arm)
+
+
 def _collect(storage: Storage, arm: Callable[[], None]) -> None:
     for number in range(6):
         with storage.transaction() as transaction:
@@ -140,6 +176,8 @@ def main(what: str, url: str, *rest: str) -> None:
             "conflict": _conflict,
             "job": _job,
             "sums": _sums,
+            "batch": _batch,
+            "patch": _patch,
             "collect": _collect,
         }
         works[what](storage, lambda: _die_at(rest[0], int(rest[1])))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from structable.backends.hbase.engine import HBaseEngine
+from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.txn.finaliser import Finaliser
 from structable.backends.hbase.upkeep.report import Report
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 
-__all__ = ["collect_garbage", "drained", "engine_of", "hold_finaliser"]
+__all__ = ["collect_garbage", "drained", "engine_of", "hold_finaliser", "round_trips"]
 
 _TIMEOUT = 60.0
 
@@ -20,6 +21,12 @@ def engine_of(storage: Storage) -> HBaseEngine:
     engine = storage.engine
     assert isinstance(engine, HBaseEngine)
     return engine
+
+
+def round_trips(gateway: Gateway) -> int:
+    counted = gateway.traffic().round_trips
+    assert counted is not None
+    return counted
 
 
 def drained(storage: Storage) -> None:

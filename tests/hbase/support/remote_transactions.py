@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
 import pytest
 
-from structable.spi import Isolation, Transaction, connect
+from structable.spi import Isolation, Storage, Transaction, connect
 
 from .internals import hold_finaliser
 
@@ -19,16 +20,23 @@ __all__ = ["OtherProcess"]
 
 
 class OtherProcess:
-    """A process with a storage of its own, and with the transactions of a `Storage`."""
+    """A process with a storage of its own, one after the other, and with the transactions of a `Storage`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(url, other), daemon=True)
+        self._process = context.Process(target=_serve, args=(other,), daemon=True)
         self._process.start()
         self._lock = threading.Lock()
         other.close()
-        self.ask("ready")
+
+    def connect(self, url: str) -> None:
+        """Connect the process to a store."""
+        self.ask("connect", url)
+
+    def disconnect(self) -> None:
+        """Close the process's storage."""
+        self.ask("disconnect")
 
     def ask(self, *order: object) -> Any:  # noqa: ANN401 - any result of the other process
         """Have a call made there, and return its result or raise its error."""
@@ -97,9 +105,10 @@ class _RemoteTable:
         return self._call("delete_all", *arguments)
 
 
-def _serve(url: str, pipe: Connection) -> None:
+def _serve(pipe: Connection) -> None:
     hold_finaliser(pytest.MonkeyPatch())
-    with connect(url) as storage:
+    with ExitStack() as stack:
+        storage: Storage | None = None
         opened: dict[int, Transaction] = {}
         while True:
             try:
@@ -107,17 +116,25 @@ def _serve(url: str, pipe: Connection) -> None:
             except EOFError:
                 return
             try:
-                pipe.send((True, _done(storage.transaction, opened, order)))
+                match order:
+                    case ("connect", url):
+                        storage = stack.enter_context(connect(url))
+                        pipe.send((True, None))
+                    case ("disconnect",):
+                        opened.clear()
+                        stack.close()
+                        pipe.send((True, None))
+                    case _:
+                        assert storage is not None
+                        pipe.send((True, _done(storage, opened, order)))
             except Exception as error:  # every error is the test's to see
                 pipe.send((False, error))
 
 
-def _done(begin: Any, opened: dict[int, Transaction], order: Any) -> object:  # noqa: ANN401 - as sent
+def _done(storage: Storage, opened: dict[int, Transaction], order: Any) -> object:  # noqa: ANN401 - as sent
     match order:
-        case ("ready",):
-            return None
         case ("begin", isolation, read_only):
-            opened[len(opened)] = begin(isolation, read_only)
+            opened[len(opened)] = storage.transaction(isolation, read_only)
             return len(opened) - 1
         case ("call", number, table, method, arguments, named):
             result = getattr(opened[number].table(table), method)(*arguments, **named)

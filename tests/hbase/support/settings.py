@@ -61,6 +61,7 @@ HBASE = {
     # Small regions, and many of them.
     "hbase.hregion.memstore.mslab.enabled": "false",
     "hbase.hregion.compacting.memstore.type": "NONE",
+    "hbase.regionserver.enable.table.latencies": "false",
     # Clients: about as long as the defaults of the recipe, in smaller steps.
     "hbase.client.retries.number": "9",
     "hbase.client.pause": "5",

@@ -12,7 +12,7 @@ import pytest
 from .support.preload import FaultKind, Worker, build
 from .support.workload import STEPS, acknowledged, check, open_store, perform, states, writer
 
-_CASES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) * 7
+_CASES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "20")) * 7
 _DAMAGES = ("cut", "emptied", "removed", "flipped", "zeroed", "swapped", "garbage")
 
 

@@ -12,7 +12,7 @@ import pytest
 from .support.preload import FaultKind, Worker
 from .support.workload import STEPS, acknowledged, check, states
 
-_SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30"))
+_SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "20"))
 
 
 @pytest.mark.timeout(300 + 3 * _SEEDS)

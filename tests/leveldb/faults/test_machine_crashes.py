@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,19 +14,25 @@ import pytest
 from .support.crashes import ACKNOWLEDGE, CREATE, Event, crash, read_record
 from .support.mixed import last_durable, turns
 from .support.preload import Worker
-from .support.workload import STEPS, State, check, states, states_after
+from .support.workload import BATCHES, STEPS, State, check, states, states_after
 
-_STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) * 10
+_STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "20")) * 10
 _STATES_OF_RECORD = 300
 _MIXED_STATES = _STATES // 2
 
 
 def _try_crashes(
-    events: list[Event], folder: Path, cases: int, known: list[State], durable: Callable[[int], int]
+    events: list[Event],
+    folder: Path,
+    cases: int,
+    known: list[State],
+    durable: Callable[[int], int],
+    batches: Sequence[int] = (),
 ) -> list[str]:
     """Crash at random moments, half the time soon after an acknowledged commit; return the failures.
 
-    `durable` maps the number of acknowledged commits to the last one that survives the machine.
+    `durable` maps the number of acknowledged commits to the last one that survives the machine; `batches` are those
+    commits that are batches of a stream.
     """
     acknowledged = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
     problems = []
@@ -39,7 +45,7 @@ def _try_crashes(
         target = folder / "crashed"
         crash(events[:moment], str(folder / "store"), target, choose)
         try:
-            check(target, known, durable(done), min(done + 1, len(known) - 1))
+            check(target, known, durable(done), min(done + 1, len(known) - 1), batches=batches)
         except Exception as error:
             problems.append(f"case {case}, event {moment} of {len(events)}, done {done}: {error}")
         shutil.rmtree(target)
@@ -65,6 +71,7 @@ def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) 
             cases,
             known,
             (lambda done: done) if durability == "machine" else (lambda _: -1),
+            BATCHES,
         )
         problems += [f"seed {seed}, {problem}" for problem in found]
     assert not problems, f"{len(problems)}:\n" + "\n".join(problems[:20])

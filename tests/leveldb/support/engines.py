@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from structable.backends.leveldb.engine import LevelDBEngine
+from structable.backends.leveldb.routed_engine import RoutedEngine
 from structable.backends.leveldb.settings import Settings
-from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Increment, Step, Upcalls, WriteSet
+from structable.backends.ordered.engine import BulkChunk, BulkCommit, EngineSnapshot, Increment, Step, Upcalls, WriteSet
+
+Routed = TypeVar("Routed", bound=RoutedEngine)
 
 SPACE = b"\x00\x00\x00\x10"
+FEED = b"\x00\x00\x00\x11"
+FED = b"fed"
+"""The schema of steps whose rows have images in `FEED`."""
 
 
 def key(name: object) -> bytes:
@@ -21,12 +28,18 @@ def merge(value: bytes | None, steps: Sequence[Step]) -> bytes:
     return str(int(value or b"0") + sum(amounts)).encode()
 
 
+def describe(key: bytes, before: bytes | None, after: bytes, steps: Sequence[Step]) -> tuple[bytes, bytes] | None:
+    if steps[0].schema != FED:
+        return None
+    return FEED, b"%b: %b to %b" % (key[len(SPACE) :], before or b"nothing", after)
+
+
 def make_engine(folder: Path, *, sync: bool = False, request_timeout: float = 30.0) -> LevelDBEngine:
     return LevelDBEngine(folder, Settings(sync=sync, request_timeout=request_timeout))
 
 
-def start(engine: LevelDBEngine, **procedures: Callable[[bytes], bytes]) -> LevelDBEngine:
-    engine.start(Upcalls(merge, lambda value, steps, others: True, procedures))
+def start(engine: Routed, **procedures: Callable[[bytes], bytes]) -> Routed:
+    engine.start(Upcalls(merge, lambda value, steps, others: True, describe, procedures))
     return engine
 
 
@@ -46,12 +59,33 @@ def read_all(engine: LevelDBEngine) -> dict[bytes, bytes]:
         snapshot.close()
 
 
+def read_feed(engine: RoutedEngine, feed: bytes = FEED, since: int = 0) -> list[tuple[int, bytes]]:
+    """Return the versions and payloads of a feed, all of which are in order and within the state's version."""
+    snapshot = engine.begin(True)
+    try:
+        newest = snapshot.settled_version(feed)
+        found = list(snapshot.entries(feed, since, newest))
+        assert found == list(snapshot.entries(feed, since, 1 << 60)), "no state has entries beyond its version"
+    finally:
+        snapshot.close()
+    assert found == sorted(found)
+    assert [entry.time for entry in found] == sorted(entry.time for entry in found)
+    assert all(len({entry.time for entry in found if entry.version == version}) == 1 for version, *_ in found)
+    return [(entry.version, entry.payload) for entry in found]
+
+
 class Bulk(BulkCommit):
-    """A bulk commit of given chunks; `between` is called after each."""
+    """A bulk commit of given chunks, each of which may append to a feed; `between` is called after each."""
 
     def __init__(
-        self, chunks: Iterable[dict[bytes, bytes | None]], between: Callable[[int], None] = lambda _: None
+        self,
+        chunks: Iterable[dict[bytes, bytes | None]],
+        between: Callable[[int], None] = lambda _: None,
+        feed: bytes | None = None,
+        appends: int = 0,
     ) -> None:
+        self.feed = feed
+        self._appends = appends
         self.decision = {DECISION: b"decided"}
         self.completion = {DECISION: None}
         self.space = SPACE
@@ -61,9 +95,10 @@ class Bulk(BulkCommit):
     def check(self, latest: EngineSnapshot) -> None:
         pass
 
-    def chunks(self, latest: EngineSnapshot) -> Iterator[dict[bytes, bytes | None]]:
+    def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:
         for number, chunk in enumerate(self._chunks):
-            yield chunk
+            first = number * self._appends
+            yield BulkChunk(chunk, [b"entry %d" % (first + one) for one in range(self._appends)], first)
             self._between(number)
 
 

@@ -85,7 +85,7 @@ class SQLiteEngine(Engine):
         with closing(self.begin(True)) as latest, self._commit() as (writer, number):
             latest.renew()
             bulk.check(latest)
-            for changes in bulk.chunks(latest):
+            for changes, _, _ in bulk.chunks(latest):
                 _write(writer, number, changes)
             _write(writer, number, bulk.completion)
             latest.close()
@@ -106,7 +106,7 @@ class SQLiteEngine(Engine):
                 writer.rollback()
                 raise
 
-    def plan_splits(self, begin: bytes, end: bytes, count: int) -> SplitPlan:
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         with closing(self.begin(True)) as snapshot, translated(self._files):
             return make_plan(self._files / "plans", snapshot.scan(begin, end), count, snapshot.epoch)
 

@@ -1,11 +1,14 @@
-"""A workload whose state after each step is known: transactions over two tables, write jobs, a schema change."""
+"""A workload whose state after each step is known: transactions over two tables, write jobs, a schema change.
+
+The tables have change feeds: whatever happens, each table is what its feed makes of nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,8 +17,9 @@ import pyarrow as pa
 
 from structable.spi import (
     DataCorruptionError,
+    FeedPosition,
     Field,
-    Row,
+    RowKind,
     Storage,
     StructableError,
     TableSpecification,
@@ -24,6 +28,7 @@ from structable.spi import (
 )
 
 __all__ = [
+    "BATCHES",
     "STEPS",
     "Crash",
     "State",
@@ -46,6 +51,8 @@ STEPS = 16
 _KEYS = 40
 _FIELDS = [Field.long("k"), Field.string("s"), Field.bytes("b")]
 _JOBS = (4, 9, 14)
+BATCHES = (9, 14)
+"""The steps that are batches of a stream; the first of them is a patch."""
 _SCHEMA = 6
 _REOPENINGS = (3, 8, 12)
 
@@ -156,21 +163,33 @@ def perform(
 def create_tables(storage: Storage) -> None:
     """Make the tables of the state after no step."""
     for name in ("a", "b"):
-        storage.admin.create_or_update(TableSpecification(name, _FIELDS, ["k"], ["s"]))
+        storage.admin.create_or_update(
+            TableSpecification(name, _FIELDS, ["k"], ["s"], {"changelog-producer": "lookup"})
+        )
 
 
 def do_step(storage: Storage, step: Step) -> None:
     if step.kind == "schema":
         storage.admin.create_or_update(TableSpecification("a", [*_FIELDS, Field.long("w")], ["k"], ["s", "w"]))
     elif step.kind == "job":
-        job = storage.begin_write("a", mode="upsert", job_id=f"job{step.number}")
+        patches = step.number == BATCHES[0]
+        if step.number in BATCHES:
+            mode = "patch" if patches else "upsert"
+            job = storage.begin_write("a", mode=mode, stream="s", batch=step.number)
+        else:
+            job = storage.begin_write("a", mode="upsert", job_id=f"job{step.number}")
         if job.committed:
             return
         loaded = [row for row in step.rows["a"].values() if row is not None]
         columns = list(loaded[0])
         schema = pa.schema([(name, _ARROW[name]) for name in columns])
         batch = pa.RecordBatch.from_pydict({name: [row[name] for row in loaded] for name in columns}, schema=schema)
-        storage.commit_write(job, [storage.stage(job, 0, 0, [batch.slice(0, 7), batch.slice(7)])])
+        if not patches:
+            storage.commit_write(job, [storage.stage(job, 0, 0, [batch.slice(0, 7), batch.slice(7)])])
+            return
+        # Both arms of each key do what an upsert does.
+        arms = [batch.append_column("_arm", pa.array([arm] * len(loaded))) for arm in ("present", "absent")]
+        storage.commit_write(job, [storage.stage(job, place, 0, [one]) for place, one in enumerate(arms)])
     else:
         with storage.transaction() as transaction:
             for name, rows in step.rows.items():
@@ -190,11 +209,19 @@ def acknowledged(path: Path) -> int:
     return max((int(line) for line in path.read_text().split()), default=-1) if path.exists() else -1
 
 
-def check(folder: Path, known: list[State], least: int, most: int, *, damaged: bool = False) -> str:
+def check(
+    folder: Path,
+    known: list[State],
+    least: int,
+    most: int,
+    *,
+    damaged: bool = False,
+    batches: Sequence[int] = BATCHES,
+) -> str:
     """Compare a folder with the states after `least` to `most` steps, write to it, open it again; return the finding.
 
-    -1 stands for a database without its tables. A `damaged` one may also raise `DataCorruptionError`; anything else is
-    a Crash.
+    The stream has committed those of the `batches` whose rows are there. -1 stands for a database without its tables. A
+    `damaged` one may also raise `DataCorruptionError`; anything else is a Crash.
     """
     try:
         with open_store(folder, durability="process") as storage:
@@ -207,12 +234,13 @@ def check(folder: Path, known: list[State], least: int, most: int, *, damaged: b
             if not any(found == known[step] for step in range(max(least, 0), max(most, 0) + 1)):
                 at = [step for step, state in enumerate(known) if state == found]
                 raise Crash(f"it is as after the steps {at}, not {least} to {most}: {_differences(found, known[most])}")
+            _check_stream(storage, [step for step, state in enumerate(known) if state == found], batches)
             storage.table("a").upsert({"k": -1, "s": "new", "b": b""})
         with open_store(folder, durability="machine") as storage:
             written = storage.table("a").read((-1,))
             if written is None or written["s"] != "new":
                 raise Crash("a row that was written after the crash is lost")
-            if _read(storage, "b") != found["b"]:
+            if _read(storage, "b") != found["b"] or _read(storage, "a").keys() != {*found["a"], -1}:
                 raise Crash("the next opening reads something else")
     except DataCorruptionError as error:
         if damaged:
@@ -223,12 +251,20 @@ def check(folder: Path, known: list[State], least: int, most: int, *, damaged: b
     return "right"
 
 
+def _check_stream(storage: Storage, at: list[int], batches: Sequence[int]) -> None:
+    for batch in batches:
+        committed = storage.begin_write("a", mode="upsert", stream="s", batch=batch).committed
+        if committed not in {step >= batch for step in at}:
+            raise Crash(f"batch {batch} is {'committed' if committed else 'not committed'} after the steps {at}")
+
+
 def _read(storage: Storage, name: str) -> dict[int, dict[str, Value]]:
     found: dict[int, dict[str, Value]] = {}
     with storage.transaction(read_only=True) as transaction:
+        position = transaction.position(name)
         table = transaction.table(name)
         for row in table.scan():
-            found[_key(row)] = {field: value for field, value in row.items() if value is not None}
+            found[_key(row)] = _present(row)
             if table.read(row.key) != row or storage.table(name).read(row.key) != row:
                 raise Crash(f"a scan of {name!r} gives {row}, a read another row")
         for field in storage.admin.get_specification(name).indexes:
@@ -239,10 +275,34 @@ def _read(storage: Storage, name: str) -> dict[int, dict[str, Value]]:
             listed = sorted((str(value), _key(row)) for value in values for row in table.scan_index(field, value))
             if listed != expected:
                 raise Crash(f"the index {name}.{field} lists {listed}, the rows are {expected}")
+    changed = _fold(storage, name, position)
+    if changed != found:
+        raise Crash(f"the rows of {name!r} are {sorted(found)}, and its feed gives {sorted(changed)}, or other values")
     return found
 
 
-def _key(row: Row) -> int:
+def _fold(storage: Storage, name: str, until: FeedPosition) -> dict[int, dict[str, Value]]:
+    """Return what the changes of a table make of no rows; each must change what is there."""
+    rows: dict[int, dict[str, Value]] = {}
+    with storage.changes(name).read(until=until) as changes:
+        for change in changes:
+            key, row = _key(change.row), _present(change.row)
+            if change.kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
+                before = rows.pop(key, None)
+                if before != row:
+                    raise Crash(f"version {change.version} of {name!r} changes {row}, which was {before}")
+            elif key in rows:
+                raise Crash(f"version {change.version} of {name!r} adds the row {key}, which is there")
+            else:
+                rows[key] = row
+    return rows
+
+
+def _present(row: Mapping[str, Value]) -> dict[str, Value]:
+    return {field: value for field, value in row.items() if value is not None}
+
+
+def _key(row: Mapping[str, Value]) -> int:
     key = row["k"]
     assert isinstance(key, int)
     return key

@@ -1,0 +1,375 @@
+"""`RecordedFeed`: the rules of change feeds, over what a store keeps of one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeVar
+
+from structable.spi import (
+    Change,
+    ChangeFeed,
+    ChangeIterator,
+    ChangePlan,
+    ChangesLostError,
+    FeedPosition,
+    TableSpecification,
+    UnsupportedOperationError,
+)
+from structable.spi.changes import FEED_COLUMNS
+from structable.spi.delegation import consumed
+from structable.spi.rules.arguments import check_flag
+from structable.spi.rules.feeds import check_moment, check_rows, require_net
+from structable.spi.rules.fields import check_columns
+from structable.spi.rules.scans import check_splits, row_columns
+from structable.spi.table_options import ChangelogProducer
+
+from .feed_marks import Mark, Segment, between_marks, mark_at, mark_before
+from .generated_changes import GeneratedChanges
+
+__all__ = ["FeedRequest", "FeedView", "RecordedFeed", "require_feed"]
+
+Result = TypeVar("Result")
+
+
+def require_feed(spec: TableSpecification) -> None:
+    """Raise UnsupportedOperationError unless a table has a change feed."""
+    if spec.table_options.changelog_producer is ChangelogProducer.NONE:
+        raise UnsupportedOperationError(
+            f"table {spec.name!r} has no change feed; its option changelog-producer (input, lookup, full-compaction) "
+            "begins one"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRequest:
+    """What to read of a feed.
+
+    Attributes
+    ----------
+    spec : TableSpecification
+        The table as it is now: the images have its fields.
+    feed : str
+        The feed.
+    segments : tuple of Segment
+        The parts of the range, in order; none if it is empty.
+    net : bool
+        Whether to net the whole range, then one segment. The marks of a feed with full-compaction that are in it, and
+        the first after it, are `stamps`: a change has version and time of the first that is not before it.
+    columns : tuple of str
+        The fields wanted.
+    state : bytes
+        `FeedView.state` of the view that the request was made with.
+    """
+
+    spec: TableSpecification
+    feed: str
+    segments: tuple[Segment, ...]
+    net: bool
+    columns: tuple[str, ...]
+    stamps: tuple[Mark, ...] = ()
+    state: bytes = b""
+
+
+class FeedView(ABC):
+    """The feed of a table in one state of the store: a snapshot, a connection, or what else is needed to ask."""
+
+    spec: TableSpecification
+    feed: str
+    """The token of the feed, as in its positions."""
+    floor: int
+    """Every change after this version is kept."""
+    state: bytes = b""
+    """What else the store needs to read a request of this view, in any process."""
+
+    @property
+    @abstractmethod
+    def newest(self) -> int:
+        """The newest stable version of the store."""
+
+    def reached(self, version: int) -> bool:
+        """Tell whether a version is not beyond the newest; a store that cannot know that soon waits longer here.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If it cannot be known now.
+        """
+        return version <= self.newest
+
+    @abstractmethod
+    def counts(self, since: int) -> Iterator[tuple[int, int]]:
+        """Yield versions after one, up to `newest`, in order, and the number of changes of each that has any."""
+
+    @abstractmethod
+    def first_not_before(self, moment: dt.datetime) -> int | None:
+        """Return the first version with changes, after the floor and up to `newest`, that is not older than a time."""
+
+    @abstractmethod
+    def count_net(self, segment: Segment) -> int:
+        """Return the number of changes of a segment with a mark, a pair of images counted as two."""
+
+    @abstractmethod
+    def marks(self) -> Sequence[Mark]:
+        """Return the kept marks of a feed with full-compaction, in order; the first is that of the floor."""
+
+    @abstractmethod
+    def add_mark(self, last: Mark) -> Mark:
+        """Set a mark at `newest`, unless another was set after `last`, and return the newest of all; durable."""
+
+    @abstractmethod
+    def raise_floor(self, version: int) -> int:
+        """Drop all changes and marks up to a version from the feed, unless it is below the floor; return the floor.
+
+        What an earlier call left behind, because it was interrupted, is dropped too. The last use of a view.
+        """
+
+    @abstractmethod
+    def states(self, request: FeedRequest, splits: int) -> list[bytes]:
+        """Return the states of about so many splits of a request, at least one."""
+
+
+class RecordedFeed(ChangeFeed):
+    """The feed of a table that a store records.
+
+    Parameters
+    ----------
+    table : str
+        The table.
+    read_only : bool
+        Whether to set no marks and drop no changes.
+    """
+
+    def __init__(self, table: str, *, read_only: bool) -> None:
+        self._table = table
+        self._read_only = read_only
+
+    @abstractmethod
+    def _view(self) -> AbstractContextManager[FeedView]:
+        """Return the feed of the table as it is now; raises as every method of `ChangeFeed` does."""
+
+    def _ask(self, body: Callable[[FeedView], Result]) -> Result:
+        """Return what a function makes of the feed as it is now; a store may call it again, with another view."""
+        with self._view() as view:
+            return body(view)
+
+    @abstractmethod
+    def _changes(self, request: FeedRequest) -> Iterator[Change]:
+        """Yield the changes of a request: a generator, whose closing frees all.
+
+        Raises ChangesLostError, never yielding a change after the first that has expired.
+        """
+
+    def earliest(self) -> FeedPosition:
+        return self._ask(lambda view: FeedPosition(view.feed, view.floor))
+
+    def latest(self) -> FeedPosition:
+        return self._ask(lambda view: FeedPosition(view.feed, self._latest(view)))
+
+    def _latest(self, view: FeedView) -> int:
+        if not _compacts(view):
+            return view.newest
+        last = view.marks()[-1]
+        options = view.spec.table_options
+        age = (dt.datetime.now(dt.UTC) - last.time).total_seconds()
+        if not self._read_only and age >= options.compaction_interval and next(view.counts(last.version), None):
+            last = view.add_mark(last)
+        return last.version
+
+    def at(self, timestamp: dt.datetime) -> FeedPosition:
+        moment = check_moment(timestamp)
+        return self._ask(lambda view: FeedPosition(view.feed, self._at(view, moment)))
+
+    def _at(self, view: FeedView, moment: dt.datetime) -> int:
+        latest = self._latest(view)
+        if not _compacts(view):
+            version = view.first_not_before(moment)
+            return latest if version is None else version - 1
+        return mark_at(view.marks(), moment)
+
+    def _last_before(self, view: FeedView, moment: dt.datetime) -> int:
+        """Return the last version whose changes are all older than a time, or the floor.
+
+        It is the version of a commit, so that a younger position is never lost.
+        """
+        if _compacts(view):
+            if view.marks()[-1].time < moment:
+                self._latest(view)  # a feed that is never read has to be divided, too
+            return mark_at(view.marks(), moment)
+        first = view.first_not_before(moment)
+        versions = (version for version, _ in view.counts(view.floor))
+        older = versions if first is None else takewhile(lambda version: version < first, versions)
+        return max(older, default=view.floor)
+
+    def position(self, version: int) -> FeedPosition:
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise ValueError(f"version is {version!r}; it must be an int")
+
+        def body(view: FeedView) -> FeedPosition:
+            latest = self._latest(view)
+            # A number that no position has is expired or beyond the newest, too.
+            position = FeedPosition(view.feed, min(max(version, 0), (1 << 63) - 1))
+            if version < view.floor:
+                reason = "is not kept: changes so old have expired, or were made before there was the feed"
+                raise self._lost(view, position, reason)
+            if version > latest and (_compacts(view) or not view.reached(version)):
+                raise self._lost(view, position, f"is beyond the newest, {latest}")
+            return position
+
+        return self._ask(body)
+
+    def advance(self, since: FeedPosition, rows: int) -> FeedPosition:
+        check_rows(rows)
+
+        def body(view: FeedView) -> FeedPosition:
+            latest = self._latest(view)
+            begin = self._require_kept(view, since)
+            return FeedPosition(view.feed, max(begin, _advanced(view, begin, latest, rows)))
+
+        return self._ask(body)
+
+    def read(
+        self,
+        since: FeedPosition | None = None,
+        until: FeedPosition | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        net: bool = False,
+    ) -> ChangeIterator:
+        names = consumed(columns)
+
+        def body(view: FeedView) -> FeedRequest:
+            wanted = row_columns(view.spec, names) or view.spec.field_names
+            return self._request(view, since, until, wanted, net)[0]
+
+        return GeneratedChanges(self._changes(self._ask(body)))
+
+    def plan(
+        self,
+        since: FeedPosition | None = None,
+        until: FeedPosition | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+        net: bool = False,
+    ) -> ChangePlan:
+        return self._planned(since, until, columns, splits, net)
+
+    def plan_net(
+        self, since: FeedPosition, until: FeedPosition, *, columns: Iterable[str] | None = None, splits: int = 1
+    ) -> ChangePlan:
+        return self._planned(since, until, columns, splits, True, to_mark=False)
+
+    def _planned(
+        self,
+        since: FeedPosition | None,
+        until: FeedPosition | None,
+        columns: Iterable[str] | None,
+        splits: int,
+        net: bool,
+        *,
+        to_mark: bool = True,
+    ) -> ChangePlan:
+        most = check_splits(splits)
+        names = consumed(columns)
+
+        def body(view: FeedView) -> ChangePlan:
+            wanted = check_columns(view.spec, names) or view.spec.field_names
+            request, begin, end = self._request(view, since, until, wanted, net, to_mark=to_mark)
+            states = view.states(request, most)
+            return ChangePlan(self._table, (*wanted, *FEED_COLUMNS), states, begin, end)
+
+        return self._ask(body)
+
+    def expire(self, until: FeedPosition | None = None) -> FeedPosition:
+        if self._read_only:
+            raise UnsupportedOperationError("expire drops changes, and the store was connected with read_only=True")
+
+        def body(view: FeedView) -> FeedPosition:
+            if until is None:
+                retained = dt.timedelta(seconds=view.spec.table_options.time_retained)
+                cut = self._last_before(view, _earlier(retained))
+            else:
+                cut = self._require_kept(view, until)
+                if _compacts(view):
+                    cut = mark_before(view.marks(), cut)
+            return FeedPosition(view.feed, view.raise_floor(max(view.floor, cut)))
+
+        return self._ask(body)
+
+    def _request(
+        self,
+        view: FeedView,
+        since: FeedPosition | None,
+        until: FeedPosition | None,
+        columns: tuple[str, ...],
+        net: bool,
+        *,
+        to_mark: bool = True,
+    ) -> tuple[FeedRequest, FeedPosition, FeedPosition]:
+        if check_flag(view.spec, "net", net):
+            require_net(view.spec)
+        latest = self._latest(view)
+        begin = view.floor if since is None else self._require_kept(view, since)
+        end = latest if until is None else self._require_kept(view, until)
+        marks: Sequence[Mark] = ()
+        if to_mark and _compacts(view):
+            marks = view.marks()
+            end = mark_before(marks, end)
+        segments: list[Segment] = []
+        stamps: tuple[Mark, ...] = ()
+        if begin < end:
+            if net:
+                segments = [Segment(begin, end)]
+                stamps = tuple(mark for mark in marks if begin < mark.version <= end)
+            elif marks:
+                segments = between_marks(marks, begin, end)
+            else:
+                segments = [Segment(begin, end)]
+        request = FeedRequest(view.spec, view.feed, tuple(segments), net, columns, stamps, view.state)
+        return request, FeedPosition(view.feed, begin), FeedPosition(view.feed, end)
+
+    def _require_kept(self, view: FeedView, position: FeedPosition) -> int:
+        """Return the version of a position, or raise ChangesLostError."""
+        if not isinstance(position, FeedPosition):
+            raise ValueError(f"{position!r} is not a FeedPosition")
+        if position.feed != view.feed:
+            raise self._lost(view, position, "is of a feed that is gone")
+        if position.version < view.floor:
+            raise self._lost(view, position, "has expired")
+        if not view.reached(position.version):
+            raise self._lost(view, position, f"is beyond the newest, {view.newest}: was the store restored?")
+        return position.version
+
+    def _lost(self, view: FeedView, position: FeedPosition, reason: str) -> ChangesLostError:
+        return ChangesLostError(self._table, position, FeedPosition(view.feed, view.floor), reason)
+
+
+def _compacts(view: FeedView) -> bool:
+    return view.spec.table_options.changelog_producer is ChangelogProducer.FULL_COMPACTION
+
+
+def _advanced(view: FeedView, since: int, latest: int, rows: int) -> int:
+    if _compacts(view):
+        segments = between_marks(view.marks(), since, latest)
+        counts: Iterator[tuple[int, int]] = ((segment.until, view.count_net(segment)) for segment in segments)
+    else:
+        counts = view.counts(since)
+    last: int | None = None
+    for version, number in counts:
+        rows -= number
+        if rows < 0:
+            return version if last is None else last
+        last = version
+    return latest
+
+
+def _earlier(retained: dt.timedelta) -> dt.datetime:
+    """Return the time before which changes are too old; the first of all times if the retention is longer."""
+    now = dt.datetime.now(dt.UTC)
+    first = dt.datetime.min.replace(tzinfo=dt.UTC)
+    return now - retained if now - first > retained else first

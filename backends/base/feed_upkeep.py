@@ -1,0 +1,107 @@
+"""`FeedUpkeep`: drops the changes that are too old, in the background, where feeds are written or read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from structable.spi import StructableError, TableNotFoundError, UnsupportedOperationError
+
+from .uninterrupted import uninterrupted
+
+__all__ = ["FeedUpkeep"]
+
+_log = logging.getLogger("structable.feeds")
+_FIRST = 1.0
+"""Seconds from the first use of a feed to its first expiry: most programs that end by then leave it to others."""
+_PAUSE = 60.0
+"""The least seconds between two expiries of a feed."""
+
+
+class FeedUpkeep:
+    """Expires feeds in a thread that lives while one of them is due.
+
+    Parameters
+    ----------
+    expire : callable
+        Drops what is too old of a table's feed; ends early once `stopped`.
+    first, pause : float
+        Seconds from the first use of a feed to its first expiry, and between two of them.
+    """
+
+    def __init__(self, expire: Callable[[str], object], *, first: float = _FIRST, pause: float = _PAUSE) -> None:
+        self._expire = expire
+        self._first = first
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def stopped(self) -> bool:
+        """Tell whether `stop` was called."""
+        return self._stopping.is_set()
+
+    def noticed(self, table: str) -> None:
+        """Note that the feed of a table was written or read; cheap where that is known."""
+        if table in self._due:
+            return
+        last = self._last.get(table)
+        now = time.monotonic()
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="structable-feeds", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return  # no thread can start now; the next notice tries again
+                self._thread = thread
+            self._due[table] = now + self._first if last is None else max(now, last + self._pause)
+
+    def stop(self) -> None:
+        """Stop after the current step of an expiry."""
+        uninterrupted(self._stop)
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._due or self._stopping.is_set():
+                    self._thread = None
+                    return
+                table = min(self._due, key=self._due.__getitem__)
+                due = self._due[table]
+            if self._stopping.wait(max(0.0, due - time.monotonic())):
+                continue
+            again = self._expired(table)
+            with self._lock:
+                self._last[table] = time.monotonic()
+                self._due.pop(table, None)
+                if again:
+                    self._due[table] = self._last[table] + self._pause
+
+    def _expired(self, table: str) -> bool:
+        """Expire the feed of a table, and tell whether that must be repeated, as it failed."""
+        try:
+            self._expire(table)
+        except (TableNotFoundError, UnsupportedOperationError):
+            return False  # the table or its feed is gone
+        except StructableError as error:
+            if not self._stopping.is_set():
+                _log.warning("dropping old changes of table %r failed and will be repeated: %s", table, error)
+        except Exception:
+            _log.exception("dropping old changes of table %r failed unexpectedly and will be repeated", table)
+        else:
+            return False
+        return True

@@ -1,0 +1,181 @@
+"""What the rows of a write job of mode patch do, checked and in one form for every store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from structable.spi import InvalidFieldError, PatchArm, TableSpecification, WriteJob
+from structable.spi.bulk import PATCH_COLUMNS
+from structable.spi.showing import shown
+
+from .job_rules import conformed_batches
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from pyarrow import Array, DataType, RecordBatch
+
+__all__ = ["PatchMark", "PatchMarks", "misfit", "patched_batches"]
+
+_ARM, _SET, _REQUIRED = PATCH_COLUMNS
+_ARMS = {str(arm): arm for arm in PatchArm}
+_TOGETHER = frozenset((PatchArm.PRESENT, PatchArm.ABSENT))
+
+
+class PatchMark(NamedTuple):
+    """What one row of a patch does."""
+
+    arm: PatchArm
+    required: bool
+    named: int
+    """A bit for each column of the batch, the lowest for the first one; those of the key are set."""
+
+
+class PatchMarks(NamedTuple):
+    """The marks of a batch: few different ones, and where each row's is among them."""
+
+    distinct: tuple[PatchMark, ...]
+    places: npt.NDArray[np.int64]
+
+    def of_rows(self, values: Sequence[object], kind: DataType) -> Array[Any]:
+        """Return for each row the value that goes with its mark; values are in the order of `distinct`."""
+        import pyarrow as pa
+
+        found: Array[Any] = pa.array(values, kind).take(self.places)
+        return found
+
+
+def patched_batches(
+    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch]
+) -> Iterator[tuple[RecordBatch, PatchMarks]]:
+    """Yield the non-empty batches, with the contract's types and null where a row does not name a column, and marks.
+
+    Raises
+    ------
+    InvalidFieldError
+        If batches differ in their columns, a row has no arm, or one names columns that are not there.
+    """
+    waiting: deque[PatchMarks] = deque()
+
+    def plain() -> Iterator[RecordBatch]:
+        for batch in batches:
+            marks, rest = _taken_apart(spec, batch)
+            if batch.num_rows:
+                waiting.append(marks)
+            yield rest
+
+    for conformed, _ in conformed_batches(job, spec, plain()):
+        marks = waiting.popleft()
+        yield _named_only(conformed, marks), marks
+
+
+def misfit(table: str, key: tuple[object, ...], arms: Iterable[PatchArm]) -> InvalidFieldError | None:
+    """Return the error for all arms of one key if they do not fit together."""
+    given = sorted(arms)
+    if len(given) == 1 or (len(given) == 2 and _TOGETHER.issubset(given)):
+        return None
+    reason = (
+        f"the key {shown(key)} has the arms {', '.join(given)}; a key has at most one present and one absent, or one "
+        "replace, or one delete"
+    )
+    return InvalidFieldError(table, _ARM, reason)
+
+
+def _taken_apart(spec: TableSpecification, batch: RecordBatch) -> tuple[PatchMarks, RecordBatch]:
+    """Return the marks of a batch, and the batch without their columns."""
+    import numpy as np
+    from pyarrow import RecordBatch
+
+    if not isinstance(batch, RecordBatch) or batch.schema.names.count(_ARM) != 1:
+        raise InvalidFieldError(spec.name, _ARM, "is the column of what each row does, and not once in the batches")
+    # By their places: a name may be there twice, which is refused with the names.
+    places = [place for place, name in enumerate(batch.schema.names) if name not in PATCH_COLUMNS]
+    names = [batch.schema.names[place] for place in places]
+    key = sum(1 << place for place, name in enumerate(names) if name in spec.primary_key)
+    arms, of_arms = _different(batch.column(_ARM))
+    sets, of_sets = _optional(spec, batch, _SET, bytes)
+    required, of_required = _optional(spec, batch, _REQUIRED, bool)
+    every = [_arm(spec, arm) for arm in arms]
+    named = [key | _named(spec, names, one) for one in sets]
+    combined, of_rows = np.unique(
+        (of_arms * len(sets) + of_sets) * len(required) + of_required,
+        return_inverse=True,
+    )
+    marks = tuple(
+        PatchMark(
+            every[one // len(required) // len(sets)],
+            bool(required[one % len(required)]),
+            named[one // len(required) % len(sets)],
+        )
+        for one in combined.tolist()
+    )
+    return PatchMarks(marks, of_rows), batch.select(places)
+
+
+def _different(column: Array[Any]) -> tuple[list[object], npt.NDArray[np.int64]]:
+    """Return the different values of a column, or all of them, and where each row's is among them."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):  # which may have further values
+        return column.to_pylist(), np.arange(len(column))
+    try:
+        encoded: Any = column.dictionary_encode()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return column.to_pylist(), np.arange(len(column))
+    values: list[object] = encoded.dictionary.to_pylist()
+    places = encoded.indices.fill_null(len(values)).to_numpy().astype(np.int64)
+    return [*values, None] if encoded.null_count else values, places
+
+
+def _optional(
+    spec: TableSpecification, batch: RecordBatch, name: str, kind: type
+) -> tuple[list[object], npt.NDArray[np.int64]]:
+    import numpy as np
+
+    found = batch.schema.names.count(name)
+    if found > 1:
+        raise InvalidFieldError(spec.name, name, "appears twice in the batch; name each column once")
+    if not found:
+        return [None], np.zeros(batch.num_rows, dtype=np.int64)
+    values, places = _different(batch.column(name))
+    for value in values:
+        if value is not None and not isinstance(value, kind):
+            raise InvalidFieldError(spec.name, name, f"has the value {shown(value)}, which is no {kind.__name__}")
+    return values, places
+
+
+def _arm(spec: TableSpecification, text: object) -> PatchArm:
+    arm = _ARMS.get(text) if isinstance(text, str) else None
+    if arm is None:
+        raise InvalidFieldError(spec.name, _ARM, f"is {shown(text)}; allowed are {', '.join(PatchArm)}")
+    return arm
+
+
+def _named(spec: TableSpecification, names: list[str], bits: object) -> int:
+    every = (1 << len(names)) - 1
+    if not isinstance(bits, bytes):
+        return every
+    named = int.from_bytes(bits, "little")
+    if named & ~every:
+        raise InvalidFieldError(spec.name, _SET, f"names a column beyond the {len(names)} of the batch: {shown(bits)}")
+    return named
+
+
+def _named_only(batch: RecordBatch, marks: PatchMarks) -> RecordBatch:
+    """Return a batch with null in the columns that a row does not name."""
+    every = (1 << batch.num_columns) - 1
+    if all(mark.named == every for mark in marks.distinct):
+        return batch
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns: list[Array[Any]] = []
+    for place, column in enumerate(batch.columns):
+        named = [bool(mark.named >> place & 1) for mark in marks.distinct]
+        if not all(named):
+            column = pc.if_else(marks.of_rows(named, pa.bool_()), column, pa.scalar(None, column.type))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -1,0 +1,58 @@
+"""The entries of change feeds as pairs: how an engine that gives versions at its commits stores them.
+
+An entry is under `space 01 version chunk`, as its time and what was appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["FeedEntry", "entries_begin", "entry_key", "entry_of", "entry_pairs", "stamped"]
+
+_MARK = b"\x01"
+_NUMBER = 8
+_CHUNK = 4
+_FIRST_CHUNK = bytes(_CHUNK)
+
+
+class FeedEntry(NamedTuple):
+    """One entry of a feed: the `chunk`th of those appended by the commit of a version, from 0."""
+
+    version: int
+    chunk: int
+    time: int
+    """Microseconds since 1970."""
+    payload: bytes
+
+
+def entries_begin(space: bytes, after: int) -> bytes:
+    """Return what no key of an entry up to a version reaches, and every later one is above."""
+    return space + _MARK + (after + 1).to_bytes(_NUMBER)
+
+
+def entry_key(space: bytes, version: int, chunk: int) -> bytes:
+    """Return the key of an entry."""
+    return space + _MARK + version.to_bytes(_NUMBER) + chunk.to_bytes(_CHUNK)
+
+
+def stamped(time: int, payload: bytes) -> bytes:
+    """Return the value of an entry."""
+    return time.to_bytes(_NUMBER) + payload
+
+
+def entry_pairs(
+    space: bytes, version: int, time: int, payloads: Sequence[bytes], first: int = 0
+) -> dict[bytes, bytes | None]:
+    """Return the pairs of what one commit appends; `first` is the number of its first chunk."""
+    head, stamp = space + _MARK + version.to_bytes(_NUMBER), time.to_bytes(_NUMBER)
+    if len(payloads) == 1 and first == 0:
+        return {head + _FIRST_CHUNK: stamp + payloads[0]}  # the most common
+    return {head + chunk.to_bytes(_CHUNK): stamp + payload for chunk, payload in enumerate(payloads, first)}
+
+
+def entry_of(pair: tuple[bytes, bytes]) -> FeedEntry:
+    """Return the entry of a pair."""
+    key, value = pair
+    version, chunk = key[-_NUMBER - _CHUNK : -_CHUNK], key[-_CHUNK:]
+    return FeedEntry(int.from_bytes(version), int.from_bytes(chunk), int.from_bytes(value[:_NUMBER]), value[_NUMBER:])

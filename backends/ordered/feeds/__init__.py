@@ -1,0 +1,1 @@
+"""Change feeds of ordered stores: how they are read, netted, divided and expired."""

@@ -1,0 +1,179 @@
+"""`OrderedFeed`: the change feed of a table, over the snapshots of an engine."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from functools import partial
+from typing import TypeVar
+
+from structable.backends.base.change_feed import FeedRequest, FeedView, RecordedFeed
+from structable.backends.base.feed_marks import Mark, Segment
+from structable.backends.ordered.codec.change_records import count_records
+from structable.backends.ordered.engine import Engine, EngineSnapshot, FeedEntry, renewed
+from structable.backends.ordered.schema.catalog import Catalog
+from structable.spi import Change, TransactionConflictError
+
+from .floors import marks_after, microseconds, read_floor
+from .net import count_net_records
+from .parts import changes_of
+from .retention import raise_floor, set_mark
+from .source import FeedSource, bound_feed
+from .splits import divide_changes
+
+__all__ = ["OrderedFeed"]
+
+Result = TypeVar("Result")
+
+
+class OrderedFeed(RecordedFeed):
+    """The feed of a table.
+
+    Parameters
+    ----------
+    engine : Engine
+        The map.
+    catalog : Catalog
+        The tables.
+    table : str
+        The table.
+    read_only : bool
+        As of `RecordedFeed`.
+    used : callable
+        Called with the table's name when the feed was read.
+    stopped : callable
+        Called between steps of an expiry; True ends it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        table: str,
+        *,
+        read_only: bool,
+        used: Callable[[str], None] = lambda table: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(table, read_only=read_only)
+        self._engine = engine
+        self._catalog = catalog
+        self._used = used
+        self._stopped = stopped
+
+    def _view(self) -> AbstractContextManager[FeedView]:
+        return closing(_SnapshotView(self._engine, self._catalog, self._table, self._stopped))
+
+    def _ask(self, body: Callable[[FeedView], Result]) -> Result:
+        answer = renewed(partial(super()._ask, body))
+        self._used(self._table)
+        return answer
+
+    def _changes(self, request: FeedRequest) -> Iterator[Change]:
+        binding = self._catalog.bind(request.state)
+        source = FeedSource(self._engine, self._catalog, self._table, bound_feed(binding))
+        return changes_of(source, binding, request)
+
+
+class _SnapshotView(FeedView):
+    """A feed in a snapshot of an engine."""
+
+    _snapshot: EngineSnapshot
+
+    def __init__(self, engine: Engine, catalog: Catalog, table: str, stopped: Callable[[], bool]) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._table = table
+        self._stopped = stopped
+        self._snapshot = engine.begin(True)
+        try:
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    def _look(self) -> None:
+        """Read what the snapshot has of the feed."""
+        binding = self._binding = self._catalog.table(self._snapshot, self._table)
+        feed = bound_feed(binding)
+        self._space = feed.space
+        self.feed, self.spec, self.state = feed.token, binding.spec, binding.raw_schema
+        self._newest = self._snapshot.settled_version(self._space)
+        self._floor = read_floor(self._engine, self._snapshot, binding, self._newest)
+        self.floor = self._floor.version
+        self._marks: list[Mark] | None = None
+
+    def close(self) -> None:
+        self._snapshot.close()
+
+    @property
+    def newest(self) -> int:
+        return self._newest
+
+    def _entries(self, since: int, until: int) -> Generator[FeedEntry]:
+        return self._snapshot.entries(self._space, since, until)
+
+    def counts(self, since: int) -> Iterator[tuple[int, int]]:
+        return ((version, count) for version, _, count in self._commits(since))
+
+    def _commits(self, since: int) -> Iterator[tuple[int, int, int]]:
+        """Yield version, time and number of changes of each commit after a version that has any."""
+        version = time = count = 0
+        with closing(self._entries(since, self._newest)) as entries:
+            for entry in entries:
+                if entry.version != version:
+                    if count:
+                        yield version, time, count
+                    version, time, count = entry.version, entry.time, 0
+                count += count_records(entry.payload)
+        if count:
+            yield version, time, count
+
+    def first_not_before(self, moment: dt.datetime) -> int | None:
+        wanted = microseconds(moment)
+        since = self._last_before(wanted) if self._engine.times_ascend else self.floor
+        return next((version for version, time, _ in self._commits(since) if time >= wanted), None)
+
+    def _last_before(self, time: int) -> int:
+        """Return the version of the last entry that is older than a time, or the floor."""
+        least, most = self.floor, self._newest
+        while least < most:
+            middle = (least + most) // 2
+            with closing(self._entries(middle, self._newest)) as entries:
+                entry = next(entries, None)
+            if entry is None or entry.time >= time:
+                most = middle
+            else:
+                least = entry.version
+        return least
+
+    def count_net(self, segment: Segment) -> int:
+        entries = self._entries(segment.since, segment.until)
+        return count_net_records(self._binding, entries)
+
+    def marks(self) -> Sequence[Mark]:
+        if self._marks is None:
+            self._marks = list(marks_after(self._snapshot, self._space, self._floor))
+        return self._marks
+
+    def add_mark(self, last: Mark) -> Mark:
+        binding = self._binding
+        now = dt.datetime.now(dt.UTC)
+        set_mark(self._engine, binding, last, Mark(self._newest, max(now, last.time)))
+        # The newest mark may be one that another process set, after this state.
+        self._snapshot.close()
+        self._snapshot = self._engine.begin(True)
+        self._look()
+        if binding is not self._binding:
+            raise TransactionConflictError(f"table {self._table!r} was changed meanwhile")
+        return self.marks()[-1]
+
+    def raise_floor(self, version: int) -> int:
+        self._snapshot.close()  # it would keep what is deleted
+        return raise_floor(self._engine, self._binding, version, self.floor, self._stopped)
+
+    def states(self, request: FeedRequest, splits: int) -> list[bytes]:
+        process = os.getpid() if self._engine.process_local else None
+        return divide_changes(self._snapshot, self._binding, request, splits, process)

@@ -1,0 +1,98 @@
+"""Commits to a feed that are no changes of rows: a mark, and a higher floor, after which the entries go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+from structable.backends.base.feed_marks import Mark
+from structable.backends.ordered.engine import EngineSnapshot, ReadSet, Upkeep, WriteSet
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.backends.ordered.schema.catalog import schema_key
+from structable.spi import TransactionConflictError
+
+from .floors import Floor, floor_key, mark_interval, mark_key, mark_value, mark_version, recorded_floor
+from .source import bound_feed
+
+__all__ = ["raise_floor", "set_mark"]
+
+
+def set_mark(engine: Upkeep, binding: TableBinding, last: Mark, newest: Mark) -> None:
+    """Set a mark, unless there is one after the `last`, or the floor is.
+
+    Raises
+    ------
+    TransactionConflictError
+        If another process sets one at the same time, or the table has changed.
+    """
+    space = bound_feed(binding).space
+    with closing(engine.begin(False)) as snapshot:
+        changes = _changes_of(snapshot, binding)
+        floor = recorded_floor(snapshot.get(floor_key(space)))
+        begin, end = mark_key(space, last.version + 1), mark_interval(space)[1]
+        later = [key for key, _ in snapshot.scan(begin, end)]
+        if later or (floor is not None and floor.version > last.version):
+            return
+        changes.writes[mark_key(space, newest.version)] = mark_value(newest)
+        changes.reads = ReadSet(keys={floor_key(space)}, intervals=[(begin, end)])
+        engine.commit(snapshot, changes)
+
+
+def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int, stopped: Callable[[], bool]) -> int:
+    """Raise the floor of a feed to a version, durably, then delete what is not above it; return the floor.
+
+    Parameters
+    ----------
+    engine : Upkeep
+        The map.
+    binding : TableBinding
+        The table.
+    version : int
+        The new floor; a lower one than that of now leaves it, and continues an interrupted deletion.
+    begin : int
+        The version of a floor that is not recorded yet.
+    stopped : callable
+        Called between steps of the deletion; True ends it, and the next call continues.
+
+    Raises
+    ------
+    TransactionConflictError
+        If another process raises the floor at the same time, or the table has changed.
+    """
+    space = bound_feed(binding).space
+    floor = _raised(engine, binding, space, version, begin)
+    if floor is None:
+        return begin
+    if floor.swept < floor.version and engine.drop_entries(space, floor.swept, floor.version, stopped):
+        with closing(engine.begin(False)) as snapshot:
+            changes = _changes_of(snapshot, binding)
+            if recorded_floor(snapshot.get(floor_key(space))) == floor:
+                changes.writes[floor_key(space)] = replace(floor, swept=floor.version).encode()
+                engine.commit(snapshot, changes)
+    return floor.version
+
+
+def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, begin: int) -> Floor | None:
+    """Return the floor of now on; None if none is recorded."""
+    with closing(engine.begin(False)) as snapshot:
+        changes = _changes_of(snapshot, binding)
+        floor = recorded_floor(snapshot.get(floor_key(space)))
+        if version <= (begin if floor is None else floor.version):
+            return floor
+        time = 0
+        for key, value in snapshot.scan(mark_interval(space)[0], mark_key(space, version + 1)):
+            changes.writes[key] = None
+            if mark_version(key) == version:
+                time = int.from_bytes(value)
+        raised = Floor(version, time, 0 if floor is None else floor.swept)
+        changes.writes[floor_key(space)] = raised.encode()
+        engine.commit(snapshot, changes)
+    return raised
+
+
+def _changes_of(snapshot: EngineSnapshot, binding: TableBinding) -> WriteSet:
+    """Return a write set that conflicts with changes of the table's schema since a binding."""
+    if snapshot.get(schema_key(binding.spec.name)) != binding.raw_schema:
+        raise TransactionConflictError(f"table {binding.spec.name!r} was changed meanwhile")
+    return WriteSet(spaces={binding.schema.space})

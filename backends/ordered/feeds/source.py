@@ -1,0 +1,109 @@
+"""`FeedSource`: a feed in the newest state of the store, read in pages; nothing is held between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple
+
+from structable.backends.base.change_feed import require_feed
+from structable.backends.ordered.engine import EngineSnapshot, FeedEntry, OrderedMap
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.backends.ordered.schema.catalog import Catalog
+from structable.backends.ordered.table_schema import FeedSchema
+from structable.spi import ChangesLostError, FeedPosition
+
+from .floors import floor_key, read_floor, recorded_floor
+
+__all__ = ["Bound", "FeedSource", "bound_feed"]
+
+_FIRST_ENTRIES = 64
+_MOST_ENTRIES = 8_192
+_PAGE_BYTES = 4 << 20
+
+
+class Bound(NamedTuple):
+    """A place between two entries of a feed: before the `chunk`th of a version."""
+
+    version: int
+    chunk: int = 0
+
+
+class _Page(NamedTuple):
+    """Some entries, and where the others begin, if there may be any."""
+
+    entries: list[FeedEntry]
+    rest: Bound | None
+
+
+def bound_feed(binding: TableBinding) -> FeedSchema:
+    """Return the feed of a table; raises UnsupportedOperationError if it has none."""
+    require_feed(binding.spec)
+    assert binding.schema.feed is not None, "a table with a producer has a feed"
+    return binding.schema.feed
+
+
+class FeedSource:
+    """The entries of one feed of a table, as long as the table has it and keeps them."""
+
+    def __init__(self, engine: OrderedMap, catalog: Catalog, table: str, feed: FeedSchema) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._table = table
+        self._feed = feed
+
+    def pages(self, begin: Bound, end: Bound) -> Iterator[list[FeedEntry]]:
+        """Yield the entries between two bounds in their order.
+
+        `end` is at most the bound after a version that was settled.
+
+        Raises
+        ------
+        ChangesLostError
+            If entries that were still to come have expired, or are of a feed that is gone.
+        TableNotFoundError, UnsupportedOperationError
+            If the table, or every feed of it, is gone.
+        """
+        since, page, most = begin, _Page([], begin), _FIRST_ENTRIES
+        while page.rest is not None:
+            # A look at a newer state approves the page before: the floor is raised before entries are deleted.
+            following = self._engine.look(partial(self._next, since, page.rest, end, most))
+            if page.entries:
+                yield page.entries
+            since, page, most = page.rest, following, min(4 * most, _MOST_ENTRIES)
+        self._engine.look(partial(self._require_kept, since))
+        if page.entries:
+            yield page.entries
+
+    def _next(self, since: Bound, begin: Bound, end: Bound, most: int, snapshot: EngineSnapshot) -> _Page:
+        """Return the page that begins at a bound, if the feed is kept since an earlier one."""
+        self._require_kept(since, snapshot)
+        page: list[FeedEntry] = []
+        size = 0
+        # Up to the end of the last version, of which all chunks from that of `end` on are left out.
+        last = end.version if end.chunk else end.version - 1
+        with closing(snapshot.entries(self._feed.space, begin.version - 1, last, begin.chunk)) as entries:
+            for entry in entries:
+                if entry[:2] >= end:
+                    break
+                if size >= _PAGE_BYTES or len(page) == most:
+                    return _Page(page, Bound(entry.version, entry.chunk))
+                page.append(entry)
+                size += len(entry.payload)
+        return _Page(page, None)
+
+    def _require_kept(self, since: Bound, snapshot: EngineSnapshot) -> None:
+        """Check that no entry from a bound on has expired in the newest state."""
+        binding = self._catalog.table(snapshot, self._table)
+        now = bound_feed(binding)
+        if now == self._feed:
+            kept = recorded_floor(snapshot.get(floor_key(now.space)))
+            if kept is None or kept.version < since.version:
+                return
+            reason = "has expired"
+        else:
+            kept = read_floor(self._engine, snapshot, binding, snapshot.settled_version(now.space))
+            reason = "is of a feed that is gone"
+        lost = FeedPosition(self._feed.token, since.version - 1)
+        raise ChangesLostError(self._table, lost, FeedPosition(now.token, kept.version), reason)

@@ -1,0 +1,102 @@
+"""`JobSweep`: removes what ended and dead write jobs left: their records, their staged rows, spaces they loaded."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from structable.backends.ordered.engine import Engine, EngineSnapshot, WriteSet
+from structable.backends.ordered.schema.catalog import list_schemas
+from structable.backends.ordered.schema.job_records import JobRecord, discard_loading, job_key, list_jobs, runs_owner
+from structable.backends.ordered.schema.stream_records import StreamRecord, list_streams, stream_key
+from structable.spi import DataCorruptionError, StructableError
+from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
+
+if TYPE_CHECKING:
+    from .changing import CatalogChanges
+
+__all__ = ["JobSweep"]
+
+_log = logging.getLogger("structable.ordered")
+_GRACE_SECONDS = 60.0
+
+
+class JobSweep:
+    """Sweeps of one storage.
+
+    The record of an ended job goes after 7 days, and so does that of an open one, unless rows were staged since. The
+    record of a stream goes only if its table is gone: it may have been dropped by software that knows no streams.
+    """
+
+    def __init__(self, engine: Engine, change: CatalogChanges) -> None:
+        self._engine = engine
+        self._change = change
+        self._next = 0.0
+
+    def run_if_due(self) -> None:
+        """Sweep at most once a minute; a failure is logged, and repeated by the next sweep."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        # Not with each job: a week of small jobs leaves many records.
+        self._next = now + _GRACE_SECONDS
+        try:
+            self._sweep()
+        except (StructableError, OSError) as error:
+            _log.warning("removing what ended write jobs left failed and will be repeated: %s", error)
+
+    def _sweep(self) -> None:
+        runs = self._engine.jobs_with_runs()
+        alive = self._change(lambda snapshot, changes: self._sweep_records(snapshot, changes, runs))
+        now = time.time()
+        for owner in runs.keys() - alive:
+            # A job may have begun and staged rows since the records were read.
+            if now - runs[owner] > _GRACE_SECONDS:
+                self._engine.drop_runs(owner)
+                _log.info("removed staged rows of the write job %r, which has ended or was given up", owner)
+
+    def _sweep_records(self, snapshot: EngineSnapshot, changes: WriteSet, runs: dict[str, float]) -> set[str]:
+        """Remove records, and return the owners of runs that are still needed."""
+        now, alive = time.time(), set[str]()
+        streams = _living_streams(snapshot, changes)
+        for job_id, record in list_jobs(snapshot):
+            # The owner of runs from an earlier version is the job id alone.
+            owners = {runs_owner(job_id, record.identity), job_id}
+            if record.state == "applying":
+                alive |= owners
+            elif _is_overtaken(record, streams):
+                changes.writes[job_key(job_id)] = None
+                discard_loading(record, changes)
+            elif now - record.time <= JOB_RETENTION_SECONDS:
+                if record.state == "open":
+                    alive |= owners
+            elif record.state != "open" or all(now - runs.get(one, 0.0) > JOB_RETENTION_SECONDS for one in owners):
+                changes.writes[job_key(job_id)] = None
+                discard_loading(record, changes)
+            else:
+                alive |= owners
+        return alive
+
+
+def _living_streams(snapshot: EngineSnapshot, changes: WriteSet) -> dict[bytes, StreamRecord]:
+    """Return the records of the streams of existing tables, by key, and remove the others."""
+    schemas = {schema.spec.name: schema for schema in list_schemas(snapshot)}
+    living: dict[bytes, StreamRecord] = {}
+    for key, stream, raw in list_streams(snapshot):
+        try:
+            record = StreamRecord.decode(stream, raw)
+        except DataCorruptionError as error:
+            _log.warning("%s", error)  # it refuses batches of that stream alone
+            continue
+        if record.belongs_to(schemas.get(record.table)):
+            living[key] = record
+        else:
+            changes.writes[key] = None
+    return living
+
+
+def _is_overtaken(record: JobRecord, streams: dict[bytes, StreamRecord]) -> bool:
+    """Tell whether a job is a batch that counts as committed, by this batch or a higher one."""
+    last = None if record.stream is None else streams.get(stream_key(record.table, record.stream))
+    return last is not None and last.identity == record.identity and record.batch <= last.batch

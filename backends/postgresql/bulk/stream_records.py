@@ -1,0 +1,169 @@
+"""The records of streams, in the table `_structable_streams`: the last committed batch of each stream of a table.
+
+The catalog's row of a table removes its streams with itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.sql.names import CATALOG, STREAMS, literal, qualified
+from structable.spi import StorageUnavailableError, WriteJob
+
+from .job_records import JobRecord
+
+__all__ = ["StreamRecords"]
+
+_log = logging.getLogger("structable.postgresql")
+
+Result = TypeVar("Result")
+
+_BIGINT = 20
+_TEXT = 25
+_ABORTED = "aborted bigint[] not null default '{}'"
+_NO_SUCH_TABLE = "42P01"
+_NO_SUCH_COLUMN = "42703"
+_NO_SUCH_KEY = "23503"
+_DENIED = "42501"
+
+
+class StreamRecords:
+    """The records of one schema; they tell of a batch what `JobRecords` tells of a job with an id.
+
+    A stream's row also has the batches above the committed one that were aborted and did not begin again. An abort and
+    a commit lock the row, so that neither misses the other.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._name = qualified(schema, STREAMS)
+        stream = "table_id = $1 and stream = $2"
+        self._last = Statement(
+            f"select batch, $3 = any(aborted) from {self._name} where {stream}",
+            (_BIGINT, _TEXT, _BIGINT),
+            prepare=False,
+        )
+        self._reopen = Statement(
+            f"update {self._name} set aborted = array_remove(aborted, $3), changed = now() where {stream}",
+            (_BIGINT, _TEXT, _BIGINT),
+            prepare=False,
+        )
+        self._abort = Statement(
+            f"insert into {self._name} as s (table_id, stream, batch, aborted) values ($1, $2, -1, array[$3]) "
+            "on conflict (table_id, stream) do update set changed = now(), "
+            "aborted = case when s.batch >= $3 then s.aborted else array_remove(s.aborted, $3) || $3 end "
+            "returning batch",
+            (_BIGINT, _TEXT, _BIGINT),
+            prepare=False,
+        )
+        # The row of a stream without a committed batch is locked by its insertion.
+        self._lock = Statement(
+            f"insert into {self._name} as s (table_id, stream, batch) values ($1, $2, -1) "
+            "on conflict (table_id, stream) do update set batch = s.batch "
+            "returning s.batch, $3 = any(s.aborted), pg_current_xact_id()::text",
+            (_BIGINT, _TEXT, _BIGINT),
+            prepare=False,
+        )
+        self._done = Statement(
+            f"update {self._name} set batch = $3, changed = now(), "
+            f"aborted = array(select one from unnest(aborted) one where one > $3) where {stream}",
+            (_BIGINT, _TEXT, _BIGINT),
+            prepare=False,
+        )
+
+    def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
+        """Tell whether a batch is committed, and let it begin again if not.
+
+        Makes the records with the first stream of the schema.
+        """
+        batch = _batch(job, table_id)
+        rows = self._made(connection, lambda: connection.ask(Call(self._last, batch)))
+        if not rows:
+            return False
+        ((last, aborted),) = rows
+        if int(str(last)) >= _number(job):
+            return True
+        if aborted:
+            connection.run(Call(self._reopen, batch))
+        return False
+
+    def abort(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
+        """Abort a batch unless it is committed; return whether its staged rows may go."""
+        try:
+            rows = self._made(connection, lambda: connection.ask(Call(self._abort, _batch(job, table_id))))
+        except StatementRefusedError as error:
+            if error.state != _NO_SUCH_KEY:
+                raise
+            return True  # its table was dropped
+        return int(str(rows[0][0])) < _number(job)
+
+    def lock(self, job: WriteJob, table_id: int) -> Call:
+        """Return the query that locks a stream; see `locked`."""
+        return Call(self._lock, _batch(job, table_id))
+
+    @staticmethod
+    def locked(job: WriteJob, table_id: int, rows: list[tuple[object, ...]]) -> JobRecord | None:
+        ((last, aborted, transaction),) = rows
+        committed = int(str(last)) >= _number(job)
+        state = "committed" if committed else "aborted" if aborted else "open"
+        return JobRecord(state, job.table, table_id, str(job.mode), str(transaction))
+
+    def done(self, job: WriteJob, table_id: int) -> Call:
+        return Call(self._done, _batch(job, table_id))
+
+    def upgraded(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:
+        """Return the result of `work`: the records are complete once a batch has begun."""
+        return work()
+
+    def _made(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:
+        """Return the result of `work`; makes the table first, or the column that it lacks, if need be."""
+        try:
+            return work()
+        except StatementRefusedError as error:
+            if error.state not in (_NO_SUCH_TABLE, _NO_SUCH_COLUMN):
+                raise
+            # Not a look before: the server may still hold that there is no such table.
+            self._make(
+                connection,
+                f"alter table {self._name} add column if not exists {_ABORTED}"
+                if error.state == _NO_SUCH_COLUMN
+                else f"create table if not exists {self._name} (table_id bigint not null "
+                f"references {qualified(self._schema, CATALOG)} (id) on delete cascade, "
+                'stream text collate "C" not null, batch bigint not null, '
+                f"changed timestamptz not null default now(), {_ABORTED}, primary key (table_id, stream))",
+            )
+        return work()
+
+    def _make(self, connection: ServerConnection, statement: str) -> None:
+        """Run a statement that makes the table or a column; several processes may do so at once."""
+        lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + self._schema)}, 0))"
+        try:
+            connection.pipeline((command("begin"), command(lock), command(statement), command("commit")))
+            _log.info("made the records of streams %s", self._name)
+        except StatementRefusedError as error:
+            if error.state != _DENIED:
+                raise
+            denied = StorageUnavailableError(
+                f"streams need the table {self._name}, which is not there yet or older than its column aborted, and "
+                f"the role may not make it: let the owner of {CATALOG} begin a batch of any stream, and grant SELECT, "
+                f"INSERT and UPDATE on it ({error.message})"
+            )
+            denied.lasting = True
+            raise denied from error
+        finally:
+            connection.roll_back()
+
+
+def _number(job: WriteJob) -> int:
+    assert job.batch is not None
+    return job.batch
+
+
+def _batch(job: WriteJob, table_id: int) -> tuple[bytes, bytes, bytes]:
+    assert job.stream is not None
+    return table_id.to_bytes(8, "big"), job.stream.encode(), _number(job).to_bytes(8, "big")

@@ -1,0 +1,137 @@
+"""The entries of a range, a portion at a time, in their order.
+
+A portion ends with a commit, or is a part of a large one. Commits whose entries must be netted, which only those of
+several statements may have to be, are left to a query of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+from .commit_windows import Page, has_long_values, pages
+from .entry_queries import FeedEntries, TicketPart
+from .feed_source import SourceReader
+
+__all__ = ["MOST_ENTRIES", "Portion", "PortionReader", "walk_piece", "walk_versions"]
+
+MOST_ENTRIES = 8_192
+"""The most entries of a portion."""
+
+Content = TypeVar("Content")
+Content_co = TypeVar("Content_co", covariant=True)
+
+
+class Portion(Protocol[Content_co]):
+    """Some entries in their order."""
+
+    count: int
+    has_statements: bool
+    """Whether a commit among them may have been made by several statements."""
+    is_long: bool
+    """Whether values are too long for it, so that it is of no use."""
+    last: tuple[int, int]
+    """The (again, n) of the last entry, in a part of a commit."""
+
+    def version(self, place: int) -> int:
+        """Return the version of an entry."""
+
+    def begins_last(self) -> int:
+        """Return the place of the first entry of the last version."""
+
+    def repeats(self, count: int) -> bool | None:
+        """Return whether a key has several of the first entries of one version; None if their keys are not here."""
+
+    def head(self, count: int) -> Content_co:
+        """Return the first entries."""
+
+
+class PortionReader(Protocol[Content_co]):
+    """Reads portions of at most `MOST_ENTRIES` entries."""
+
+    def versions(self, since: int, until: int) -> Portion[Content_co]:
+        """Return the first entries of the versions (since, until]."""
+
+    def piece(self, part: TicketPart) -> Portion[Content_co]:
+        """Return the first entries of a part of a commit."""
+
+
+def walk_versions(
+    reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None, since: int, until: int
+) -> Iterator[Content | Page]:
+    """Yield the entries of the versions (since, until]: portions, and pages where there are none."""
+    if portions is None or has_long_values(reader, entries):
+        yield from pages(reader, entries, since, until)
+        return
+    while since < until:
+        portion = portions.versions(since, until)
+        if not portion.count:
+            return
+        if portion.is_long:
+            yield from pages(reader, entries, since, until)
+            return
+        count, end = portion.count, until
+        if count == MOST_ENTRIES:
+            count = portion.begins_last()
+            if not count:
+                version = portion.version(0)
+                yield from _walk_commit(reader, entries, portions, version)
+                since = version
+                continue
+            end = portion.version(count - 1)
+        if portion.has_statements and _has_repeats(reader, entries, portion, count, since, end):
+            yield Page(since, entries.net_versions(since, end), True, True)
+        else:
+            yield portion.head(count)
+        since = end
+
+
+def _has_repeats(
+    reader: SourceReader, entries: FeedEntries, portion: Portion[Content], count: int, since: int, until: int
+) -> bool:
+    """Return whether commits of several statements among the first entries of a portion must be netted."""
+    known = portion.repeats(count) if entries.nets and entries.images else None
+    return _is_netted(reader, entries, since, until) if known is None else known
+
+
+def _is_netted(reader: SourceReader, entries: FeedEntries, since: int, until: int) -> bool:
+    """Return whether commits of several statements among (since, until] must be netted."""
+    if not entries.nets or not entries.images:
+        return entries.nets
+    return bool(reader.rows(f"{entries.repeated_between(since, until)} limit 1", since, freely=True))
+
+
+def _walk_commit(
+    reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content], version: int
+) -> Iterator[Content | Page]:
+    commits = entries.commits_between(version - 1, version)
+    again = (
+        f"select f.again from {entries.table} as f where f.ticket = c.ticket order by ticket desc, again desc limit 1"
+    )
+    found = reader.rows(f"select c.ticket, ({again}) from ({commits}) as c order by 1", version - 1)
+    tickets = [int(ticket) for ticket, last in found if last is not None]
+    several = len(tickets) > 1 or any(last for _, last in found)
+    if several and _is_netted(reader, entries, version - 1, version):
+        yield Page(version - 1, entries.net_versions(version - 1, version), True, True)
+        return
+    for ticket in tickets:
+        yield from walk_piece(reader, entries, portions, TicketPart(version, ticket, (-1, 0), None))
+
+
+def walk_piece(
+    reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None, part: TicketPart
+) -> Iterator[Content | Page]:
+    """Yield the entries of a part of a commit that is not netted."""
+    if portions is None or has_long_values(reader, entries):
+        yield Page(part.version - 1, entries.piece(part), False, True)
+        return
+    while True:
+        portion = portions.piece(part)
+        if portion.is_long:
+            yield Page(part.version - 1, entries.piece(part), False, True)
+            return
+        if portion.count:
+            yield portion.head(portion.count)
+        if portion.count < MOST_ENTRIES:
+            return
+        part = part._replace(after=portion.last)

@@ -1,0 +1,146 @@
+"""`PostgreSQLFeedView`: positions, marks and expiry of a feed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+from structable.backends.base.change_feed import FeedRequest, FeedView
+from structable.backends.base.feed_marks import Mark, Segment
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.statement import command
+from structable.backends.postgresql.feeds.gate import VersionGate
+from structable.backends.postgresql.feeds.layout import FEEDS, MARKS
+from structable.backends.postgresql.sql.names import literal, qualified
+from structable.spi import TableSpecification
+
+from .change_planning import plan_splits
+from .commit_windows import netted, windows
+from .entry_queries import FeedEntries
+from .expiry import delete_expired
+from .feed_source import FeedSource, SourceReader, query_call
+
+__all__ = ["PostgreSQLFeedView"]
+
+_DENIED = "42501"
+
+
+class PostgreSQLFeedView(FeedView):
+    """A feed as it was found, asked about over one connection."""
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        reader: SourceReader,
+        gate: VersionGate,
+        spec: TableSpecification,
+        floor: Mark,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.spec = spec
+        self.feed = reader.source.token
+        self.floor = floor.version
+        self._floor = floor
+        self._stopped = stopped
+        self._connection = connection
+        self._reader = reader
+        self._gate = gate
+        self._source: FeedSource = reader.source
+        self.state = pickle.dumps(self._source)
+        self._entries = FeedEntries(self._source.schema, self._source.number, spec, ())
+
+    @cached_property
+    def _newest(self) -> tuple[int, bool]:
+        version, is_exact = self._gate.newest(self._connection, self.floor)
+        if not is_exact:
+            version = max([version, *(mark.version for mark in self.marks())])
+        return max(version, self.floor), is_exact
+
+    @property
+    def newest(self) -> int:
+        return self._newest[0]
+
+    def reached(self, version: int) -> bool:
+        newest, is_exact = self._newest
+        if version <= newest or is_exact:
+            return version <= newest
+        return version <= self._gate.reach(self._connection, version)
+
+    def counts(self, since: int) -> Iterator[tuple[int, int]]:
+        return self._counts(since, self.newest)
+
+    def _counts(self, since: int, until: int) -> Iterator[tuple[int, int]]:
+        for commits in windows(self._reader, self._entries, since, until):
+            nets = netted(self._reader, self._entries, commits)
+            for commit in commits:
+                number = commit.changes
+                if commit.version in nets:
+                    net = self._entries.net_versions(commit.version - 1, commit.version)
+                    number = self._count(net, commit.version - 1)
+                if number:
+                    yield commit.version, number
+
+    def _count(self, query: str, since: int) -> int:
+        changes = "had::integer + has::integer" if self._entries.images else "1"
+        rows = self._reader.rows(f"select coalesce(sum({changes}), 0)::bigint from ({query}) as c", since, freely=True)
+        return int(str(rows[0][0]))
+
+    def first_not_before(self, moment: dt.datetime) -> int | None:
+        since = self.floor
+        while True:
+            commits = self._entries.commits_between(since, self.newest)
+            first = f"{commits} and at >= {literal(moment.isoformat())}::timestamptz order by feed, version limit 1"
+            found = self._reader.rows(first, since)
+            if not found:
+                return None
+            since = int(str(found[0][0]))
+            if next(self._counts(since - 1, since), None):  # a commit need not have changed anything
+                return since
+
+    def count_net(self, segment: Segment) -> int:
+        found = self._reader.rows(
+            self._entries.repeated_between(segment.since, segment.until), segment.since, freely=True
+        )
+        repeated = [int(str(row[0])) for row in found]
+        return self._count(self._entries.net_range([(segment.since, segment.until)], repeated), segment.since)
+
+    # Marks and the floor
+
+    def marks(self) -> Sequence[Mark]:
+        table = qualified(self._source.schema, MARKS)
+        query = (
+            f"select version, at from {table} where feed = {self._source.number} and version > {self.floor} order by 1"
+        )
+        found = self._connection.ask(query_call(query))
+        return [self._floor, *(Mark(int(str(version)), time) for version, time in found)]
+
+    def add_mark(self, last: Mark) -> Mark:
+        schema, number, newest = self._source.schema, self._source.number, self.newest
+        marks = qualified(schema, MARKS)
+        lock = f"select from {qualified(schema, FEEDS)} where feed = {number} for update"
+        insert = (
+            f"insert into {marks} select {number}, {newest}, clock_timestamp() where not exists "
+            f"(select from {marks} where feed = {number} and version > {last.version}) and {newest} > {last.version}"
+        )
+        begin = command("begin isolation level read committed read write")
+        try:
+            self._connection.pipeline((begin, query_call(lock), query_call(insert), command("commit")))
+        except StatementRefusedError as error:
+            if error.state != _DENIED:
+                raise
+            # A role that may only read uses the marks that others set.
+        finally:
+            self._connection.roll_back()
+        return self.marks()[-1]
+
+    def raise_floor(self, version: int) -> int:
+        floor = delete_expired(self._connection, self._source, version, self._stopped)
+        self.floor = floor
+        return floor
+
+    def states(self, request: FeedRequest, splits: int) -> list[bytes]:
+        entries = FeedEntries(self._source.schema, self._source.number, request.spec, request.columns)
+        return plan_splits(self._reader, entries, request, splits)

@@ -1,0 +1,241 @@
+"""Portions of entries as columns that the server joins.
+
+Of the two sides of images only those that the portion before had are asked for: most feeds have long runs of one kind.
+The server works on the next portion while the caller uses one: a thread receives it, so that a slow reader holds no
+statement open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from psycopg import pq
+
+from structable.backends.postgresql.bulk.column_reading import WARM_UP, Column, column_of
+from structable.spi import Field
+
+from .entry_queries import FeedEntries, TicketPart
+from .entry_walk import MOST_ENTRIES
+from .feed_source import SourceReader
+from .reading_ahead import Ahead
+
+__all__ = ["JoinedPortion", "JoinedReader"]
+
+Content = TypeVar("Content")
+
+Array = Any
+"""A pyarrow.Array."""
+Letters = npt.NDArray[np.bytes_]
+Numbers = npt.NDArray[Any]
+
+_FIRST_BIT = 0x20
+_OF_VERSIONS = (
+    "count(*)",
+    "max(again)::bigint * 4294967296",
+    "bool_or(is_long)::integer",
+    # The entries of a statement follow one another, and have version and time in common.
+    "string_agg(case n when 0 then set_bit(charsend(kind), 5, 1) else charsend(kind) end, null)",
+    "string_agg(case n when 0 then int8send(version) || timestamptz_send(time) end, null)",
+)
+_OF_PIECE = (
+    "count(*)",
+    "max(again::bigint * 4294967296 + n)",
+    "bool_or(is_long)::integer",
+    "string_agg(charsend(kind), null)",
+    "int8send(min(version)) || timestamptz_send(min(time))",
+)
+_STAMPS = {field.name: column_of(field.name, field) for field in (Field.long("version"), Field.timestamp("time"))}
+
+
+class JoinedPortion(Generic[Content]):
+    """A portion; `make` makes its content of the kinds of entries, and arrays by the name of columns.
+
+    `key` are the columns of the key, if all are among them; `follow` asks for the portion after so many entries.
+    """
+
+    def __init__(
+        self,
+        values: Sequence[bytes],
+        columns: Mapping[str, tuple[Column, Sequence[bytes]]],
+        key: tuple[str, ...],
+        make: Callable[[Letters, dict[str, Array]], Content],
+        follow: Callable[[JoinedPortion[Content], int], None],
+    ) -> None:
+        count, last, is_long, kinds, stamps = values
+        self.count = _integer(count)
+        self.last = divmod(_integer(last), 1 << 32)
+        self.has_statements = self.last[0] > 0
+        self.is_long = _integer(is_long) > 0
+        letters: Numbers = np.frombuffer(kinds, np.uint8)
+        self._kinds: Letters = (letters & ~np.uint8(_FIRST_BIT)).view("S1")
+        # Of each entry the statement that it is of, from 0; a piece has one version, whatever its statements.
+        begins = letters & _FIRST_BIT > 0
+        self._statements: Numbers = np.maximum(np.cumsum(begins) - 1, 0)
+        self._versions: Numbers
+        self._versions, self._times = np.frombuffer(stamps, ">i8").reshape(-1, 2).T
+        self._columns = columns
+        self._key = key
+        self._make = make
+        self._follow = follow
+        self._is_followed = False
+
+    def version(self, place: int) -> int:
+        return int(self._versions[self._statements[place]])
+
+    def begins_last(self) -> int:
+        return int(np.searchsorted(self._statements, np.argmax(self._versions == self._versions[-1])))
+
+    def repeats(self, count: int) -> bool | None:
+        if not self._key:
+            return None
+        self._go_on(count)
+        arrays = self._arrays(("version", *self._key))
+        groups: Numbers = np.zeros(count, np.int64)
+        for array in arrays.values():
+            codes = array.slice(0, count).dictionary_encode()
+            found = groups * len(codes.dictionary) + np.asarray(codes.indices)
+            groups = np.unique(found, return_inverse=True)[1]
+        return int(groups.max(initial=-1)) + 1 < count
+
+    def head(self, count: int) -> Content:
+        self._go_on(count)
+        arrays = self._arrays(("version", "time", *self._columns))
+        return self._make(self._kinds[:count], {name: array.slice(0, count) for name, array in arrays.items()})
+
+    def _go_on(self, count: int) -> None:
+        if self.count == MOST_ENTRIES and not self._is_followed:
+            self._is_followed = True
+            self._follow(self, count)
+
+    def _arrays(self, names: Iterable[str]) -> dict[str, Array]:
+        return {name: self._stamps(name) if name in _STAMPS else self._array(name) for name in names}
+
+    def _array(self, name: str) -> Array:
+        column, values = self._columns[name]
+        return column.array(self.count, values)
+
+    def _stamps(self, name: str) -> Array:
+        values = (self._versions if name == "version" else self._times).tobytes()
+        return _STAMPS[name].array(len(self._versions), (values,)).take(pa.array(self._statements))
+
+
+class JoinedReader(Generic[Content]):
+    """Reads portions as columns, to be closed; `make` is that of `JoinedPortion`."""
+
+    def __init__(
+        self, reader: SourceReader, entries: FeedEntries, make: Callable[[Letters, dict[str, Array]], Content]
+    ) -> None:
+        self._reader = reader
+        self._entries = entries
+        self._make = make
+        key, before, after = entries.names()
+        fields = {**before, **key, **after}
+        # As wide as they become, once a portion needs it.
+        self._columns: dict[str, Column] = {name: column_of(name, field) for name, field in fields.items()}
+        self._sides = {"before": tuple(before), "after": tuple(after)}
+        self._both = tuple(key)
+        self._key = tuple(key) if entries.has_whole_key else ()
+        self._asked = tuple(fields)
+        self._is_warm = False
+        self._ahead: Ahead[pq.abc.PGresult] | None = None
+
+    def wait(self) -> None:
+        """Wait for a portion that was asked for ahead: then its connection is free."""
+        if self._ahead is not None:
+            self._ahead.wait()
+
+    def close(self) -> None:
+        self.wait()
+        self._ahead = None
+
+    def versions(self, since: int, until: int) -> JoinedPortion[Content]:
+        def follow(portion: JoinedPortion[Content], count: int) -> None:
+            self._ask_ahead(self._of_versions(portion.version(count - 1), until))
+
+        return self._read(self._of_versions(since, until), follow)
+
+    def piece(self, part: TicketPart) -> JoinedPortion[Content]:
+        def follow(portion: JoinedPortion[Content], count: int) -> None:
+            self._ask_ahead(self._of_piece(part._replace(after=portion.last)))
+
+        return self._read(self._of_piece(part), follow)
+
+    def _of_versions(self, since: int, until: int) -> _Entries:
+        return _Entries(self._entries.first_of_versions(since, until, MOST_ENTRIES), since, _OF_VERSIONS)
+
+    def _of_piece(self, part: TicketPart) -> _Entries:
+        return _Entries(self._entries.first_of_piece(part, MOST_ENTRIES), part.version - 1, _OF_PIECE)
+
+    def _read(self, query: _Entries, follow: Callable[[JoinedPortion[Content], int], None]) -> JoinedPortion[Content]:
+        facts, answers = self._ask(query, [self._columns[name] for name in self._asked])
+        if not self._is_warm and _integer(facts[0]) == MOST_ENTRIES:
+            self._is_warm = True
+            self._reader.ask(WARM_UP)
+        if not _integer(facts[0]):
+            return JoinedPortion((*facts[:1], b"", b"", b"", b""), {}, (), self._make, follow)
+        count, found = _integer(facts[0]), dict(zip(self._asked, answers, strict=True))
+        needed = (
+            self._needed({letter & ~_FIRST_BIT for letter in set(facts[3])})
+            if self._entries.images
+            else tuple(self._columns)
+        )
+        self._asked = needed
+        fuller = [self._columns[name] for name in needed if name not in found]
+        fuller += [
+            self._columns[name].fuller(found[name])
+            for name in needed
+            if name in found and not self._columns[name].tells(count, found[name])
+        ]
+        while fuller:
+            _, answers = self._ask(query, fuller)
+            fuller, asked = [], fuller
+            for column, values in zip(asked, answers, strict=True):
+                self._columns[column.name], found[column.name] = column, values
+                if not column.tells(count, values):
+                    fuller.append(column.fuller(values))
+        columns = {name: (self._columns[name], found[name]) for name in needed}
+        return JoinedPortion(facts, columns, self._key, self._make, follow)
+
+    def _needed(self, kinds: set[int]) -> tuple[str, ...]:
+        before = self._sides["before"] if kinds - {ord("I")} else ()
+        after = self._sides["after"] if kinds - {ord("D")} else ()
+        return (*self._both, *before, *after)
+
+    def _ask_ahead(self, query: _Entries) -> None:
+        text = query.joined([self._columns[name] for name in self._asked])
+        self._ahead = Ahead(text, lambda: self._reader.result(text, query.since))
+
+    def _ask(self, query: _Entries, columns: Sequence[Column]) -> tuple[list[bytes], list[tuple[bytes, ...]]]:
+        """Return the facts of the entries of a query, and the values of columns; entries never change."""
+        text = query.joined(columns)
+        ahead = self._ahead
+        if ahead is not None and ahead.text == text:
+            self._ahead = None
+            result = ahead.result()
+        else:
+            self.close()
+            result = self._reader.result(text, query.since)
+        values = (result.get_value(0, place) or b"" for place in range(result.nfields))
+        facts = list(islice(values, len(query.facts)))
+        return facts, [tuple(islice(values, len(column.asked()))) for column in columns]
+
+
+class _Entries(NamedTuple):
+    """A query of entries after a version, and the facts that are asked of them."""
+
+    text: str
+    since: int
+    facts: tuple[str, ...]
+
+    def joined(self, columns: Sequence[Column]) -> str:
+        pieces = [*self.facts, *(piece for column in columns for piece in column.asked())]
+        return f"select {', '.join(pieces)} from ({self.text}) as found"
+
+
+def _integer(value: bytes) -> int:
+    return int.from_bytes(value, "big")

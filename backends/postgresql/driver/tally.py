@@ -1,0 +1,64 @@
+"""`ServerTally`: what a connection to the server has exchanged; its bytes as the system's TCP counts them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+
+from structable.backends.base.traffic import Tally
+from structable.spi import Traffic
+
+__all__ = ["ServerTally"]
+
+_RECEIVED = struct.Struct("=128xQ")  # struct tcp_info of linux/tcp.h: tcpi_bytes_received
+_SENT = struct.Struct("=200xQ")  # tcpi_bytes_sent, since Linux 4.19
+
+
+class ServerTally(Tally):
+    """The numbers of one connection; opening it is one round trip.
+
+    libpq does not tell how many bytes it moves, and Linux does: with those of TLS, and those sent again. Nobody does
+    for sockets of other systems, and for those in the file system. When libpq has closed a connection that was lost,
+    what it moved since `count_bytes` was called last is not counted.
+    """
+
+    __slots__ = ("_has_bytes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.round_trips = 1
+        self._has_bytes = False
+
+    def count_bytes(self, descriptor: Callable[[], int | None]) -> None:
+        """Read the numbers of a socket, which any thread may close meanwhile: then `descriptor` returns None."""
+        if not sys.platform.startswith("linux"):
+            return
+        number = descriptor()
+        if number is None:
+            return
+        try:
+            copied = socket.socket(fileno=os.dup(number))
+        except OSError:
+            return  # it was closed
+        with copied:
+            # Once closed, the number may be another file's. One that is open still was open when it was copied.
+            if descriptor() != number or copied.family not in (socket.AF_INET, socket.AF_INET6):
+                return
+            try:
+                info = copied.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SENT.size)
+            except OSError:
+                return  # the connection was reset
+        if len(info) == _SENT.size:
+            sent, received = _SENT.unpack(info)[0], _RECEIVED.unpack_from(info)[0]
+            self._has_bytes = True
+            # Of two threads the one that read first may be the last to get here.
+            if sent > self.sent:
+                self.sent = sent
+            if received > self.received:
+                self.received = received
+
+    def traffic(self) -> Traffic:
+        return super().traffic() if self._has_bytes else Traffic(self.round_trips)

@@ -1,0 +1,298 @@
+"""What the database has of one feed: the table of its entries, and the triggers that write them.
+
+The triggers run after each statement of any client, with the rows that it changed. Under `input` the store gives
+the records itself, and the triggers record other statements only: the setting `structable.input` tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from structable.backends.postgresql.sql.names import HIDDEN_KEY, column_name, literal, qualified, quoted
+from structable.backends.postgresql.sql.types import stored_type, stored_width
+from structable.spi import Field, TableSpecification
+
+from .layout import (
+    FEEDS,
+    TICKETS,
+    after_column,
+    before_column,
+    feed_table,
+    hidden_key_column,
+    keeps_images,
+    key_column,
+    takes_input,
+)
+from .shared_objects import TICKET, TOUCH, function
+
+__all__ = ["feed_changes", "feed_definitions", "feed_end", "feed_removal", "feed_triggers"]
+
+_VERBS = ("insert", "update", "delete", "truncate")
+_TRANSITIONS = {
+    "insert": "referencing new table as new_rows ",
+    "update": "referencing old table as old_rows new table as new_rows ",
+    "delete": "referencing old table as old_rows ",
+    "truncate": "",
+}
+_TICKET_AND_STATEMENT = "recording.t, recording.again"
+"""The variables, with the label of their block: the rows beside them may have fields of these names."""
+
+
+def feed_definitions(schema: str, spec: TableSpecification, number: int) -> list[str]:
+    """Return the commands that begin a feed of a table, whose writers are locked out, after its row was put."""
+    entries = qualified(schema, feed_table(number))
+    table = qualified(schema, spec.name)
+    return [
+        f"create table {entries} ({', '.join(_columns(spec))})",
+        f"create index on {entries} (ticket, again, n)",
+        *(_input_rules(schema, number) if takes_input(spec) else ()),
+        *_functions(schema, spec, number),
+        *(
+            f"create trigger {_name(number, verb)} after {verb} on {table} {_TRANSITIONS[verb]}"
+            f"for each statement execute function {qualified(schema, _name(number, verb))}()"
+            for verb in _VERBS
+        ),
+        f"select {qualified(schema, TOUCH)}({number}, nextval({literal(qualified(schema, TICKETS))}), true)",
+    ]
+
+
+def feed_changes(
+    schema: str, after: TableSpecification, number: int, added: Iterable[Field], widened: Iterable[Field]
+) -> list[str]:
+    """Return the commands that give the entries of a feed the new fields of its table, and their new types."""
+    entries = qualified(schema, feed_table(number))
+    parts = [f"add column {name} {_type(field)}" for field in added for name in _columns_of(after, field)]
+    parts += [f"alter column {name} type {_type(field)}" for field in widened for name in _columns_of(after, field)]
+    if not parts:
+        return []
+    return [f"alter table {entries} {', '.join(parts)}", *_functions(schema, after, number)]
+
+
+def feed_end(schema: str, spec: TableSpecification, number: int, *, keeps_table: bool) -> list[str]:
+    """Return the commands that end a feed, whose writers are locked out; what it has is left to `sweep_feeds`."""
+    table = qualified(schema, spec.name)
+    # Not dropped: that would lock out readers, too.
+    disabled = [f"alter table {table} disable trigger {_name(number, verb)}" for verb in _VERBS] if keeps_table else []
+    return [*disabled, f"delete from {qualified(schema, FEEDS)} where feed = {number}"]
+
+
+def feed_removal(schema: str, number: int) -> list[str]:
+    """Return the commands that drop what a feed has, after it ended."""
+    functions = [
+        f"drop function if exists {qualified(schema, _name(number, verb))}() cascade"
+        for verb in (*_VERBS, "before", "after")
+    ]
+    return [f"drop table if exists {qualified(schema, feed_table(number))}", *functions]
+
+
+def feed_triggers(number: int) -> tuple[str, ...]:
+    """Return the names of the triggers that a table has for its feed."""
+    return tuple(_name(number, verb) for verb in _VERBS)
+
+
+def _name(number: int, verb: str) -> str:
+    return f"{feed_table(number)}_{verb}"
+
+
+def _type(field: Field) -> str:
+    kind = stored_type(field).name
+    return f'{kind} collate "C"' if kind == "text" else kind
+
+
+def _columns_of(spec: TableSpecification, field: Field) -> list[str]:
+    if not keeps_images(spec):
+        return [quoted(after_column(field.name))]
+    if field.name in spec.primary_key:
+        return [quoted(key_column(field.name))]
+    return [quoted(before_column(field.name)), quoted(after_column(field.name))]
+
+
+def _columns(spec: TableSpecification) -> list[str]:
+    """Return the columns of a feed's entries with their types, the widest foremost, as a table's own columns are."""
+    fields = sorted(spec.fields, key=lambda field: -stored_width(field))
+    found = [(stored_width(field), f"{name} {_type(field)}") for field in fields for name in _columns_of(spec, field)]
+    if spec.keyless and not takes_input(spec):
+        found.append((0, f"{quoted(hidden_key_column())} bytea"))
+    return [
+        "ticket bigint not null, again integer not null, n integer not null",
+        *(text for width, text in found if width),
+        'kind "char" not null',
+        *(text for width, text in found if not width),
+    ]
+
+
+def _functions(schema: str, spec: TableSpecification, number: int) -> list[str]:
+    """Return the commands that make the functions of the triggers on a table, or replace them."""
+    if keeps_images(spec):
+        queries = _images(schema, spec, number)
+    elif takes_input(spec):
+        queries = _inputs(schema, spec, number)
+    else:
+        queries = _bag_records(schema, spec, number)
+    if takes_input(spec):
+        bodies = {verb: _unless_given(query) for verb, query in queries.items()}
+    else:
+        # Readers cancel equal rows of a commit of several statements; an update of a bag is like two.
+        bodies = {
+            verb: _recording(schema, number, query, int(spec.keyless and verb == "update"))
+            for verb, query in queries.items()
+        }
+    bodies["truncate"] = _renewal(schema, number)
+    return [
+        text for verb, body in bodies.items() for text in function(schema, _name(number, verb), "", "trigger", body)
+    ]
+
+
+def _images(schema: str, spec: TableSpecification, number: int) -> dict[str, str]:
+    key = [column_name(name) for name in spec.primary_key]
+    values = [column_name(field.name) for field in spec.value_fields]
+    keys = [quoted(key_column(name)) for name in spec.primary_key]
+    befores = [quoted(before_column(field.name)) for field in spec.value_fields]
+    afters = [quoted(after_column(field.name)) for field in spec.value_fields]
+    into = f"insert into {qualified(schema, feed_table(number))} (ticket, again, n, kind, "
+    head = f"select {_TICKET_AND_STATEMENT}, row_number() over () - 1"
+    first = quoted(key[0])
+    same = " and ".join(f"o.{quoted(name)} = n.{quoted(name)}" for name in key)
+    either = [f"coalesce(o.{quoted(name)}, n.{quoted(name)})" for name in key]
+    whole = [*key, *values]
+    return {
+        "insert": f"{into}{_listed(keys, afters)}) {head}, 'I', {_of('n', whole)} from new_rows n",
+        "delete": f"{into}{_listed(keys, befores)}) {head}, 'D', {_of('o', whole)} from old_rows o",
+        # SQL by hand may change keys.
+        "update": f"{into}{_listed(keys, befores, afters)}) {head}, "
+        f"case when o.{first} is null then 'I' when n.{first} is null then 'D' else 'U' end, "
+        f"{_listed(either, [_of('o', [name]) for name in values], [_of('n', [name]) for name in values])} "
+        f"from old_rows o full join new_rows n on {same} "
+        f"where row({_of('o', whole)}) is distinct from row({_of('n', whole)})",
+    }
+
+
+def _bag_records(schema: str, spec: TableSpecification, number: int) -> dict[str, str]:
+    names = [column_name(field.name) for field in spec.fields]
+    columns = _listed([quoted(after_column(field.name)) for field in spec.fields], [quoted(hidden_key_column())])
+    into = f"insert into {qualified(schema, feed_table(number))} (ticket, again, n, kind, {columns})"
+    row = [*names, HIDDEN_KEY]
+    old = f"'D', {_of('r', row)} from old_rows r"
+    new = f"'I', {_of('r', row)} from new_rows r"
+    head = f"select {_TICKET_AND_STATEMENT}, row_number() over () - 1"
+    return {
+        "insert": f"{into} {head}, {new}",
+        "delete": f"{into} {head}, {old}",
+        "update": f"{into} {head}, r.* from (select {old} union all select {new}) r",
+    }
+
+
+def _inputs(schema: str, spec: TableSpecification, number: int) -> dict[str, str]:
+    entries = qualified(schema, feed_table(number))
+    head = "row_number() over () - 1"
+
+    def insert(kind: str, names: Sequence[str], rows: str) -> str:
+        columns = _listed([quoted(after_column(name)) for name in names])
+        values = _of("r", [column_name(name) for name in names])
+        return f"insert into {entries} (n, kind, {columns}) select {head}, {kind}, {values} from {rows} r"
+
+    everything = spec.field_names
+    return {
+        "insert": insert("'I'", everything, "new_rows"),
+        "update": insert("'U'", everything, "new_rows"),
+        "delete": insert("'D'", spec.primary_key or everything, "old_rows"),
+    }
+
+
+def _listed(*parts: Sequence[str]) -> str:
+    return ", ".join(name for part in parts for name in part)
+
+
+def _of(rows: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{rows}.{quoted(name)}" for name in names)
+
+
+def _recording(schema: str, number: int, query: str, first: int) -> str:
+    """Return a function that records what a statement did, under a ticket; nothing if it did nothing.
+
+    `first` is the number of the statement if no other of the ticket precedes it.
+    """
+    return f"""
+<<recording>>
+declare
+    t bigint := {qualified(schema, TICKET)}({number});
+    fresh boolean := t is null;
+    again integer := {first};
+    done text;
+begin
+    if fresh then
+        t := nextval({literal(qualified(schema, TICKETS))});
+    else
+        again := coalesce(nullif(current_setting('structable.again_{number}', true), '')::integer, 0) + 1;
+    end if;
+    {query};
+    if found then
+        if fresh then
+            done := {qualified(schema, TOUCH)}({number}, t, false);
+        end if;
+        if again > 0 then
+            done := set_config('structable.again_{number}', again::text, true);
+        end if;
+    end if;
+    return null;
+end"""
+
+
+def _unless_given(query: str) -> str:
+    return f"""
+begin
+    if current_setting('structable.input', true) is distinct from 'given' then
+        {query};
+    end if;
+    return null;
+end"""
+
+
+def _renewal(schema: str, number: int) -> str:
+    """Return the function that begins the feed anew: TRUNCATE does not tell which rows there were."""
+    token = "left(replace(gen_random_uuid()::text, '-', ''), 8) || right(gen_random_uuid()::text, 8)"
+    return f"""
+declare
+    done text;
+begin
+    update {qualified(schema, FEEDS)} set token = {token} where feed = {number};
+    done := {qualified(schema, TOUCH)}({number}, nextval({literal(qualified(schema, TICKETS))}), true);
+    return null;
+end"""
+
+
+def _input_rules(schema: str, number: int) -> list[str]:
+    """Return the commands that give records a ticket: the writer's own, who has the right to insert records alone."""
+    entries = qualified(schema, feed_table(number))
+    before = f"""
+declare
+    t bigint := {qualified(schema, TICKET)}({number});
+    done text;
+begin
+    if t is null then
+        t := nextval({literal(qualified(schema, TICKETS))});
+        done := {qualified(schema, TOUCH)}({number}, t, false);
+    end if;
+    done := set_config('structable.again_{number}',
+        (coalesce(nullif(current_setting('structable.again_{number}', true), '')::integer, -1) + 1)::text, true);
+    done := set_config('structable.ticket_{number}', t::text, true);
+    return null;
+end"""
+    after = f"""
+begin
+    if exists (select from new_rows where ticket <> {qualified(schema, TICKET)}({number})) then
+        raise exception 'the ticket of a record is not that of its transaction' using errcode = '42501';
+    end if;
+    return null;
+end"""
+    return [
+        f"alter table {entries} "
+        f"alter column ticket set default current_setting('structable.ticket_{number}')::bigint, "
+        f"alter column again set default current_setting('structable.again_{number}')::integer",
+        *function(schema, _name(number, "before"), "", "trigger", before),
+        *function(schema, _name(number, "after"), "", "trigger", after),
+        f"create trigger {_name(number, 'before')} before insert on {entries} "
+        f"for each statement execute function {qualified(schema, _name(number, 'before'))}()",
+        f"create trigger {_name(number, 'after')} after insert on {entries} referencing new table as new_rows "
+        f"for each statement execute function {qualified(schema, _name(number, 'after'))}()",
+    ]

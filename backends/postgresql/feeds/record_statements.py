@@ -1,0 +1,103 @@
+"""The statements that give records to a feed of the producer `input`."""
+
+from __future__ import annotations
+
+from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.merging import column
+from structable.backends.postgresql.sql.names import qualified, quoted
+from structable.backends.postgresql.sql.types import stored_type
+from structable.spi import Field, RowKind
+
+from .layout import after_column, feed_table, record_kind
+
+__all__ = ["GIVEN", "RECORDED", "record_given", "record_rows_of_keys", "record_staged"]
+
+GIVEN = Call(Statement("select set_config('structable.input', 'given', true)"))
+"""From now on in this transaction the triggers record nothing, as the store gives the records."""
+RECORDED = Call(Statement("select set_config('structable.input', '', true)"))
+"""From now on the triggers record again."""
+
+_KINDS_ARRAY = 1002
+
+
+def _fields(binding: TableBinding) -> list[Field]:
+    return [binding.spec.field(name) for name in binding.shape.columns]
+
+
+def _into(binding: TableBinding) -> str:
+    assert binding.version.feed is not None
+    columns = ", ".join(quoted(after_column(name)) for name in binding.shape.columns)
+    return f"insert into {qualified(binding.schema, feed_table(binding.version.feed))} (n, kind, {columns})"
+
+
+def record_given(binding: TableBinding) -> Statement:
+    """Return the statement that records given rows; its parameters are arrays of kinds and all fields, key first."""
+
+    def make() -> Statement:
+        fields = _fields(binding)
+        types = [_KINDS_ARRAY, *(stored_type(field).array_oid for field in fields)]
+        arrays = ", ".join(f"${place + 1}" for place in range(len(types)))
+        names = ", ".join(column(field.name) for field in fields)
+        text = (
+            f"{_into(binding)} select _place - 1, _kind, {names} "
+            f"from unnest({arrays}) with ordinality as g(_kind, {names}, _place) where {binding.token} order by _place"
+        )
+        return Statement(text, types, is_small=False)
+
+    found: Statement = binding.kept("record_given", make)
+    return found
+
+
+def record_rows_of_keys(binding: TableBinding) -> Statement:
+    """Return the statement that records rows as they are now; its parameters are an array of each key field."""
+
+    def make() -> Statement:
+        key = binding.spec.key_fields
+        types = [stored_type(field).array_oid for field in key]
+        arrays = ", ".join(f"${place + 1}" for place in range(len(types)))
+        names = ", ".join(column(field.name) for field in key)
+        same = " and ".join(f"t.{column(field.name)} = g.{column(field.name)}" for field in key)
+        row = f"select t.* from {binding.qualified} as t where {same} and {binding.token} offset 0"
+        values = ", ".join(f"_row.{column(name)}" for name in binding.shape.columns)
+        text = (
+            f"{_into(binding)} select row_number() over (order by _place) - 1, 'U', {values} "
+            f"from unnest({arrays}) with ordinality as g({names}, _place), lateral ({row}) as _row order by _place"
+        )
+        return Statement(text, types, is_small=False)
+
+    found: Statement = binding.kept("record_rows_of_keys", make)
+    return found
+
+
+def record_staged(
+    binding: TableBinding, given: dict[str, str], source: str, *, kind: RowKind | str, ordered: bool = True
+) -> str:
+    """Return the statement that records staged rows.
+
+    Parameters
+    ----------
+    binding : TableBinding
+        The table.
+    given : dict of str to str
+        The columns of the staging table, by their fields; other fields are null.
+    source : str
+        The staging table, or a query in parentheses.
+    kind : RowKind or str
+        The kind of all rows, or the column of their kinds as numbers.
+    ordered : bool
+        Whether the records are in the order of the rows.
+    """
+    if isinstance(kind, RowKind):
+        kinds = f"'{record_kind(kind)}'::\"char\""
+    else:
+        letters = "".join(map(record_kind, RowKind))
+        kinds = f"substr('{letters}', s.{kind} + 1, 1)::\"char\""
+    fields = _fields(binding)
+    values = ", ".join(
+        f"s.{given[field.name]}" if field.name in given else f"null::{stored_type(field).name}" for field in fields
+    )
+    names = ", ".join(f"v{place}" for place in range(len(fields)))
+    order = " order by s.ctid" if ordered else ""
+    rows = f"select {kinds}, {values} from {source} s where {binding.token}{order}"
+    return f"{_into(binding)} select row_number() over () - 1, kind, {names} from ({rows}) as r(kind, {names})"

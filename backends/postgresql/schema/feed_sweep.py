@@ -1,0 +1,133 @@
+"""`FeedSweeper`: drops what ended feeds have left."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from contextlib import suppress
+
+from structable.backends.base.uninterrupted import uninterrupted
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.statement import command
+from structable.backends.postgresql.feeds.feed_objects import feed_removal
+from structable.backends.postgresql.feeds.layout import COMMITS, FEEDS, MARKS
+from structable.backends.postgresql.sql.names import literal, qualified, quoted
+from structable.spi import StructableError
+
+__all__ = ["FeedSweeper"]
+
+_log = logging.getLogger("structable.postgresql")
+
+_TABLE = re.compile(r"_feed_([0-9a-f]+)\Z")
+_ROWS = 10_000
+_PAUSE = 0.2
+_TRIES = 50
+_LOCK_TIMEOUT = 100
+# In use, or dropped by another process meanwhile.
+_LATER = frozenset({"55P03", "40P01", "42P01", "42883", "XX000"})
+
+
+class FeedSweeper:
+    """Drops the data of ended feeds in a thread that lives while there is some.
+
+    What it cannot drop, because it is in use for long, is left to the next one.
+    """
+
+    def __init__(self, pool: ServerPool, schema: str) -> None:
+        self._pool = pool
+        self._schema = schema
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._again = False
+        self._stopping = threading.Event()
+
+    def notify(self) -> None:
+        """Announce that a feed has ended."""
+        with self._lock:
+            self._again = True
+            if self._thread is None and not self._stopping.is_set():
+                thread = threading.Thread(target=self._work, name="structable-feeds", daemon=True)
+                with suppress(RuntimeError):  # no thread can start now
+                    thread.start()
+                    self._thread = thread
+
+    def stop(self) -> None:
+        """Stop after the current step."""
+        uninterrupted(self._stop)
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._again or self._stopping.is_set():
+                    self._thread = None
+                    return
+                self._again = False
+            try:
+                for _ in range(_TRIES):
+                    if self._sweep() or self._stopping.wait(_PAUSE):
+                        break
+            except (PostgreSQLError, StructableError) as error:
+                if not self._stopping.is_set():
+                    _log.warning("dropping ended change feeds failed, and is left to the next time: %s", error)
+            except Exception:
+                _log.exception("dropping ended change feeds failed unexpectedly")
+
+    def _sweep(self) -> bool:
+        """Drop what can be dropped; False if some of it is in use."""
+        with self._pool.connection() as connection:
+            whole = True
+            for number in self._ended(connection):
+                try:
+                    whole = self._drop(connection, number) and whole
+                finally:
+                    connection.roll_back()
+            return whole
+
+    def _ended(self, connection: ServerConnection) -> list[int]:
+        # The tables first: that of a feed that begins is seen with its row.
+        where = f"relnamespace = {literal(quoted(self._schema))}::regnamespace and relkind = 'r'"
+        tables = connection.ask(command(f"select relname::text from pg_class where {where} and relname ~ '^_feed_'"))
+        found = [int(match[1], 16) for (name,) in tables if (match := _TABLE.match(str(name)))]
+        if not found:
+            return []
+        alive = {row[0] for row in connection.ask(command(f"select feed from {qualified(self._schema, FEEDS)}"))}
+        return [number for number in found if number not in alive]
+
+    def _drop(self, connection: ServerConnection, number: int) -> bool:
+        commits, marks = qualified(self._schema, COMMITS), qualified(self._schema, MARKS)
+        # The newest version of the store stays known.
+        some = (
+            f"select ctid from {commits} where feed = {number} and version < (select max(version) from {commits}) "
+            f"limit {_ROWS}"
+        )
+        delete = command(f"delete from {commits} where ctid = any(array({some}))")
+        try:
+            while connection.run(delete).command_tuples == _ROWS:
+                if self._stopping.is_set():
+                    return False
+            connection.pipeline(
+                (
+                    command("begin"),
+                    command(f"set local lock_timeout = {_LOCK_TIMEOUT}"),
+                    command(f"delete from {marks} where feed = {number}"),
+                    *map(command, feed_removal(self._schema, number)),
+                    command("commit"),
+                )
+            )
+        except StatementRefusedError as error:
+            if error.state not in _LATER:
+                raise
+            _log.info("the ended change feed %x is dropped later: %s", number, error.message)
+            return False
+        _log.info("dropped the data of the ended change feed %x of schema %r", number, self._schema)
+        return True

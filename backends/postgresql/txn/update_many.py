@@ -1,0 +1,232 @@
+"""`update_many`: the rows are found first, which tells whether they exist, and changed where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.row_codec import SLACK, Pieces, at_most
+from structable.backends.postgresql.sql.types import array
+from structable.backends.postgresql.sql.update_statements import places_array, places_of, read_places, update_places
+from structable.spi import UpdateMessage, Value
+from structable.spi.rules.changes import check_default
+from structable.spi.rules.rows import check_row
+from structable.spi.values import MAX_ROW_SIZE
+
+from .bound_table import BoundTable
+from .refusals import CHECKED_SIZE, refusal_of_sizes
+from .row_arrays import arrays, portions
+from .seen_rows import ABSENT
+from .server_transaction import ServerTransaction
+from .upsert_many import encoded_row, require_sizes, upsert_batch
+
+__all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
+
+Given = Mapping[str, Value]
+_ONE_PORTION = 4_000
+"""Keys that one statement has, however large they are."""
+_FEW_BYTES = 8 << 20
+
+
+class Update(NamedTuple):
+    """All updates of one key in a call."""
+
+    row: Given
+    """The key and the changes, together."""
+    names: tuple[str, ...]
+    """Its fields, in the order of statements."""
+    pieces: Pieces
+    created: Given | None
+    """The row that they make if there was none; None if they have no default."""
+    created_size: int
+    """An upper bound of its bytes."""
+    skips: bool
+    """Whether the first one is skipped if there was no row."""
+
+
+def checked_updates(
+    binding: TableBinding, given: Iterable[Given | UpdateMessage], default: Given | None
+) -> list[Update]:
+    """Check the elements of a call, each alone."""
+    shared = None if default is None else _Default(binding, default)
+    found = []
+    known: tuple[str, ...] | None = None
+    encode: Callable[[Given], Pieces] | None = None
+    ordered: tuple[str, ...] = ()
+    for one in given:
+        row: Given
+        under = shared
+        if isinstance(one, UpdateMessage):
+            row = one.update
+            if one.default is not None:
+                under = _Default(binding, one.default)
+        else:
+            row = one
+        names = tuple(row) if row.__class__ is dict else ()
+        if names != known:
+            known, encode = names, None
+            if (in_order := binding.known_names(names)) is not None:
+                encode, ordered = binding.encoder(names).pieces, in_order
+        if encode is None:
+            row, ordered, pieces = encoded_row(binding, row)
+        else:
+            pieces = encode(row)
+        created, size = (None, 0) if under is None else under.under(row)
+        found.append(Update(row, ordered, pieces, created, size, created is None))
+    return found
+
+
+class _Default:
+    """A default, which is checked with the first row that needs it; with others, what depends on them."""
+
+    def __init__(self, binding: TableBinding, default: Given) -> None:
+        self._binding = binding
+        self._default = default
+        self._start: Given | None = None
+
+    def under(self, row: Given) -> tuple[Given, int]:
+        """Return the row that an update makes of the default, and an upper bound of its bytes."""
+        spec = self._binding.write_spec
+        start = self._start
+        if start is None:
+            start = check_default(spec, check_row(spec, row), self._default)
+            if not any(name in self._default for name in spec.primary_key):
+                start = self._start = {name: value for name, value in start.items() if name not in spec.primary_key}
+        created, _, pieces = encoded_row(self._binding, {**start, **row})
+        return created, at_most(pieces)
+
+
+def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Update]:
+    width = len(binding.key_fields)
+    found: dict[Pieces, Update] = {}
+    for one in updates:
+        key = one.pieces[:width]
+        before = found.get(key)
+        if before is None:
+            found[key] = one
+            continue
+        created, size = one.created, one.created_size
+        if before.created is not None:
+            created, _, pieces = encoded_row(binding, {**before.created, **one.row})
+            size = at_most(pieces)
+        found[key] = Update(*encoded_row(binding, {**before.row, **one.row}), created, size, before.skips)
+    return found
+
+
+def rounds_of(tx: ServerTransaction, table: BoundTable, updates: Iterable[Update]) -> list[list[Update]]:
+    """Divide updates, in their order, in lists in which no key comes again; raises if a row would be too large."""
+    width = len(table.binding.key_fields)
+    rounds: list[list[Update]] = []
+    keys: set[Pieces] = set()
+    for one in updates:
+        key = one.pieces[:width]
+        if not rounds or key in keys:
+            rounds.append([])
+            keys.clear()
+        rounds[-1].append(one)
+        keys.add(key)
+    if len(rounds) > 1:
+        for one in _by_key(table.binding, [one for each in rounds for one in each]).values():
+            if at_most(one.pieces) > CHECKED_SIZE:
+                require_sizes(tx, table, one.names, [one.pieces])
+    return rounds
+
+
+def update_batch(tx: ServerTransaction, table: BoundTable, updates: Iterable[Update]) -> list[Update]:
+    """Change the rows that exist, and put defaults; return one skipped update of each key, in their order."""
+    changes = _by_key(table.binding, updates)
+    seen = table.seen.known(changes)
+    places = _places(tx, table, [key for key in changes if key not in seen])
+    groups: dict[tuple[str, ...], dict[Pieces, Pieces]] = {}
+    written: list[Given] = []
+    skipped, total = [], 0
+    for key, one in changes.items():
+        if key in places:
+            names = one.names
+            if names not in groups:
+                groups[names] = {}
+            groups[names][key] = one.pieces
+        elif seen.get(key, ABSENT) != ABSENT:
+            written.append(one.row)
+            total += at_most(one.pieces)
+        else:
+            total += one.created_size
+            if one.created is not None:
+                written.append(one.created)
+            if one.skips:
+                skipped.append(one)
+    placed = [_Placed(table.binding, names, rows) for names, rows in groups.items()]
+    tx.require_room(total + sum(one.size for one in placed))
+    for one_group in placed:
+        one_group.check(tx, table)
+    upsert_batch(tx, table, written, copies=False)
+    for one_group in placed:
+        one_group.defer(tx, table, places)
+    return skipped
+
+
+def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
+    """Return where the rows of some keys are, and note of which there is none."""
+    found: dict[Pieces, bytes] = {}
+    for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
+
+        def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
+            return Call(places_of(binding), arrays(binding, binding.spec.primary_key, portion))
+
+        result = tx.ask(table, build)
+        found.update(read_places(portion, result.get_value(0, 0), result.get_value(0, 1)))
+    if len(found) < len(keys):
+        table.seen.put_all([key for key in keys if key not in found], ABSENT)
+    return found
+
+
+class _Placed:
+    """Changes of the same fields of rows that are at known places.
+
+    `size` is an upper bound of their bytes.
+    """
+
+    def __init__(self, binding: TableBinding, names: tuple[str, ...], rows: Mapping[Pieces, Pieces]) -> None:
+        self._names = names
+        self._rows = rows
+        self._width = binding.width_without(names)
+        # By columns, which takes a fraction of the time.
+        self._columns = list(zip(*rows.values(), strict=True))
+        longest = [max([len(one) for one in column if one is not None], default=0) for column in self._columns]
+        self._largest = sum(longest) + SLACK * len(longest)
+        self.size = self._largest * len(rows)
+        self._is_one_portion = self.size <= _FEW_BYTES
+        if not self._is_one_portion:
+            self.size = sum(map(at_most, rows.values()))
+        self._is_checked = self._width is None or self._largest + self._width > MAX_ROW_SIZE
+
+    def check(self, tx: ServerTransaction, table: BoundTable) -> None:
+        """Reject rows that get too large, as far as the server does not do so when it changes them."""
+        if self._is_checked and self._largest > CHECKED_SIZE:
+            large = [pieces for pieces in self._rows.values() if at_most(pieces) > CHECKED_SIZE]
+            require_sizes(tx, table, self._names, large)
+            self._is_checked = len(large) < len(self._rows)
+
+    def defer(self, tx: ServerTransaction, table: BoundTable, places: Mapping[Pieces, bytes]) -> None:
+        binding = table.binding
+        width = len(binding.key_fields)
+        oids = [binding.oids[name] for name in self._names[width:]]
+        statement = update_places(binding, self._names, checked=self._is_checked)
+        refusal = refusal_of_sizes(binding) if self._is_checked else None
+        for keys, columns in self._portions():
+            given = [array(oid, column) for oid, column in zip(oids, columns[width:], strict=True)]
+            call = Call(statement, [places_array([places[key] for key in keys]), *given])
+            # The transaction has read the rows in this version of the table.
+            tx.defer(table, lambda _, call=call: call, None, refusal)  # type: ignore[misc]
+            table.seen.put_all(keys, MAX_ROW_SIZE if self._width is None else self._width + self._largest)
+
+    def _portions(self) -> Iterator[tuple[list[Pieces], list[tuple[bytes | None, ...]]]]:
+        """Yield keys and columns of about the size of one statement."""
+        if self._is_one_portion:
+            yield list(self._rows), self._columns
+            return
+        for portion in portions(self._rows.items(), lambda one: at_most(one[1])):
+            keys, rows = zip(*portion, strict=True)
+            yield list(keys), list(zip(*rows, strict=True))

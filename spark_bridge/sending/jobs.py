@@ -1,0 +1,207 @@
+"""Write jobs of DataFrames that the driver's own process begins, runs and commits."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge.staging import typed_batches
+from structable.spark_bridge.store_client import StoreClient
+from structable.spi import (
+    InvalidFieldError,
+    RecordNotFoundError,
+    SchemaIncompatibleError,
+    StagedWrite,
+    StructableError,
+    TableNotFoundError,
+    TableSpecification,
+    UnsupportedOperationError,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.metering import recording_meter
+
+from .grouping import Counts
+
+if TYPE_CHECKING:
+    from structable.spark_bridge.coordinator_client import CoordinatorClient
+
+__all__ = ["Reshape", "RowCount", "WriteSummary", "run_job"]
+
+_log = logging.getLogger("structable.spark")
+
+# Another attempt of the task would end the same.
+_REFUSALS = (InvalidFieldError, SchemaIncompatibleError, TableNotFoundError, UnsupportedOperationError)
+
+Reshape = Callable[[Iterable[pa.RecordBatch], Counts], Iterator[pa.RecordBatch]]
+"""Makes of the batches of a task those that it stages, and counts what it sees; picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSummary:
+    """What a write of a batch DataFrame did; all zero if its job had been committed before.
+
+    Parameters
+    ----------
+    rows : int
+        The rows read.
+    keys : int
+        The distinct keys of them; of a table without a key, the rows.
+    missing : int
+        The distinct keys of which an update was skipped because they had no row. If the answer to the commit was lost,
+        and the commit therefore repeated, only those are counted that were deleted before in the same rows; a warning
+        says so.
+    """
+
+    rows: int
+    keys: int
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """Passes batches on and counts their rows, each as a key of its own."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            counts.rows += batch.num_rows
+            counts.keys += batch.num_rows
+            yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What a task did, or why what it was given is refused."""
+
+    staged: StagedWrite | None = None
+    counts: Counts | None = None
+    refusal: StructableError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Staging:
+    """Stages the rows of a task; picklable."""
+
+    store: StoreClient
+    spec: TableSpecification
+    job: WriteJob
+    reshape: Reshape
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            report = self._staged(batches)
+        except _REFUSALS as error:
+            report = _Report(refusal=error)
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+
+    def _staged(self, batches: Iterable[pa.RecordBatch]) -> _Report:
+        task = TaskContext.get()
+        assert task is not None
+        typed = typed_batches(self.spec, batches)
+        first = next((batch for batch in typed if batch.num_rows), None)
+        if first is None:
+            return _Report()
+        counts = Counts()
+        rows = self.reshape(_chained(first, typed), counts)
+        with self.store.connect() as storage:
+            staged = storage.stage(self.job, task.partitionId(), task.attemptNumber(), rows)
+        return _Report(staged, counts)
+
+
+def _chained(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    del first
+    yield from others
+
+
+def run_job(
+    store: StoreClient,
+    wanted: WriteJob,
+    frame: DataFrame,
+    prepare: Callable[[DataFrame], tuple[TableSpecification, DataFrame, Reshape]],
+    *,
+    run: str | None = None,
+    submits_again: bool = False,
+) -> WriteSummary:
+    """Write a DataFrame by one job, unless it had been committed before; then nothing is checked, read or written.
+
+    Parameters
+    ----------
+    store : StoreClient
+        The store.
+    wanted : WriteJob
+        The job, as it is requested.
+    frame : DataFrame
+        The rows, which are read once.
+    prepare : callable
+        Checks the DataFrame; returns the table, the rows in the partitions and order in which they are staged, and
+        what becomes of a task's batches.
+    run : str, optional
+        The run of a streaming query, in which the job may begin once.
+    submits_again : bool
+        Whether the caller may submit the job again if it fails.
+    """
+    client = coordinator_of(frame.sparkSession).client
+    job = client.begin_write(store, wanted, run=run)
+    if job.committed:
+        client.commit_write(store, job, [])
+        return WriteSummary(0, 0)
+    try:
+        spec, arranged, reshape = prepare(frame)
+        reports = _run(arranged, _Staging(store, spec, job, reshape))
+        counts = Counts()
+        for report in reports:
+            if report.refusal is not None:
+                raise report.refusal
+            if report.counts is not None:
+                counts.add(report.counts)
+        if counts.missing and job.mode is WriteMode.PATCH and job.on_missing == "fail":
+            raise _missing(job.table, counts)
+        staged = [report.staged for report in reports if report.staged is not None]
+        result = client.commit_write(store, job, staged)
+    except BaseException:
+        _end(client, store, job, submits_again=submits_again)
+        raise
+    summary = WriteSummary(counts.rows, counts.keys, counts.missing + result.missing)
+    if summary.missing:
+        _measure(job.table, summary.missing)
+    return summary
+
+
+def _measure(table: str, missing: int) -> None:
+    meter = recording_meter()
+    if meter is not None:
+        description = "Keys of which an update was skipped because they had no row"
+        counter = meter.create_counter("structable.updates.missing", unit="{key}", description=description)
+        counter.add(missing, {"table": table})
+
+
+def _run(frame: DataFrame, staging: _Staging) -> list[_Report]:
+    rows = frame.mapInArrow(staging, "report binary").collect()
+    return [pickle.loads(row["report"]) for row in rows]
+
+
+def _missing(table: str, counts: Counts) -> RecordNotFoundError:
+    keys = tuple(counts.first_missing)
+    error = RecordNotFoundError(table, keys[0], keys, counts.missing)
+    error.add_note(
+        "These keys are updated after they were deleted, in the same rows. Keys that have no row in the table were not "
+        'looked for. on_missing="drop" skips such updates.'
+    )
+    return error
+
+
+def _end(client: CoordinatorClient, store: StoreClient, job: WriteJob, *, submits_again: bool) -> None:
+    try:
+        # An aborted id can never be committed; an aborted batch of a stream can begin again.
+        (client.leave_write if submits_again else client.abort_write)(store, job)
+    except StructableError as error:
+        _log.warning("table %r: what the job %r staged is removed later: %s", job.table, job.job_id, error)

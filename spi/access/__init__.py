@@ -1,0 +1,44 @@
+"""Tables for services: asynchronous, batched, retried, limited, cached and measured. Needs the extra `access`.
+
+`open_table` makes an `AsyncTable` of a table of a store, or of functions over any remote system. Read in this order:
+`opening`, `table`, `functions`, `batching`, `caching`, `retrying`, `limiting`, `sending`, `blocking`.
+"""
+
+from __future__ import annotations
+
+try:
+    import aiolimiter  # noqa: F401
+    import cachetools  # noqa: F401
+    import opentelemetry.metrics  # noqa: F401
+    import tenacity  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"tables for services need {missing.name}, which is not installed: pip install 'structable[access]'",
+        name=missing.name,
+    ) from None
+
+from .batching import Batching
+from .blocking import BlockingTable, blocking
+from .caching import Cache
+from .functions import FunctionTable, TableReadFunction, TableWriteFunction
+from .limiting import RateLimit
+from .opening import open_table
+from .retrying import Retry
+from .sending import send_to, send_update_to
+from .table import AsyncTable
+
+__all__ = [
+    "AsyncTable",
+    "Batching",
+    "BlockingTable",
+    "Cache",
+    "FunctionTable",
+    "RateLimit",
+    "Retry",
+    "TableReadFunction",
+    "TableWriteFunction",
+    "blocking",
+    "open_table",
+    "send_to",
+    "send_update_to",
+]

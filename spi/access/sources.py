@@ -1,0 +1,140 @@
+"""`Source`: the calls beneath a table, of a StructuredTable or of functions, with checked keys and values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Hashable, Iterable, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+__all__ = ["Checked", "Kind", "Source", "Update"]
+
+Kind: TypeAlias = Literal["get", "put", "upsert", "update", "delete"]
+
+
+class Update(NamedTuple):
+    """What an update writes."""
+
+    changes: Mapping[str, object]
+    default: object
+    """The value to start from where there is none; None for no default."""
+
+
+class Checked(NamedTuple):
+    """A write, checked when it was called."""
+
+    payload: object
+    """A value, an `Update`, or None for a delete."""
+    fits: bool
+    """False if the source must judge the write alone, as the schema that is known here would refuse it."""
+
+
+class Source(ABC):
+    """What a table's calls come to.
+
+    Keys are those that `key_of` returned, payloads those of `checked`. The methods that do I/O raise nothing: their
+    awaitables do. None of the lists is empty or has a key twice, but those of `update_many` and `upsert_many` where
+    `repeats_keys` is true.
+    """
+
+    name: str
+    """The table's name, for messages and metrics."""
+    readable: bool
+    writable: bool
+    upserts: bool
+    """Whether there are `upsert` and `upsert_many`."""
+    repeats_keys: bool
+    """Whether a bulk write may have a key more than once, and keeps the order."""
+    puts_defaults: bool
+    """Whether updates put their defaults themselves."""
+    judges_rows: bool
+    """Whether a bulk write that raises InvalidFieldError may succeed without one of its rows."""
+
+    @abstractmethod
+    def has_bulk(self, kind: Kind) -> bool:
+        """Return whether there is a bulk call of a kind; where there is none, each key has a call of its own."""
+
+    @abstractmethod
+    def key_of(self, key: object) -> Hashable:
+        """Return a caller's key in the one form that equals any other form of it.
+
+        Raises
+        ------
+        ValueError
+            If the key is None, or does not fit.
+        TypeError
+            If it is not hashable.
+        """
+
+    @abstractmethod
+    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> Checked:
+        """Return the payload of a put, an upsert or an update.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the value or the default names another key.
+        """
+
+    @abstractmethod
+    def as_read(self, key: Hashable, payload: object) -> object:
+        """Return what `get` returns after a put of this payload, not shared with another caller."""
+
+    @abstractmethod
+    def is_retriable(self, kind: Kind, error: BaseException) -> bool:
+        """Tell whether a call that failed with this error may succeed when it is made again."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Look at the schema again soon, as the source took what the known one refuses."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Get ready; idempotent."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release everything; no call is under way, and none follows."""
+
+    @abstractmethod
+    def get(self, key: Hashable) -> Awaitable[object]:
+        """Return a value, or None."""
+
+    @abstractmethod
+    def get_many(self, keys: list[Hashable]) -> Awaitable[Mapping[Hashable, object]]:
+        """Return the values of the keys that have one."""
+
+    @abstractmethod
+    def put(self, key: Hashable, payload: object) -> Awaitable[object]:
+        """Set a value."""
+
+    @abstractmethod
+    def put_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
+        """Set values; all or none."""
+
+    @abstractmethod
+    def upsert(self, key: Hashable, payload: object) -> Awaitable[object]:
+        """Merge a value."""
+
+    @abstractmethod
+    def upsert_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
+        """Merge values; all or none."""
+
+    @abstractmethod
+    def update(self, key: Hashable, update: Update) -> Awaitable[object]:
+        """Change a value; RecordNotFoundError, or one raised from it, if there is none and no default was put."""
+
+    @abstractmethod
+    def update_many(self, pairs: list[tuple[Hashable, Update]]) -> Awaitable[Iterable[Hashable]]:
+        """Change values, and return the keys that have none; all or none."""
+
+    @abstractmethod
+    def put_default(self, key: Hashable, default: object) -> Awaitable[object]:
+        """Set a value where there is none; where `puts_defaults` is false."""
+
+    @abstractmethod
+    def delete(self, key: Hashable) -> Awaitable[object]:
+        """Remove a value."""
+
+    @abstractmethod
+    def delete_many(self, keys: list[Hashable]) -> Awaitable[object]:
+        """Remove values; all or none."""

@@ -1,0 +1,225 @@
+"""`StructuredSource`: a StructuredTable as the source of a table, its calls made by threads."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import math
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from structable.spi.errors import (
+    InvalidFieldError,
+    StorageUnavailableError,
+    TransactionConflictError,
+    UnsupportedOperationError,
+)
+from structable.spi.fields import FieldType
+from structable.spi.rows import Row, RowShape
+from structable.spi.rules.changes import check_default
+from structable.spi.rules.keyless import keyless_refusal
+from structable.spi.rules.rows import check_key, check_row
+from structable.spi.showing import shown
+from structable.spi.specification import MAX_KEY_FIELDS, TableSpecification
+from structable.spi.table import StructuredTable
+from structable.spi.updates import UpdateMessage
+from structable.spi.values import MAX_KEY_SIZE, Value
+
+from .sources import Checked, Kind, Source, Update
+from .threads import Threads
+
+__all__ = ["StructuredSource"]
+
+Result = TypeVar("Result")
+Key = tuple[Value, ...]
+
+_PAUSE = 1.0
+"""Seconds between two looks at the schema: rows that never fit must not double the calls."""
+
+
+def _is_plain_text(value: Any) -> bool:  # noqa: ANN401 - any part of a key
+    return value.__class__ is str and len(value) <= _PLAIN_SIZE and value.isascii() and "\0" not in value
+
+
+def _is_plain_number(value: Any) -> bool:  # noqa: ANN401
+    return value.__class__ is int and -_PLAIN_INT <= value < _PLAIN_INT
+
+
+def _is_plain_time(value: Any) -> bool:  # noqa: ANN401
+    return value.__class__ is dt.datetime and value.tzinfo is dt.UTC and not value.fold
+
+
+_PLAIN_SIZE = MAX_KEY_SIZE // MAX_KEY_FIELDS
+_PLAIN_INT = 1 << 31
+# Nearly all keys have parts of these types that fit as they are; `check_key` is for the others, and much slower.
+_PLAIN = {
+    FieldType.STRING: _is_plain_text,
+    FieldType.INT: _is_plain_number,
+    FieldType.LONG: _is_plain_number,
+    FieldType.TIMESTAMP: _is_plain_time,
+}
+
+
+def _is_plain(key: tuple[object, ...], tests: Sequence[Callable[[Any], bool]]) -> bool:
+    if len(key) != len(tests):
+        return False
+    for part, test in zip(key, tests, strict=True):  # noqa: SIM110 - all() would take twice the time
+        if not test(part):
+            return False
+    return True
+
+
+def _is_never_plain(value: Any) -> bool:  # noqa: ANN401
+    return False
+
+
+class StructuredSource(Source):
+    """Calls the auto-commit view of a table in threads of its own.
+
+    Keys are tuples in key order, payloads rows with their keys, all checked by the schema of the last look at it. Only
+    the store knows the current one: it judges a row that does not fit, alone, and if it takes the row, the schema is
+    looked at again.
+    """
+
+    readable = True
+    writable = True
+    upserts = True
+    repeats_keys = True
+    puts_defaults = True
+    judges_rows = True
+
+    def __init__(self, table: StructuredTable, name: str | None, threads: int) -> None:
+        spec = table.specification
+        if spec.keyless:
+            raise keyless_refusal(spec, "keys, which open_table needs")
+        if not table.auto_commit:
+            raise UnsupportedOperationError(
+                f"table {spec.name!r} is of a transaction, hence of one thread: open storage.table({spec.name!r})"
+            )
+        self.name = name or spec.name
+        self._table = table
+        self._learn(spec)
+        self._threads = Threads(threads, f"structable-access-{spec.name}", self._failed)
+        self._looking: Awaitable[TableSpecification] | None = None
+        self._looked = -math.inf
+
+    def _learn(self, spec: TableSpecification) -> None:
+        self._spec = spec
+        names = (*spec.primary_key, *(field.name for field in spec.value_fields))
+        self._shape = RowShape(spec.name, names, spec.primary_key)
+        self._plain = [_PLAIN.get(field.type, _is_never_plain) for field in spec.key_fields]
+
+    def has_bulk(self, kind: Kind) -> bool:
+        return True
+
+    def key_of(self, key: object) -> Key:
+        if key is None:
+            raise ValueError(f"table {self.name!r}: key is None; it must be a tuple or a mapping of the key fields")
+        if key.__class__ is tuple and _is_plain(key, self._plain):
+            return cast("Key", key)
+        try:
+            return check_key(self._spec, key)
+        except InvalidFieldError:
+            # A table that was created anew may have other key fields.
+            self.look()
+            raise
+
+    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> Checked:
+        spec = self._spec
+        assert isinstance(key, tuple)
+        if not isinstance(value, Mapping):
+            what = "changes" if kind == "update" else "value"
+            raise InvalidFieldError(spec.name, what, f"{shown(value)} is not a mapping of field names to values")
+        if default is not None and not isinstance(default, Mapping):
+            raise InvalidFieldError(spec.name, "default", f"{shown(default)} is not a mapping of field names to values")
+        self._check_same_key(key, value)
+        self._check_same_key(key, default or {})
+        row = {**value, **dict(zip(spec.primary_key, key, strict=True))}
+        start = default
+        fits = True
+        try:
+            row = check_row(spec, row)
+            start = None if default is None else check_default(spec, row, default)
+        except InvalidFieldError:
+            fits = False
+        return Checked(Update(row, start) if kind == "update" else row, fits)
+
+    def _check_same_key(self, key: Key, given: Mapping[str, object]) -> None:
+        names = self._spec.primary_key
+        named = [name for name in names if name in given]
+        if not named:
+            return
+        other = check_key(self._spec, tuple([given.get(name, part) for name, part in zip(names, key, strict=True)]))
+        for name, part, wanted in zip(names, other, key, strict=True):
+            if part != wanted:
+                reason = f"is {part!r}, in the key {wanted!r}; leave the key out of the values"
+                raise InvalidFieldError(self._spec.name, name, reason)
+
+    def as_read(self, key: Hashable, payload: object) -> object:
+        row = cast("Mapping[str, Value]", payload)
+        return Row(self._shape, tuple([row.get(name) for name in self._shape.columns]))
+
+    def is_retriable(self, kind: Kind, error: BaseException) -> bool:
+        if isinstance(error, StorageUnavailableError):
+            return not error.lasting
+        return isinstance(error, TransactionConflictError)
+
+    async def open(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        self._threads.close()
+
+    def get(self, key: Hashable) -> Awaitable[object]:
+        return self._threads.call(self._table.read, key)
+
+    def get_many(self, keys: list[Hashable]) -> Awaitable[Mapping[Hashable, object]]:
+        return self._threads.call(self._rows, keys)
+
+    def _rows(self, keys: list[Hashable]) -> Mapping[Hashable, object]:
+        return {row.key: row for row in self._table.multi_read(cast("list[Key]", keys))}
+
+    def put(self, key: Hashable, payload: object) -> Awaitable[object]:
+        return self._threads.call(self._table.replace, payload)
+
+    def put_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
+        return self._threads.call(self._table.replace_many, [row for _, row in pairs])
+
+    def upsert(self, key: Hashable, payload: object) -> Awaitable[object]:
+        return self._threads.call(self._table.upsert, payload)
+
+    def upsert_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
+        return self._threads.call(self._table.upsert_many, [row for _, row in pairs])
+
+    def update(self, key: Hashable, update: Update) -> Awaitable[object]:
+        return self._threads.call(self._table.update, update.changes, update.default)
+
+    def update_many(self, pairs: list[tuple[Hashable, Update]]) -> Awaitable[Iterable[Hashable]]:
+        messages = [UpdateMessage(cast("Mapping[str, Value]", one.changes), one.default) for _, one in pairs]  # type: ignore[arg-type]
+        return self._threads.call(self._table.update_many, messages)
+
+    def put_default(self, key: Hashable, default: object) -> Awaitable[object]:
+        raise NotImplementedError("an update puts its default itself")
+
+    def delete(self, key: Hashable) -> Awaitable[object]:
+        return self._threads.call(self._table.delete, key)
+
+    def delete_many(self, keys: list[Hashable]) -> Awaitable[object]:
+        return self._threads.call(self._table.delete_many, keys)
+
+    def look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._looking is None and now - self._looked >= _PAUSE:
+            self._looked = now
+            looking = self._looking = self._threads.call(lambda: self._table.specification)
+            looking.attend(self._looked_at)
+
+    def _looked_at(self, spec: TableSpecification, error: BaseException | None) -> None:
+        self._looking = None
+        # A table that is gone, or has no key any more, refuses the calls themselves.
+        if error is None and not spec.keyless:
+            self._learn(spec)
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, InvalidFieldError):
+            self.look()

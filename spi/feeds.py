@@ -1,0 +1,224 @@
+"""Change feeds: what changed in a table since a position."""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+from .bulk import ScanPlan, SnapshotHold
+from .changes import Change
+from .positions import FeedPosition
+
+__all__ = ["ChangeFeed", "ChangeIterator", "ChangePlan"]
+
+
+class ChangeIterator(Iterator[Change], ABC):
+    """The changes of a range of a feed; close it, leave its `with` block or exhaust it to free its resources.
+
+    It holds nothing back: what expires before it is read is lost to it.
+
+    Raises
+    ------
+    ChangesLostError
+        From `next`, if changes that were still to come have expired.
+    TransactionClosedError
+        From `next`, once the iterator was closed.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the iterator holds; idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ChangePlan(ScanPlan):
+    """The splits of a range of a feed; it holds no snapshot, and closing it does nothing.
+
+    Parameters
+    ----------
+    table, columns, states
+        As of `ScanPlan`; `columns` end with `FEED_COLUMNS`.
+    since, until : FeedPosition
+        The range (since, until] as it was taken.
+    """
+
+    __slots__ = ("since", "until")
+
+    def __init__(
+        self, table: str, columns: tuple[str, ...], states: list[bytes], since: FeedPosition, until: FeedPosition
+    ) -> None:
+        super().__init__(table, columns, states, SnapshotHold(_nothing))
+        self.since = since
+        self.until = until
+
+    def close(self) -> None:
+        """Do nothing: the splits can still be read."""
+
+
+def _nothing() -> None:
+    return None
+
+
+class ChangeFeed(ABC):
+    """The change feed of a table: whole commits, in their order; looks the table up anew at each call.
+
+    A range is (since, until]: without `since` from the earliest position, without `until` to the latest at the call;
+    since >= until is an empty one. What was read of a range stays the same for ever: whatever is committed after
+    `latest()` returned a position is beyond it.
+
+    Every method raises
+
+    TableNotFoundError
+        If there is no such table any more.
+    UnsupportedOperationError
+        If the table has no feed.
+    StorageUnavailableError
+        If the store cannot be reached.
+
+    and where it takes a position or a version
+
+    ChangesLostError
+        If that has expired, is of a feed that is gone, or is beyond the newest.
+    """
+
+    @abstractmethod
+    def earliest(self) -> FeedPosition:
+        """Return the position after which every change is kept."""
+
+    @abstractmethod
+    def latest(self) -> FeedPosition:
+        """Return the newest stable position of the store, perhaps beyond the last change of this table."""
+
+    @abstractmethod
+    def at(self, timestamp: dt.datetime) -> FeedPosition:
+        """Return the position just before the first kept change that is not older than a time; else `latest()`.
+
+        Raises
+        ------
+        ValueError
+            If the time has no time zone.
+        """
+
+    @abstractmethod
+    def position(self, version: int) -> FeedPosition:
+        """Return the position of a version from `earliest().version` to `latest().version`, of a commit or not."""
+
+    @abstractmethod
+    def advance(self, since: FeedPosition, rows: int) -> FeedPosition:
+        """Return the last position with at most so many changes after another, but at least one commit further.
+
+        A preimage and its postimage are two changes. Where nothing was changed since, it is `latest()`; it is never
+        beyond that.
+
+        Raises
+        ------
+        ValueError
+            If `rows` is below 1.
+        """
+
+    @abstractmethod
+    def read(
+        self,
+        since: FeedPosition | None = None,
+        until: FeedPosition | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        net: bool = False,
+    ) -> ChangeIterator:
+        """Return the changes of a range, in the order of their versions; a postimage follows its preimage.
+
+        Parameters
+        ----------
+        since, until : FeedPosition, optional
+            The range.
+        columns : iterable of str, optional
+            The fields of the rows; the key always comes too. A change stays although these fields are equal.
+        net : bool
+            Per key the row at `since` against the row at `until`, in no order, with version and time of the last
+            change.
+
+        Raises
+        ------
+        InvalidFieldError
+            If a column does not exist, or there is none, or `net` is no bool.
+        UnsupportedOperationError
+            Of `net` under producer `input` or without a key.
+        """
+
+    @abstractmethod
+    def plan(
+        self,
+        since: FeedPosition | None = None,
+        until: FeedPosition | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+        net: bool = False,
+    ) -> ChangePlan:
+        """Divide a range into splits that `read_split` reads in any process; it holds nothing back.
+
+        Parameters
+        ----------
+        since, until, net
+            As in `read`. Split after split is the order of `read`, and no pair of images is divided.
+        columns : iterable of str, optional
+            The fields in the batches: exactly these, then `_change_type` (string), `_commit_version` (int64) and
+            `_commit_timestamp` (timestamp of microseconds, UTC). All in the table's order, if not given.
+        splits : int
+            Approximate number of splits, at least 1; the plan may have fewer, never none.
+
+        Raises
+        ------
+        InvalidFieldError, UnsupportedOperationError
+            As `read` does; the latter also if other processes cannot read the store.
+        """
+
+    def plan_net(
+        self, since: FeedPosition, until: FeedPosition, *, columns: Iterable[str] | None = None, splits: int = 1
+    ) -> ChangePlan:
+        """Divide the net changes between two positions, as `plan` does, but never only up to a mark.
+
+        With them the rows at `until`, as of a snapshot, become those at `since`, and the reverse. A change has version
+        and time of the last commit that made it. Here it is `plan` with `net`; a backend whose feeds have marks
+        overrides it.
+
+        Parameters
+        ----------
+        since, until, columns, splits
+            As in `plan`.
+
+        Raises
+        ------
+        InvalidFieldError, UnsupportedOperationError
+            As `plan` does.
+        """
+        return self.plan(since, until, columns=columns, splits=splits, net=True)
+
+    @abstractmethod
+    def expire(self, until: FeedPosition | None = None) -> FeedPosition:
+        """Drop the changes that are older than the retention, or all up to a position whatever their age.
+
+        This happens by itself some minutes after the changes became too old, where the feed is written or read.
+
+        Returns
+        -------
+        FeedPosition
+            `earliest()` thereafter.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            With `read_only`.
+        """

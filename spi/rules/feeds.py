@@ -1,0 +1,35 @@
+"""Checks of the arguments of change feeds."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from structable.spi.errors import UnsupportedOperationError
+from structable.spi.showing import shown
+from structable.spi.specification import TableSpecification
+from structable.spi.table_options import ChangelogProducer
+
+__all__ = ["check_moment", "check_rows", "require_net"]
+
+
+def check_moment(timestamp: object) -> dt.datetime:
+    """Return a time with a time zone; ValueError for anything else."""
+    if not isinstance(timestamp, dt.datetime) or timestamp.utcoffset() is None:
+        raise ValueError(f"timestamp is {shown(timestamp)}; it must be a datetime with a time zone")
+    return timestamp
+
+
+def check_rows(rows: object) -> int:
+    """Return a number of changes, at least 1; ValueError for anything else."""
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+        raise ValueError(f"rows is {shown(rows)}; it must be a whole number of at least 1")
+    return rows
+
+
+def require_net(spec: TableSpecification) -> None:
+    """Raise UnsupportedOperationError unless the changes of a table's feed can be netted."""
+    if spec.keyless or spec.table_options.changelog_producer is ChangelogProducer.INPUT:
+        kind = "has no key" if spec.keyless else "has the producer input"
+        raise UnsupportedOperationError(
+            f"table {spec.name!r} {kind}: net changes need a key, and the producer lookup or full-compaction"
+        )

@@ -1,0 +1,196 @@
+"""A cache before a table over functions: what it answers, what it drops, and what it never keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
+
+import pytest
+
+from structable.spi import UpdateMessage, Value
+from structable.spi.access import AsyncTable, Cache, open_table
+
+from .support.fake_clock import advance, idle, outcomes, run
+from .support.fake_store import Broken, Call, FakeStore
+
+Table = AsyncTable[Hashable, Mapping[str, object]]
+
+
+def row(number: int) -> dict[str, Value]:
+    return {"n": number}
+
+
+def filled(answer: Callable[[Call], object] | None = Call.succeed) -> FakeStore:
+    store = FakeStore(answer)
+    store.rows = {key: row(key) for key in range(5)}
+    return store
+
+
+def test_a_row_is_read_once_and_a_put_row_never() -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache()) as table:
+            assert await table.get(1) == await table.get(1) == row(1)
+            assert store.operations() == ["get"]
+            await table.put(2, row(22))
+            assert await table.get(2) == row(22)
+            assert store.operations() == ["get", "put"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_an_absent_row_is_kept_on_demand_only(absent: bool) -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache(absent=absent)) as table:
+            assert [await table.get(9), await table.get(9)] == [None, None]
+            assert len(store.calls) == (1 if absent else 2)
+            assert await table.get_many([1, 9]) == {1: row(1)}
+            await table.put(9, row(9))
+            assert await table.get(9) == row(9)
+            await table.delete(9)
+            assert await table.get(9) is None
+
+    run(main())
+
+
+def test_a_row_over_the_limit_is_read_again() -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache(max_rows=2)) as table:
+            for key in (1, 2, 3, 1):
+                await table.get(key)
+        assert [call.keys for call in store.calls] == [[1], [2], [3], [1]]
+
+    run(main())
+
+
+def test_a_row_is_read_again_after_its_time() -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache(ttl=10)) as table:
+            await table.get(1)
+            store.rows[1] = row(2)  # another process
+            await advance(9.9)
+            assert await table.get(1) == row(1)
+            await advance(0.2)
+            assert await table.get(1) == row(2)
+
+    run(main())
+
+
+def test_bulk_calls_use_the_cache_and_fill_it() -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache()) as table:
+            assert await table.get_many([1, 2]) == {1: row(1), 2: row(2)}
+            assert await table.get(1) == row(1)
+            assert await table.get_many([1, 2, 3]) == {key: row(key) for key in (1, 2, 3)}
+            assert [call.keys for call in store.calls] == [[1, 2], [3]]
+
+            store.answer = lambda call: call.fail(Broken("no"))
+            assert await table.get_many([1, 2, 3]) == {key: row(key) for key in (1, 2, 3)}
+            with pytest.raises(Broken):
+                await table.get_many([1, 2, 4])
+            store.answer = Call.succeed
+
+            await table.put_many([(1, row(11)), (2, row(12))])
+            assert await table.get_many([1, 2]) == {1: row(11), 2: row(12)}
+            await table.put_many([(1, row(21)), (2, None)])
+            calls = len(store.calls)
+            assert await table.get(1) == row(21)
+            assert len(store.calls) == calls
+            assert await table.get(2) is None
+            assert len(store.calls) == calls + 1
+            await table.delete_many([1, 3])
+            assert await table.get_many([1, 3]) == {}
+
+    run(main())
+
+
+def test_an_update_drops_the_row() -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache()) as table:
+            await table.get_many([1, 2])
+            await table.update(1, {"m": 1})
+            await table.update_many([(2, UpdateMessage({"m": 2}))])
+            assert await table.get_many([1, 2]) == {1: {"n": 1, "m": 1}, 2: {"n": 2, "m": 2}}
+
+    run(main())
+
+
+def test_all_that_wait_for_a_row_share_one_read() -> None:
+    async def main() -> None:
+        store = filled(None)
+        async with open_table(store.table, cache=Cache()) as table:
+            gets = [asyncio.ensure_future(table.get(1)) for _ in range(3)]
+            await idle()
+            store.only("get").succeed()
+            assert await asyncio.gather(*gets) == [row(1)] * 3
+
+            gets = [asyncio.ensure_future(table.get(2)) for _ in range(3)]
+            await idle()
+            store.only("get").fail(Broken("no"))
+            assert [type(each) for each in await outcomes(*gets)] == [Broken] * 3
+
+            again = asyncio.ensure_future(table.get(2))
+            await idle()
+            store.only("get").succeed()
+            assert await again == row(2)
+
+    run(main())
+
+
+def test_a_read_that_overlaps_a_write_is_not_kept() -> None:
+    async def main() -> None:
+        store = filled(None)
+        async with open_table(store.table, cache=Cache()) as table:
+            get = asyncio.ensure_future(table.get(1))
+            await idle()
+            put = asyncio.ensure_future(table.put(1, row(11)))
+            await idle()
+            store.only("get").succeed()
+            assert await get == row(1)
+            await idle()
+            after = asyncio.ensure_future(table.get(1))
+            store.only("put").succeed()
+            await put
+            store.answer = Call.succeed
+            assert await after == row(11)
+            assert await table.get(1) == row(11)
+
+    run(main())
+
+
+def test_a_failed_write_leaves_nothing_in_the_cache() -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache()) as table:
+            assert await table.get(1) == row(1)
+            store.answer = lambda call: call.fail(Broken("no"))
+            with pytest.raises(Broken):
+                await table.put(1, row(11))
+            store.answer = Call.succeed
+            calls = len(store.calls)
+            assert await table.get(1) == row(1)
+            assert len(store.calls) == calls + 1
+
+    run(main())
+
+
+def test_a_caller_may_change_the_row_that_it_was_given_or_gave() -> None:
+    async def main() -> None:
+        store = filled()
+        async with open_table(store.table, cache=Cache()) as table:
+            first = await table.get(1)
+            assert isinstance(first, dict)
+            first["n"] = "changed"
+            assert await table.get(1) == row(1)
+            given = row(22)
+            await table.put(2, given)
+            given["n"] = "changed"
+            assert await table.get(2) == row(22)
+
+    run(main())

@@ -1,0 +1,87 @@
+"""Tables whose schema changes, and processes that fork, while an AsyncTable is open."""
+
+import asyncio
+import os
+
+import pytest
+
+from structable.spi import Field, InvalidFieldError, Storage, TableSpecification, UpdateMessage
+from structable.spi.access import Batching, open_table
+
+ITEMS = TableSpecification("items", [Field.string("id"), Field.int("n")], primary_key=["id"])
+NUMBERED = TableSpecification("items", [Field.long("number"), Field.string("n")], primary_key=["number"])
+
+any_batching = pytest.mark.parametrize("batching", [None, Batching()], ids=["alone", "complete"])
+
+
+@any_batching
+def test_a_table_that_was_created_anew_with_another_key(structable_storage: Storage, batching: Batching | None) -> None:
+    admin = structable_storage.admin
+    admin.create(ITEMS)
+
+    async def main() -> None:
+        async with open_table(structable_storage.table("items"), batching=batching) as table:
+            await table.put(("a",), {"n": 1})
+            admin.drop("items")
+            admin.create(NUMBERED)
+            with pytest.raises(InvalidFieldError):
+                await table.put(("a",), {"n": 1})
+            while True:  # the schema is read again, beside the calls
+                try:
+                    await table.put((5,), {"n": "five"})
+                    break
+                except InvalidFieldError:
+                    await asyncio.sleep(0.001)
+            found = await table.get((5,))
+            assert found == {"number": 5, "n": "five"}
+
+    asyncio.run(main())
+
+
+@any_batching
+def test_new_fields_are_known_in_every_kind_of_write(structable_storage: Storage, batching: Batching | None) -> None:
+    admin = structable_storage.admin
+    admin.create(ITEMS)
+
+    async def main() -> None:
+        async with open_table(structable_storage.table("items"), batching=batching) as table:
+            await table.put(("a",), {"n": 1})
+            admin.create_or_update(ITEMS.evolve(fields=[*ITEMS.fields, Field.string("new")]))
+            await asyncio.gather(
+                table.put_many([(("b",), {"new": "b"}), (("c",), {"n": 1})]),
+                table.update(("a",), {"new": "a"}),
+                table.update(("d",), {"n": 1}, default={"new": "d"}),
+                table.upsert(("e",), {"new": "e"}),
+                table.upsert_many([(("f",), {"new": "f"})]),
+                table.update_many([(("g",), UpdateMessage({"n": 1}, {"new": "g"}))]),
+            )
+            found = await table.get_many([(key,) for key in "abcdefg"])
+            assert [row["new"] for row in found.values()] == ["a", "b", None, "d", "e", "f", "g"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_to_open_its_own(structable_storage: Storage) -> None:
+    structable_storage.admin.create(ITEMS)
+
+    async def main() -> None:
+        async with open_table(structable_storage.table("items")) as table:
+
+            async def get() -> object:
+                return await table.get(("a",))
+
+            await table.put(("a",), {"n": 1})
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    asyncio.run(get())
+                except RuntimeError as error:
+                    status = 0 if "fork" in str(error) else 2
+                finally:
+                    os._exit(status)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert await get() == {"id": "a", "n": 1}
+
+    asyncio.run(main())

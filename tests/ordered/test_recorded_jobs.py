@@ -1,0 +1,351 @@
+"""What write jobs append to change feeds, and that a crash between their chunks neither loses nor repeats any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pytest
+
+from structable.backends.memory.engine import MemoryEngine
+from structable.backends.memory.versions import VersionedMap
+from structable.backends.ordered import BulkApplication, OrderedStorage
+from structable.backends.ordered.engine import Pair, RunLostError
+from structable.backends.ordered.jobs import rows as job_rows
+from structable.spi import (
+    DataCorruptionError,
+    Field,
+    RecordExistsError,
+    StagedWrite,
+    Storage,
+    TableSpecification,
+    UnsupportedOperationError,
+    Value,
+    WriteJob,
+)
+
+from .crashing import Crash, CrashingEngine, recovered
+from .recorded import Recorded, commits, entries, last_commit
+
+FIELDS = [Field.int("id"), Field.string("text"), Field.long("n")]
+TYPES = {"id": pa.int32(), "text": pa.string(), "n": pa.int64(), "_change_type": pa.string(), "_arm": pa.string()}
+DEDUPLICATE: Mapping[str, str] = {}
+SUM = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "fields.text.aggregate-function": "min"}
+BAG = {"write-mode": "change-log"}
+
+Rows = Sequence[Mapping[str, Value]]
+
+
+def made(producer: str, options: Mapping[str, str] = DEDUPLICATE, engine: MemoryEngine | None = None) -> Storage:
+    storage = OrderedStorage(engine or MemoryEngine(VersionedMap()), "memory://")
+    storage.admin.create(spec(producer, options))
+    return storage
+
+
+def spec(producer: str, options: Mapping[str, str] = DEDUPLICATE) -> TableSpecification:
+    key = [] if "write-mode" in options else ["id"]
+    return TableSpecification("items", FIELDS, key, ["text"], options={**options, "changelog-producer": producer})
+
+
+def staged(storage: Storage, mode: str, *partitions: Rows, job_id: str = "job") -> tuple[WriteJob, list[StagedWrite]]:
+    """Begin a job and stage partitions; the columns of each are those of its first row."""
+    job = storage.begin_write("items", mode=mode, job_id=job_id)
+    return job, [storage.stage(job, number, 0, [batch(rows)]) for number, rows in enumerate(partitions)]
+
+
+def batch(rows: Rows) -> pa.RecordBatch:
+    columns = {name: pa.array([row[name] for row in rows], TYPES[name]) for name in rows[0]}
+    return pa.record_batch(columns)
+
+
+def run(storage: Storage, mode: str, *partitions: Rows) -> list[Recorded]:
+    """Run a job and return what it appended to the feed, sorted where no order is promised."""
+    before = len(commits(storage, "items"))
+    assert storage.commit_write(*staged(storage, mode, *partitions)).applied
+    found = commits(storage, "items")[before:]
+    assert len(found) < 2, "several versions"
+    return found[0] if found else []
+
+
+PRESENT: Rows = [{"id": 1, "text": "a", "n": 1}, {"id": 2, "text": "b", "n": 2}, {"id": 3, "text": "c", "n": 3}]
+
+
+def filled(producer: str, options: Mapping[str, str] = DEDUPLICATE, engine: MemoryEngine | None = None) -> Storage:
+    storage = made(producer, options, engine)
+    if options is BAG:
+        storage.table("items").insert_many(PRESENT)
+    else:
+        storage.table("items").upsert_many(PRESENT)
+    return storage
+
+
+def test_images_of_each_mode() -> None:
+    given: Rows = [{"id": 1, "text": "x"}, {"id": 2, "text": "b"}, {"id": 4, "text": "new"}]
+    updated = [("-U", {"id": 1, "text": "a", "n": 1}), ("+U", {"id": 1, "text": "x", "n": 1})]
+    assert run(filled("lookup"), "upsert", given) == [*updated, ("+I", {"id": 4, "text": "new"})]
+    assert run(filled("lookup"), "update", given[:2]) == updated
+    assert run(filled("lookup"), "insert", given[2:]) == [("+I", {"id": 4, "text": "new"})]
+    assert run(filled("lookup"), "replace", given) == [
+        ("-U", {"id": 1, "text": "a", "n": 1}),
+        ("+U", {"id": 1, "text": "x"}),
+        ("-U", {"id": 2, "text": "b", "n": 2}),
+        ("+U", {"id": 2, "text": "b"}),
+        ("+I", {"id": 4, "text": "new"}),
+    ]
+    assert run(filled("lookup"), "delete", [{"id": 2}, {"id": 9}, {"id": 2}]) == [
+        ("-D", {"id": 2, "text": "b", "n": 2})
+    ]
+    changes: Rows = [
+        {"_change_type": "+I", "id": 1, "text": "x"},
+        {"_change_type": "-D", "id": 2, "text": None},
+        {"_change_type": "-D", "id": 4, "text": None},
+        {"_change_type": "+I", "id": 4, "text": "new"},
+        {"_change_type": "-D", "id": 4, "text": None},
+    ]
+    assert run(filled("full-compaction"), "changes", changes) == [*updated, ("-D", {"id": 2, "text": "b", "n": 2})]
+
+
+def test_images_of_merges() -> None:
+    adds: Rows = [{"id": 1, "n": 5}, {"id": 1, "n": -5}, {"id": 2, "n": 1}, {"id": 2, "n": 2}, {"id": 7, "n": 1}]
+    assert run(filled("lookup", SUM), "upsert", adds[:1], adds[1:]) == [
+        ("-U", {"id": 2, "text": "b", "n": 2}),
+        ("+U", {"id": 2, "text": "b", "n": 5}),
+        ("+I", {"id": 7, "n": 1}),
+    ]
+
+
+PATCH: Rows = [
+    {"_arm": "present", "id": 1, "text": "x"},
+    {"_arm": "absent", "id": 1, "text": "never"},
+    {"_arm": "absent", "id": 2, "text": "never"},
+    {"_arm": "absent", "id": 4, "text": "new"},
+    {"_arm": "replace", "id": 3, "text": "r"},
+    {"_arm": "replace", "id": 5, "text": None},
+    {"_arm": "delete", "id": 6, "text": None},
+]
+
+
+def test_patches_are_recorded_as_plain_verbs_would() -> None:
+    """Arms that take no effect record nothing; a delete is given, whether there is a row or not."""
+    assert run(filled("lookup"), "patch", PATCH) == [
+        ("-U", {"id": 1, "text": "a", "n": 1}),
+        ("+U", {"id": 1, "text": "x", "n": 1}),
+        ("-U", {"id": 3, "text": "c", "n": 3}),
+        ("+U", {"id": 3, "text": "r"}),
+        ("+I", {"id": 4, "text": "new"}),
+        ("+I", {"id": 5}),
+    ]
+    assert run(filled("input"), "patch", PATCH) == [
+        ("+U", {"id": 1, "text": "x", "n": 1}),
+        ("+U", {"id": 3, "text": "r"}),
+        ("+I", {"id": 4, "text": "new"}),
+        ("+U", {"id": 5}),
+        ("-D", {"id": 6}),
+    ]
+
+
+def test_jobs_that_change_nothing_append_nothing() -> None:
+    storage = filled("lookup")
+    assert run(storage, "upsert", PRESENT) == []
+    assert len(commits(storage, "items")) == 1
+
+
+def test_images_of_a_bag_are_net_by_value() -> None:
+    changes: Rows = [
+        {"_change_type": "-D", **PRESENT[0]},
+        {"_change_type": "+I", **PRESENT[0]},
+        {"_change_type": "-D", **PRESENT[1]},
+        {"_change_type": "-D", **PRESENT[1]},
+        {"_change_type": "+I", "id": 8, "text": None, "n": 1},
+    ]
+    found = run(filled("lookup", BAG), "changes", changes)
+    assert sorted(found, key=str) == [("+I", {"id": 8, "n": 1}), ("-D", PRESENT[1])]
+    assert run(filled("lookup", BAG), "insert", PRESENT[:1]) == [("+I", PRESENT[0])]
+
+
+def test_input_holds_what_the_verb_of_the_mode_would() -> None:
+    """Upsert and changes every row in order, the others the row that wins."""
+    twice: Rows = [{"id": 1, "text": "x"}, {"id": 9, "text": "y"}, {"id": 1, "text": "a"}]
+    assert run(filled("input"), "upsert", twice[:2], twice[2:]) == [
+        ("+U", {"id": 1, "text": "x"}),
+        ("+U", {"id": 1, "text": "a"}),
+        ("+U", {"id": 9, "text": "y"}),
+    ]
+    assert run(filled("input"), "replace", twice[:2], twice[2:]) == [
+        ("+U", {"id": 1, "text": "a"}),
+        ("+U", {"id": 9, "text": "y"}),
+    ]
+    assert run(filled("input"), "insert", twice[1:2]) == [("+I", {"id": 9, "text": "y"})]
+    assert run(filled("input"), "update", twice[:1], twice[2:]) == [("+U", {"id": 1, "text": "a", "n": 1})]
+    assert run(filled("input"), "delete", [{"id": 9}, {"id": 2}, {"id": 9}]) == [("-D", {"id": 2}), ("-D", {"id": 9})]
+    changes: Rows = [
+        {"_change_type": "-U", "id": 1, "text": "x"},
+        {"_change_type": "+U", "id": 1, "text": "y"},
+        {"_change_type": "-D", "id": 9, "text": None},
+    ]
+    assert run(filled("input"), "changes", changes) == [
+        ("-U", {"id": 1, "text": "x"}),
+        ("+U", {"id": 1, "text": "y"}),
+        ("-D", {"id": 9}),
+    ]
+
+
+def test_input_holds_ignored_rows() -> None:
+    storage = filled("input", {"merge-engine": "partial-update", "ignore-delete": "true"})
+    assert run(storage, "changes", [{"_change_type": "-D", "id": 1}]) == [("-D", {"id": 1})]
+    assert storage.table("items").count() == 3
+
+
+def test_jobs_of_ignored_rows_append_no_images() -> None:
+    storage = filled("lookup", {"merge-engine": "partial-update", "ignore-delete": "true"})
+    assert run(storage, "changes", [{"_change_type": "-D", "id": 1}]) == []
+    assert storage.table("items").count() == 3
+
+
+def test_input_of_tables_without_a_key() -> None:
+    changes: Rows = [
+        {"_change_type": "-D", "id": 9, "text": None, "n": None},
+        {"_change_type": "+U", **PRESENT[0]},
+        {"_change_type": "-U", **PRESENT[0]},
+    ]
+    found = run(filled("input", BAG), "changes", changes)
+    assert found[0] == ("-D", {"id": 9}) or found[2] == ("-D", {"id": 9})
+    assert [record for record in found if record.row["id"] == 1] == [("+U", PRESENT[0]), ("-U", PRESENT[0])]
+    for options in (BAG, {"write-mode": "append-only"}):
+        assert run(made("input", options), "insert", PRESENT[:1], PRESENT[:1]) == [("+I", PRESENT[0])] * 2
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup"])
+def test_refused_jobs_append_nothing(producer: str) -> None:
+    storage = filled(producer)
+    with pytest.raises(RecordExistsError):
+        storage.commit_write(*staged(storage, "insert", [{"id": 0}, {"id": 1}]))
+    assert len(commits(storage, "items")) == 1
+
+
+@pytest.mark.parametrize("mode", ["upsert", "replace"])
+def test_jobs_begun_before_the_feed_are_in_it(mode: str) -> None:
+    storage = made("none")
+    work = staged(storage, mode, PRESENT)
+    storage.admin.create_or_update(spec("lookup"))
+    assert storage.commit_write(*work).applied
+    assert last_commit(storage, "items") == [("+I", row) for row in PRESENT]
+
+
+def test_overwrite_of_a_table_with_a_feed_is_refused() -> None:
+    storage = made("none")
+    done, late = staged(storage, "overwrite", PRESENT), staged(storage, "overwrite", PRESENT[:1], job_id="late")
+    storage.commit_write(*done)
+    storage.admin.create_or_update(spec("lookup"))
+    with pytest.raises(UnsupportedOperationError, match="overwrite"):
+        storage.begin_write("items", mode="overwrite", job_id="new")
+    with pytest.raises(UnsupportedOperationError, match="overwrite"):
+        storage.commit_write(*late)
+    assert storage.table("items").count() == 3
+    # Committed before the feed began, it still counts as committed.
+    assert storage.begin_write("items", mode="overwrite", job_id="job").committed
+    assert not storage.commit_write(*done).applied
+    storage.admin.create_or_update(spec("none"))
+    assert storage.commit_write(*late).applied
+
+
+class UnorderedEngine(MemoryEngine):
+    """Promises nothing about which chunks survive a crash."""
+
+    bulk_application = BulkApplication.UNORDERED
+
+
+def test_engine_without_progress_takes_no_jobs_of_tables_with_feeds() -> None:
+    storage = made("none", engine=UnorderedEngine(VersionedMap()))
+    work = staged(storage, "insert", PRESENT)
+    storage.admin.create_or_update(spec("lookup"))
+    with pytest.raises(UnsupportedOperationError, match="change feed"):
+        storage.commit_write(*work)
+    with pytest.raises(UnsupportedOperationError, match="change feed"):
+        storage.begin_write("items", mode="upsert", job_id="other")
+    assert storage.table("items").count() == 0
+
+
+class LosingEngine(CrashingEngine):
+    """Has lost the runs of jobs."""
+
+    def read_run(self, state: bytes) -> Iterator[Pair]:
+        raise RunLostError("the staged rows are gone")
+
+
+RETRACTS: Sequence[str] = ("-D", "+I")
+JOBS: list[tuple[Mapping[str, str], str, list[Rows]]] = [
+    (DEDUPLICATE, "upsert", [[{"id": i, "text": str(i % 2)} for i in range(9)], [{"id": 4, "text": "z"}]]),
+    (DEDUPLICATE, "insert", [[{"id": i, "text": str(i)} for i in range(4, 15)]]),
+    (DEDUPLICATE, "replace", [[{"id": i, "text": str(i)} for i in range(11)]]),
+    (DEDUPLICATE, "update", [[{"id": i, "n": i % 2} for i in (3, 1, 2)]]),
+    (DEDUPLICATE, "delete", [[{"id": i} for i in range(11)]]),
+    (DEDUPLICATE, "changes", [[{"_change_type": RETRACTS[i % 2], "id": i} for i in range(11)]]),
+    (
+        DEDUPLICATE,
+        "patch",
+        [
+            [{"_arm": "absent", "id": i, "n": 100 + i} for i in range(9) if i != 3],
+            [{"_arm": "present", "id": i, "text": "x"} for i in range(9) if i != 3],
+            [{"_arm": "delete", "id": 3, "n": None}, {"_arm": "replace", "id": 20, "n": 1}],
+        ],
+    ),
+    (SUM, "upsert", [[{"id": i % 4, "n": i} for i in range(20)], [{"id": i % 9, "n": i} for i in range(20)]]),
+    (BAG, "insert", [[{"id": i, "text": None} for i in range(8)]]),
+    (BAG, "changes", [[{"_change_type": RETRACTS[i % 2], **PRESENT[i % 3]} for i in range(20)]]),
+]
+CASES = [(producer, *job) for producer in ("lookup", "input") for job in JOBS]
+
+
+@pytest.mark.parametrize(("producer", "options", "mode", "partitions"), CASES)
+def test_crash_between_any_two_writes_of_a_job(
+    monkeypatch: pytest.MonkeyPatch, producer: str, options: Mapping[str, str], mode: str, partitions: list[Rows]
+) -> None:
+    """After each recovery, which crashes too, rows and feed are those of a job that was not interrupted."""
+    monkeypatch.setattr(job_rows, "_CHUNK_ROWS", 2)
+    expected = filled(producer, options)
+    run(expected, mode, *partitions)
+    for writes in range(1, 12):
+        stored = VersionedMap()
+        storage = filled(producer, options, CrashingEngine(stored, writes))
+        work = staged(storage, mode, *partitions)
+        try:
+            finished = bool(storage.commit_write(*work))
+        except Crash:
+            finished = False
+            storage = recovered(stored)
+        assert contents(storage) == contents(expected)
+        assert list(map(sorted_records, commits(storage, "items"))) == list(
+            map(sorted_records, commits(expected, "items"))
+        )
+        newest = entries(storage, "items")[-1].version
+        numbers = [entry.chunk for entry in entries(storage, "items") if entry.version == newest]
+        assert numbers == [*range(len(numbers))]
+        assert not storage.commit_write(*work).applied
+        if finished:
+            return
+    pytest.fail("the job never ended by itself")
+
+
+def test_tables_with_a_job_that_cannot_be_completed_keep_their_feed() -> None:
+    """Else the rest of the job would be missing in the new one."""
+    stored = VersionedMap()
+    storage = filled("lookup", engine=CrashingEngine(stored, 1))
+    with pytest.raises(Crash):
+        storage.commit_write(*staged(storage, "upsert", [{"id": 1, "n": 7}]))
+    storage = OrderedStorage(LosingEngine(stored), "memory://")
+    storage.engine.upcalls.procedures["recover"](b"")
+    for producer in ("input", "none"):
+        with pytest.raises(DataCorruptionError, match="not whole"):
+            storage.admin.create_or_update(spec(producer))
+    assert list(storage.repair())
+    storage.admin.create_or_update(spec("input"))
+
+
+def contents(storage: Storage) -> list[str]:
+    with storage.transaction(read_only=True) as tx:
+        return sorted(str(dict(row)) for row in tx.table("items").scan())
+
+
+def sorted_records(records: list[Recorded]) -> list[Recorded]:
+    return sorted(records, key=lambda record: (str(record.row.get("id")), record.kind, str(record.row)))
