@@ -239,8 +239,8 @@ class Schedule:
             assert table.pending < batching.max_size
         waits = self.plan.retry is not None or self.plan.rate_limit is not None
         if batching is not None and batching.max_delay is not None and not self.store.running and not waits:
-            late = self.store.time() > self.last_call + batching.max_delay
-            assert table.pending == 0 or not late, "nothing is under way, and the batch is not sent"
+            overdue = self.store.time() > self.last_call + batching.max_delay
+            assert table.pending == 0 or not overdue, "nothing is under way, and the batch is not sent"
         if self.plan.bulk_calls:
             return
         if batching is not None:
