@@ -17,6 +17,7 @@ import pytest
 from structable.spi import FeedPosition, Storage, Value
 from tests.cli.conftest import Command, every_store
 from tests.cli.support.samples import RUNS
+from tests.cli.support.signals import inherited
 
 FED = RUNS.evolve(name="fed", options={"changelog-producer": "lookup"})
 ETL: dict[str, Value]
@@ -151,14 +152,10 @@ def test_describe_names_the_feed(structable: Command, url: str, storage: Storage
     )
 
 
-def _follow(url: str, since: str) -> subprocess.Popen[str]:
+def _follow(url: str, since: str, *ignored: signal.Signals) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "structable.cli", "changes", url, "fed", "--follow", "--interval", "0.05"]
-    # A process in a shell's background ignores interrupts, and so would the child.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with inherited(*ignored):
         return subprocess.Popen([*command, "--since", since], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
@@ -211,12 +208,7 @@ def test_follow_reports_once_whatever_signals_come(url: str, storage: Storage, c
 
 @pytest.mark.parametrize("url", ["leveldb"], indirect=True)
 def test_nohup_is_respected(url: str, storage: Storage, changed: list[str]) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        following = _follow(url, changed[1])
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    with following as process:
+    with _follow(url, changed[1], signal.SIGHUP) as process:
         assert process.stdout
         try:
             for _ in range(3):

@@ -34,6 +34,7 @@ from structable.spi import (
 )
 from tests.cli.conftest import Command, Fails, Outcome
 from tests.cli.support.samples import RUNS
+from tests.cli.support.signals import inherited
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -385,12 +386,8 @@ def test_interruption_leaves_no_traceback_and_no_file(
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "structable.cli", "import", database, "runs", str(pipe)]
-    # A process in a shell's background ignores interrupts, and so would the child.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with inherited():
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    finally:
-        signal.signal(signal.SIGINT, before)
     # Opened for reading and writing, it needs no reader yet, and the reader sees no end.
     with running, open(os.open(pipe, os.O_RDWR), "wb", buffering=0) as stream:
         stream.write(b"app,started,attempt\n")

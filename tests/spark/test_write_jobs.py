@@ -67,11 +67,12 @@ def test_missing_keys_of_a_commit_whose_answer_was_lost(
             with caplog.at_level(logging.WARNING, "structable.spark"):
                 assert written(1) == CommitResult(False, 0)
             assert lost == [CommitResult(True, 1)]
-            assert [record.name for record in caplog.records] == ["structable.spark"]
+            # Threads of other tests' stores may log into the same capture.
+            assert [record.name for record in caplog.records].count("structable.spark") == 1
             assert "how many of its keys had no row at the commit is not known" in caplog.text
             assert [dict(row) for row in storage.table("items").scan()] == [{"id": 1, "n": 7}]
             caplog.clear()
             assert written(2) == CommitResult(True, 1)
-            assert not caplog.records
+            assert "structable.spark" not in [record.name for record in caplog.records]
     finally:
         stores.close()
