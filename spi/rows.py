@@ -60,7 +60,7 @@ class Row(Mapping[str, Value]):
 
     A row equals any mapping of the same names to equal values. Fields that were not set are None. A column that was
     not read, or that does not exist, is a `KeyError` or an `AttributeError`. Attributes of the class itself (`key`,
-    `keys`, `items`, `values`, `get`) win over fields of that name, which are read as `row["key"]`.
+    `keys`, `items`, `values`, `get`, `astuple`) win over fields of that name, which are read as `row["key"]`.
 
     Parameters
     ----------
@@ -86,6 +86,10 @@ class Row(Mapping[str, Value]):
         """The primary key, in key order."""
         values = self._values
         return tuple([values[position] for position in self._shape.key_positions])
+
+    def astuple(self) -> tuple[Value, ...]:
+        """Return the values, in the order of the columns, without a copy: the fastest way to all of a row."""
+        return self._values
 
     def __getitem__(self, name: str) -> Value:
         return self._values[self._shape.positions[name]]

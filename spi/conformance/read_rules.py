@@ -95,6 +95,22 @@ class ReadRules(ConformanceCase):
             assert (row["v"], row.v, row.key, row.color) == (5, 5, (1, 2, "a"), None)
             assert dict(row) == {"k1": 1, "k2": 2, "k3": "a", "v": 5, "color": None}
 
+    def test_row_as_a_tuple(self, open_table: OpenTable) -> None:
+        """`Row.astuple()` has the values in the order of the row's own columns, whatever call read the row."""
+        table = open_table(GRID)
+        table.upsert({"k1": 1, "k2": 2, "k3": "a", "v": 5})
+        for columns in (None, ["v"], ["color", "k3"]):
+            for row in [
+                table.read((1, 2, "a"), columns),
+                table.multi_read([(1, 2, "a")], columns)[0],
+                next(table.scan(columns=columns)),
+                next(table.scan(columns=columns, reverse=True)),
+            ]:
+                assert row is not None
+                assert row.astuple() == tuple(row[name] for name in row)
+                assert row.astuple().__class__ is tuple
+                assert len(row.astuple()) == len(row)
+
     def test_row_equals_an_equal_mapping(self, open_table: OpenTable) -> None:
         """A row is equal to an equal mapping and to an equal row, and to no other; equal rows have equal hashes."""
         table = open_table(ITEMS)
@@ -134,7 +150,7 @@ class ReadRules(ConformanceCase):
 
     def test_names_of_row_win_over_fields(self, open_table: OpenTable) -> None:
         """Row's own names win over fields as attributes; such a field is read as `row["key"]`."""
-        names = ["key", "keys", "items", "values", "get"]
+        names = ["key", "keys", "items", "values", "get", "astuple"]
         table = open_table(TableSpecification("t", [Field.int("k"), *(Field.string(name) for name in names)], ["k"]))
         table.upsert({"k": 1, **{name: f"field {name}" for name in names}})
         row = table.read((1,))
