@@ -20,6 +20,7 @@ from . import changes, conformance, copying, doctor, rows, scans, tables, transf
 from .arguments import URL_VARIABLE, StoreCommand
 from .errors import DEBUG_VARIABLE, CommandError, ExitCode, explain_error, masked, one_line, outcome_unknown
 from .examples import epilog
+from .extensions import extension, extension_names
 from .signals import Ended, ending_signals
 
 __all__ = ["app"]
@@ -56,8 +57,15 @@ class _Program(TyperGroup):
             return code
         sys.exit(code)
 
+    # Any: the class of contexts is private to Typer.
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in extension_names() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        return super().get_command(ctx, cmd_name) or extension(cmd_name)
+
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401
-        # Any: the class of contexts is private to Typer.
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:

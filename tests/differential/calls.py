@@ -232,6 +232,7 @@ def random_call(chance: random.Random, spec: TableSpecification) -> Call:
         (8, lambda: Call("upsert", (maker.row(),), {})),
         (6, lambda: Call("upsert_many", (maker.rows(),), {})),
         (3, lambda: Call("replace", (maker.row(),), {})),
+        (3, lambda: Call("replace_many", (maker.rows(),), {})),
         (3, lambda: Call("insert", (maker.row(),), {})),
         (3, lambda: Call("update", (maker.row(),), option("default", maker.row))),
         (4, lambda: Call("update_many", (maker.updates(),), option("default", maker.changes))),
