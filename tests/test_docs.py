@@ -37,11 +37,17 @@ def run_code(page: Path, text: str) -> None:
     # A named store in memory lives as long as the process, which runs the page several times.
     text = text.replace("memory://replica", f"memory://{uuid.uuid4().hex}")
     namespace: dict[str, object] = {"__name__": page.stem}
-    for block in CODE.finditer(text):
-        if block["skip"] is None:
-            lines_above = text.count("\n", 0, block.start("code"))
-            code = compile("\n" * lines_above + block["code"], page_name(page), "exec")
-            exec(code, namespace)  # noqa: S102
+    try:
+        for block in CODE.finditer(text):
+            if block["skip"] is None:
+                lines_above = text.count("\n", 0, block.start("code"))
+                code = compile("\n" * lines_above + block["code"], page_name(page), "exec")
+                exec(code, namespace)  # noqa: S102
+    finally:
+        # Pages leave their stores open. The collector may meet a driver's connection before the storage that closes it.
+        for left in namespace.values():
+            if isinstance(left, structable.spi.Storage):
+                left.close()
 
 
 @pytest.mark.parametrize("store", ["leveldb", "postgresql", "hbase"])
