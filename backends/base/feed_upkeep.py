@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 
 from structable.spi import StructableError, TableNotFoundError, UnsupportedOperationError
 
-from .uninterrupted import uninterrupted
+from .background import BackgroundThread
 
 __all__ = ["FeedUpkeep"]
 
@@ -35,15 +34,13 @@ class FeedUpkeep:
         self._expire = expire
         self._first = first
         self._pause = pause
-        self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._last: dict[str, float] = {}
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._background = BackgroundThread("structable-feeds", self._work)
 
     def stopped(self) -> bool:
         """Tell whether `stop` was called."""
-        return self._stopping.is_set()
+        return self._background.stopping.is_set()
 
     def noticed(self, table: str) -> None:
         """Note that the feed of a table was written or read; cheap where that is known."""
@@ -51,41 +48,27 @@ class FeedUpkeep:
             return
         last = self._last.get(table)
         now = time.monotonic()
-        with self._lock:
-            if self._stopping.is_set():
+        with self._background.lock:
+            if not self._background.begin():
                 return
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="structable-feeds", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:
-                    return  # no thread can start now; the next notice tries again
-                self._thread = thread
             self._due[table] = now + self._first if last is None else max(now, last + self._pause)
 
     def stop(self) -> None:
         """Stop after the current step of an expiry."""
-        uninterrupted(self._stop)
-
-    def _stop(self) -> None:
-        self._stopping.set()
-        with self._lock:
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._background.stop()
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                if not self._due or self._stopping.is_set():
-                    self._thread = None
+            with self._background.lock:
+                if not self._due or self._background.stopping.is_set():
+                    self._background.end()
                     return
                 table = min(self._due, key=self._due.__getitem__)
                 due = self._due[table]
-            if self._stopping.wait(max(0.0, due - time.monotonic())):
+            if self._background.stopping.wait(max(0.0, due - time.monotonic())):
                 continue
             again = self._expired(table)
-            with self._lock:
+            with self._background.lock:
                 self._last[table] = time.monotonic()
                 self._due.pop(table, None)
                 if again:
@@ -98,7 +81,7 @@ class FeedUpkeep:
         except (TableNotFoundError, UnsupportedOperationError):
             return False  # the table or its feed is gone
         except StructableError as error:
-            if not self._stopping.is_set():
+            if not self._background.stopping.is_set():
                 _log.warning("dropping old changes of table %r failed and will be repeated: %s", table, error)
         except Exception:
             _log.exception("dropping old changes of table %r failed unexpectedly and will be repeated", table)

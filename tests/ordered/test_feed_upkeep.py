@@ -321,7 +321,7 @@ def test_what_is_too_old_goes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None
     storage.table("items").upsert({"id": 1})
     assert expired.wait(60)
     storage.close()
-    assert storage._feeds._thread is None
+    assert not storage._feeds._background.running
     with pytest.raises(StorageUnavailableError):
         feed.latest()
 
@@ -331,14 +331,14 @@ def test_a_store_that_is_only_read_expires_nothing() -> None:
     storage.admin.create(spec())
     storage.changes("items").latest()
     storage.table("items").upsert({"id": 1})
-    assert storage._feeds._thread is None
+    assert not storage._feeds._background.running
 
 
 def test_a_table_without_a_feed_starts_no_thread() -> None:
     storage = made(spec("none"))
     storage.table("items").upsert({"id": 1})
     storage.table("items").increment((1,), "n", 1)
-    assert storage._feeds._thread is None
+    assert not storage._feeds._background.running
 
 
 def test_a_feed_is_expired_at_most_once_in_a_while() -> None:

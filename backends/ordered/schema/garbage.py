@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import closing, suppress
 
-from structable.backends.base.uninterrupted import uninterrupted
+from structable.backends.base.background import BackgroundThread
 from structable.backends.ordered.engine import SchemaChangedError, Upkeep, WriteSet
 from structable.spi import StructableError, TransactionConflictError
 
@@ -27,10 +26,8 @@ class GarbageCollector:
 
     def __init__(self, engine: Upkeep) -> None:
         self._engine = engine
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
         self._again = False
-        self._stopping = threading.Event()
+        self._background = BackgroundThread("structable-garbage", self._work)
 
     def resume(self) -> None:
         """Continue the work of an earlier process."""
@@ -44,38 +41,27 @@ class GarbageCollector:
 
     def notify(self) -> None:
         """Announce that there may be something to delete."""
-        with self._lock:
+        with self._background.lock:
             self._again = True
-            if self._thread is None and not self._stopping.is_set():
-                thread = threading.Thread(target=self._work, name="structable-garbage", daemon=True)
-                with suppress(RuntimeError):  # no thread can start now; the garbage stays recorded
-                    thread.start()
-                    self._thread = thread
+            self._background.begin()
 
     def stop(self) -> None:
         """Stop after the current step; `resume` finds the rest."""
-        uninterrupted(self._stop)
-
-    def _stop(self) -> None:
-        self._stopping.set()
-        with self._lock:
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._background.stop()
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                if not self._again or self._stopping.is_set():
-                    self._thread = None
+            with self._background.lock:
+                if not self._again or self._background.stopping.is_set():
+                    self._background.end()
                     return
                 self._again = False
             try:
-                while not self._collect() and not self._stopping.wait(_PAUSE):
+                while not self._collect() and not self._background.stopping.wait(_PAUSE):
                     continue
             except (StructableError, SchemaChangedError) as error:
                 # The garbage stays recorded, for the next `notify` or `resume`.
-                if not self._stopping.is_set():
+                if not self._background.stopping.is_set():
                     _log.warning("deleting dropped tables and indexes failed and will be repeated: %s", error)
             except Exception:
                 _log.exception("deleting dropped tables and indexes failed unexpectedly and will be repeated")
@@ -86,7 +72,7 @@ class GarbageCollector:
             beginnings = list_garbage(snapshot)
         whole = True
         for beginning in beginnings:
-            if not self._engine.discard(beginning, self._stopping.is_set):
+            if not self._engine.discard(beginning, self._background.stopping.is_set):
                 whole = False
                 continue
             _log.info("deleted a dropped table or index: all keys that begin with %s", beginning.hex())

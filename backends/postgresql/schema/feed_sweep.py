@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
-from contextlib import suppress
 
-from structable.backends.base.uninterrupted import uninterrupted
+from structable.backends.base.background import BackgroundThread
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -39,45 +37,32 @@ class FeedSweeper:
     def __init__(self, pool: ServerPool, schema: str) -> None:
         self._pool = pool
         self._schema = schema
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
         self._again = False
-        self._stopping = threading.Event()
+        self._background = BackgroundThread("structable-feeds", self._work)
 
     def notify(self) -> None:
         """Announce that a feed has ended."""
-        with self._lock:
+        with self._background.lock:
             self._again = True
-            if self._thread is None and not self._stopping.is_set():
-                thread = threading.Thread(target=self._work, name="structable-feeds", daemon=True)
-                with suppress(RuntimeError):  # no thread can start now
-                    thread.start()
-                    self._thread = thread
+            self._background.begin()
 
     def stop(self) -> None:
         """Stop after the current step."""
-        uninterrupted(self._stop)
-
-    def _stop(self) -> None:
-        self._stopping.set()
-        with self._lock:
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._background.stop()
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                if not self._again or self._stopping.is_set():
-                    self._thread = None
+            with self._background.lock:
+                if not self._again or self._background.stopping.is_set():
+                    self._background.end()
                     return
                 self._again = False
             try:
                 for _ in range(_TRIES):
-                    if self._sweep() or self._stopping.wait(_PAUSE):
+                    if self._sweep() or self._background.stopping.wait(_PAUSE):
                         break
             except (PostgreSQLError, StructableError) as error:
-                if not self._stopping.is_set():
+                if not self._background.stopping.is_set():
                     _log.warning("dropping ended change feeds failed, and is left to the next time: %s", error)
             except Exception:
                 _log.exception("dropping ended change feeds failed unexpectedly")
@@ -113,7 +98,7 @@ class FeedSweeper:
         delete = command(f"delete from {commits} where ctid = any(array({some}))")
         try:
             while connection.run(delete).command_tuples == _ROWS:
-                if self._stopping.is_set():
+                if self._background.stopping.is_set():
                     return False
             connection.pipeline(
                 (

@@ -1,0 +1,55 @@
+"""`BackgroundThread`: a thread that lives while there is work, and ends with its store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from .uninterrupted import uninterrupted
+
+__all__ = ["BackgroundThread"]
+
+
+class BackgroundThread:
+    """At most one daemon thread that runs `work`, which calls `end` under `lock` and returns when nothing is left."""
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._name = name
+        self._work = work
+        self._thread: threading.Thread | None = None
+        self.lock = threading.Lock()
+        """Guards the thread's beginning and end, and what its owner records for it."""
+        self.stopping = threading.Event()
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread has work."""
+        return self._thread is not None
+
+    def begin(self) -> bool:
+        """Start the thread unless it runs; False if that is not possible now. Under `lock`."""
+        if self.stopping.is_set():
+            return False
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False  # no thread can start now
+            self._thread = thread
+        return True
+
+    def end(self) -> None:
+        """Record that the thread returns. Under `lock`."""
+        self._thread = None
+
+    def stop(self) -> None:
+        """Stop after the current step of the work, and wait for that; idempotent."""
+        uninterrupted(self._stop)
+
+    def _stop(self) -> None:
+        self.stopping.set()
+        with self.lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
