@@ -1,0 +1,83 @@
+"""Typed records, and the system data of a platform on them: namespaces, applications, runs, secrets, leases.
+
+`Record`, `RecordTable` and `Records` make any table typed; `SystemData` is a set of datasets that stands on them, on
+every store. The errors are also in `structable.datasets.errors`.
+"""
+
+from __future__ import annotations
+
+from .errors import (
+    AlreadyExistsError,
+    DatasetError,
+    DocumentError,
+    IllegalTransitionError,
+    InUseError,
+    InvalidCursorError,
+    LeaseLostError,
+    NotEmptyError,
+    NotFoundError,
+    RecordShapeError,
+    RecordTypeError,
+    SchemaMissingError,
+    SecretError,
+    StaleGenerationError,
+    StaleParentError,
+)
+from .identifiers import DatasetRef, ProgramRef, RunRef, new_run_id
+from .records import (
+    Byte,
+    Digits,
+    Int,
+    Json,
+    Local,
+    Page,
+    Record,
+    RecordIterator,
+    Records,
+    RecordTable,
+    Short,
+    Single,
+)
+from .session import Session
+from .system_data import SystemData
+from .tables.namespaces import Namespace
+
+__all__ = [
+    # Typed records
+    "Byte",
+    "Digits",
+    "Int",
+    "Json",
+    "Local",
+    "Page",
+    "Record",
+    "RecordIterator",
+    "RecordTable",
+    "Records",
+    "Short",
+    "Single",
+    # The system datasets
+    "DatasetRef",
+    "Namespace",
+    "ProgramRef",
+    "RunRef",
+    "Session",
+    "SystemData",
+    "new_run_id",
+    # Errors
+    "AlreadyExistsError",
+    "DatasetError",
+    "DocumentError",
+    "IllegalTransitionError",
+    "InUseError",
+    "InvalidCursorError",
+    "LeaseLostError",
+    "NotEmptyError",
+    "NotFoundError",
+    "RecordShapeError",
+    "RecordTypeError",
+    "SchemaMissingError",
+    "SecretError",
+    "StaleGenerationError",
+    "StaleParentError",
+]

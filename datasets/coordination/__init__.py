@@ -1,0 +1,1 @@
+"""Fences, leases, a leader, permits: what several processes agree on by rows."""

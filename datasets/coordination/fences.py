@@ -1,0 +1,34 @@
+"""Fences: rows that all parties to an invariant write, so that it holds under snapshot isolation."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated
+
+from structable.datasets.records import Int, Record, RecordTable
+from structable.spi import Transaction
+
+__all__ = ["FENCES", "SHARDS", "Fence", "exclude", "share"]
+
+SHARDS = 16
+
+
+class Fence(Record):
+    """A row of a fence; only that it was written counts."""
+
+    scope: str
+    shard: Annotated[int, Int]
+    n: Annotated[int, Int] = 0
+
+
+FENCES = RecordTable(Fence, "fences", key=("scope", "shard"))
+
+
+def share(transaction: Transaction, table: str, scope: str) -> None:
+    """Conflict with every transaction that excludes the scope; of two that share it, one in 16 pairs conflicts."""
+    transaction.table(table).upsert({"scope": scope, "shard": random.randrange(SHARDS), "n": 0})
+
+
+def exclude(transaction: Transaction, table: str, scope: str) -> None:
+    """Conflict with every transaction that shares or excludes the scope."""
+    transaction.table(table).upsert_many([{"scope": scope, "shard": shard, "n": 0} for shard in range(SHARDS)])

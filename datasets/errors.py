@@ -1,0 +1,237 @@
+"""Every error of the datasets, and the promises of each.
+
+    DatasetError                                         (a StructableError)
+      NotFoundError                                      (also RecordNotFoundError)
+      AlreadyExistsError                                 (also RecordExistsError)
+      StaleGenerationError
+      StaleParentError
+      InUseError
+      NotEmptyError
+      IllegalTransitionError
+      InvalidCursorError                                 (also ValueError)
+      RecordTypeError                                    (also ValueError)
+      DocumentError                                      (also ValueError)
+      RecordShapeError
+      SchemaMissingError
+      LeaseLostError
+      SecretError
+
+All are picklable. Where an operation raises one of them, it has written nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from structable.spi import RecordExistsError, RecordNotFoundError, StructableError
+
+__all__ = [
+    "AlreadyExistsError",
+    "DatasetError",
+    "DocumentError",
+    "IllegalTransitionError",
+    "InUseError",
+    "InvalidCursorError",
+    "LeaseLostError",
+    "NotEmptyError",
+    "NotFoundError",
+    "RecordShapeError",
+    "RecordTypeError",
+    "SchemaMissingError",
+    "SecretError",
+    "StaleGenerationError",
+    "StaleParentError",
+]
+
+
+class DatasetError(StructableError):
+    """The root of the datasets' errors."""
+
+
+class NotFoundError(DatasetError, RecordNotFoundError):
+    """There is no record of this key.
+
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    key : tuple
+        The key, in key order.
+    """
+
+
+class AlreadyExistsError(DatasetError, RecordExistsError):
+    """A record of this key exists.
+
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    key : tuple
+        The key, in key order.
+    """
+
+
+class StaleGenerationError(DatasetError):
+    """Another change was made since the caller read the record: read it again.
+
+    Parameters
+    ----------
+    expected : object
+        The generation, version or position that the caller gave.
+    found : object
+        The stored one; None if there is none.
+    """
+
+    def __init__(self, expected: object, found: object) -> None:
+        super().__init__(f"{expected!r} was expected, and {found!r} is stored; read it again")
+        self.expected = expected
+        self.found = found
+
+
+class StaleParentError(DatasetError):
+    """A version was made from another one than the latest.
+
+    Parameters
+    ----------
+    parent : str
+        The version that the caller started from.
+    latest : str or None
+        The latest version; None if there is none.
+    """
+
+    def __init__(self, parent: str, latest: str | None) -> None:
+        super().__init__(f"version {parent!r} is not the latest, which is {latest!r}; start from that one")
+        self.parent = parent
+        self.latest = latest
+
+
+class InUseError(DatasetError):
+    """Something cannot be deleted or begun while something else needs it.
+
+    Parameters
+    ----------
+    what : str
+        What was to be changed.
+    by : str
+        What is in the way.
+    """
+
+    def __init__(self, what: str, by: str) -> None:
+        super().__init__(f"{what} is in use by {by}")
+        self.what = what
+        self.by = by
+
+
+class NotEmptyError(DatasetError):
+    """A namespace cannot be deleted while it has members.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        The number of members by dataset; those without members are left out.
+    """
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+        members = ", ".join(f"{name} ({count:,})" for name, count in self.counts.items())
+        super().__init__(f"it still has members: {members}; delete them first")
+
+
+class IllegalTransitionError(DatasetError):
+    """A state cannot follow the present one.
+
+    Parameters
+    ----------
+    before : str
+        The present state.
+    after : str
+        The state that was asked for.
+    """
+
+    def __init__(self, before: str, after: str) -> None:
+        super().__init__(f"{str(after)!r} cannot follow {str(before)!r}")
+        self.before = before
+        self.after = after
+
+
+class InvalidCursorError(DatasetError, ValueError):
+    """A cursor is garbled, or belongs to another listing."""
+
+
+class RecordTypeError(DatasetError, ValueError):
+    """A class cannot be the record of a table, or an object is no record of it."""
+
+
+class DocumentError(DatasetError, ValueError):
+    """A value cannot be kept as a JSON document of its field's type.
+
+    Parameters
+    ----------
+    table, field : str
+        The field.
+    reason : str
+        The problem.
+    """
+
+    def __init__(self, table: str, field: str, reason: str) -> None:
+        super().__init__(f"table {table!r}, field {field!r}: {reason}")
+        self.table = table
+        self.field = field
+
+
+class RecordShapeError(DatasetError):
+    """A row does not fit the record's class; it is readable by `Records.table`.
+
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    key : tuple
+        The row's key.
+    field : str
+        The field that does not fit.
+    reason : str
+        The problem.
+    """
+
+    def __init__(self, table: str, key: tuple[object, ...], field: str, reason: str) -> None:
+        super().__init__(f"table {table!r}, row {key!r}, field {field!r}: {reason}")
+        self.table = table
+        self.key = key
+        self.field = field
+
+
+class SchemaMissingError(DatasetError):
+    """The store lacks tables, fields or indexes that the datasets need.
+
+    Parameters
+    ----------
+    tables : iterable of str
+        The missing tables.
+    fields : iterable of str
+        The missing fields and indexes of tables that exist: "table.field", or "index table.field".
+    """
+
+    def __init__(self, tables: Iterable[str], fields: Iterable[str]) -> None:
+        self.tables = tuple(tables)
+        self.fields = tuple(fields)
+        super().__init__(f"the store lacks {', '.join((*self.tables, *self.fields))}")
+
+
+class LeaseLostError(DatasetError):
+    """The lease or permit has another owner, or none: what was done under it must end.
+
+    Parameters
+    ----------
+    lease : str
+        The lease's or the permit's name.
+    """
+
+    def __init__(self, lease: str) -> None:
+        super().__init__(f"{lease!r} is no longer held")
+        self.lease = lease
+
+
+class SecretError(DatasetError):
+    """A sealed value cannot be opened or sealed: it was tampered with, its key is missing or wrong."""

@@ -1,0 +1,157 @@
+"""What names a thing: references to programs, runs and datasets, checked names, and run ids."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import secrets
+from typing import NamedTuple
+
+from structable.spi.showing import shown
+
+__all__ = [
+    "DatasetRef",
+    "ProgramRef",
+    "RunRef",
+    "check_name",
+    "check_names",
+    "check_namespace_name",
+    "check_run_id",
+    "new_run_id",
+    "run_id_bound",
+    "run_time",
+]
+
+MAX_NAME_BYTES = 255
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+_RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+class ProgramRef(NamedTuple):
+    """A program of an application; a tuple in key order."""
+
+    namespace: str
+    application: str
+    program_type: str
+    program: str
+
+    def run(self, run: str) -> RunRef:
+        """Return the reference to a run of the program."""
+        return RunRef(*self, run)
+
+
+class RunRef(NamedTuple):
+    """A run of a program; a tuple in key order."""
+
+    namespace: str
+    application: str
+    program_type: str
+    program: str
+    run: str
+
+    @property
+    def ref(self) -> ProgramRef:
+        """The program."""
+        return ProgramRef(*self[:4])
+
+
+class DatasetRef(NamedTuple):
+    """A dataset of a namespace; a tuple in key order."""
+
+    namespace: str
+    dataset: str
+
+
+def check_name(name: str, what: str = "name") -> str:
+    """Return the name, which has 1 to 255 bytes of UTF-8.
+
+    Raises
+    ------
+    ValueError
+        If it has not, or holds NUL characters or lone surrogates.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"{what} is {shown(name)}; it must be a str")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {shown(name)} holds a lone surrogate, which UTF-8 cannot encode") from None
+    if not 1 <= size <= MAX_NAME_BYTES or "\0" in name:
+        raise ValueError(f"{what} {shown(name)} has {size} bytes; it must have 1 to {MAX_NAME_BYTES}, and no NUL")
+    return name
+
+
+def check_names(**names: str) -> None:
+    """Check names by `check_name`; the keywords say what they name."""
+    for what, name in names.items():
+        check_name(name, what)
+
+
+def check_namespace_name(name: str) -> str:
+    """Return the name of a namespace, `[a-z0-9][a-z0-9_-]{0,62}`.
+
+    Raises
+    ------
+    ValueError
+        If it is another text.
+    """
+    if not isinstance(name, str) or not _NAMESPACE.match(name):
+        raise ValueError(f"namespace {shown(name)}: allowed are 1 to 63 of a-z, 0-9, _, -, not - or _ first")
+    return name
+
+
+def new_run_id(at: dt.datetime | None = None) -> str:
+    """Return a new UUIDv7 as text; texts are ordered by their times, to the millisecond.
+
+    Parameters
+    ----------
+    at : aware datetime, optional
+        The time; now, if not given.
+
+    Raises
+    ------
+    ValueError
+        If the time is naive, or before 1970.
+    """
+    millis = _millis(dt.datetime.now(dt.UTC) if at is None else at)
+    tail = (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
+    return _text((millis << 80) | tail)
+
+
+def run_id_bound(at: dt.datetime) -> str:
+    """Return the text before every run id of this millisecond or later, and behind every earlier one."""
+    return _text(_millis(at) << 80)
+
+
+def run_time(run: str) -> dt.datetime:
+    """Return the time of a run id, in UTC and milliseconds."""
+    return _EPOCH + int(check_run_id(run).replace("-", "")[:12], 16) * _MILLISECOND
+
+
+def check_run_id(run: str) -> str:
+    """Return the run id, a UUIDv7 in lower case with hyphens.
+
+    Raises
+    ------
+    ValueError
+        If it is another text.
+    """
+    if not isinstance(run, str) or not _RUN_ID.match(run):
+        raise ValueError(f"run {shown(run)} is not a UUIDv7 in lower case; new_run_id() makes one")
+    return run
+
+
+def _millis(at: dt.datetime) -> int:
+    if not isinstance(at, dt.datetime) or at.utcoffset() is None:
+        raise ValueError(f"the time is {shown(at)}; it must be an aware datetime")
+    millis = (at - _EPOCH) // _MILLISECOND
+    if not 0 <= millis < 1 << 48:
+        raise ValueError(f"the time is {at}; it must be in or after 1970")
+    return millis
+
+
+def _text(number: int) -> str:
+    text = f"{number:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

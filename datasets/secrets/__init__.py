@@ -1,0 +1,1 @@
+"""Envelope encryption: values sealed by keys that the store never holds."""

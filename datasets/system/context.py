@@ -1,0 +1,119 @@
+"""`Context`: what all datasets of one session share; `Dataset`: their base."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from structable.datasets.coordination import fences
+from structable.datasets.errors import NotFoundError
+from structable.datasets.records import Record, Records, RecordTable
+from structable.datasets.tables.namespaces import NAMESPACES
+from structable.spi import Transaction
+
+if TYPE_CHECKING:
+    from structable.datasets.secrets.key_providers import KeyProvider
+
+__all__ = ["Context", "Dataset", "PrefixedTables"]
+
+R = TypeVar("R", bound=Record)
+
+
+class PrefixedTables:
+    """The datasets' tables under the names that a prefix gives them; shared by all sessions of a `SystemData`."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._tables: dict[str, RecordTable[Any]] = {}
+
+    def __getitem__(self, table: RecordTable[R]) -> RecordTable[R]:
+        found = self._tables.get(table.name)
+        if found is None:
+            found = self._tables[table.name] = table.named(self.prefix + table.name)
+        return found
+
+
+class Context:
+    """The transaction of a session, and what its datasets share.
+
+    Parameters
+    ----------
+    tx : Transaction
+        The transaction in which everything happens.
+    tables : PrefixedTables
+        The tables' names.
+    clock : callable
+        Returns the time, an aware datetime.
+    keys : KeyProvider or None
+        The master keys of sealed values.
+    """
+
+    def __init__(
+        self,
+        tx: Transaction,
+        tables: PrefixedTables,
+        clock: Callable[[], dt.datetime],
+        keys: KeyProvider | None = None,
+    ) -> None:
+        self.tx = tx
+        self.keys = keys
+        self._tables = tables
+        self._clock = clock
+        self._records: dict[str, Records[Any]] = {}
+        self._fenced: set[str] = set()
+
+    def records(self, table: RecordTable[R]) -> Records[R]:
+        """Return the records of a table, named without the prefix, in the transaction."""
+        found = self._records.get(table.name)
+        if found is None:
+            found = self._records[table.name] = self._tables[table](self.tx)
+        return found
+
+    def now(self, at: dt.datetime | None = None) -> dt.datetime:
+        """Return the time given, or the clock's, in UTC.
+
+        Raises
+        ------
+        ValueError
+            If it is no aware datetime.
+        """
+        time = self._clock() if at is None else at
+        if not isinstance(time, dt.datetime) or time.utcoffset() is None:
+            raise ValueError(f"the time is {time!r}; it must be an aware datetime")
+        return time.astimezone(dt.UTC)
+
+    def share(self, scope: str) -> None:
+        """Share a fence, once in the transaction."""
+        if scope not in self._fenced:
+            fences.share(self.tx, self._tables[fences.FENCES].name, scope)
+            self._fenced.add(scope)
+
+    def exclude(self, scope: str) -> None:
+        """Exclude all that share a fence."""
+        fences.exclude(self.tx, self._tables[fences.FENCES].name, scope)
+        self._fenced.add(scope)
+
+    def member_of(self, namespace: str) -> None:
+        """Share the fence of a namespace, of which something becomes a member.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such namespace.
+        """
+        if f"ns/{namespace}" in self._fenced:
+            return
+        found = self.records(NAMESPACES)
+        if found.get(namespace) is None:
+            raise NotFoundError(found.table.specification.name, (namespace,))
+        self.share(f"ns/{namespace}")
+
+
+class Dataset:
+    """The operations of one dataset, in the transaction of a session."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context

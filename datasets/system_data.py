@@ -1,0 +1,163 @@
+"""`SystemData`: the system datasets of one store."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+
+from structable.spi import Isolation, Storage, TableSpecification, Transaction, connect
+
+from .schema import check_schema, create_tables
+from .session import Session
+from .system.context import Context, PrefixedTables
+from .tables import ALL_TABLES
+
+if TYPE_CHECKING:
+    from .secrets.key_providers import KeyProvider
+
+__all__ = ["SystemData"]
+
+Result = TypeVar("Result")
+Clock = Callable[[], dt.datetime]
+
+DEFAULT_PREFIX = "sys_"
+
+
+def _utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class SystemData:
+    """The system datasets of one store. Safe to share between threads; each session belongs to one.
+
+    Attributes
+    ----------
+    SPECIFICATIONS : tuple of TableSpecification
+        All tables, with the default prefix.
+    """
+
+    SPECIFICATIONS: ClassVar[tuple[TableSpecification, ...]] = tuple(
+        table.named(DEFAULT_PREFIX + table.name).specification for table in ALL_TABLES
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        clock: Clock | None = None,
+        keys: KeyProvider | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        owned: bool = False,
+    ) -> None:
+        self.storage = storage
+        self._tables = PrefixedTables(prefix)
+        self._clock = clock or _utc_now
+        self._keys = keys
+        self._monotonic = monotonic
+        self._owned = owned
+
+    @classmethod
+    def open(
+        cls,
+        place: str | Storage,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        clock: Clock | None = None,
+        keys: KeyProvider | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> Self:
+        """Open the datasets of a store that has them.
+
+        Parameters
+        ----------
+        place : str or Storage
+            A URL, whose storage `close` closes; or a storage, which stays open.
+        prefix : str
+            What the tables' names begin with.
+        clock : callable, optional
+            Returns the time, an aware datetime; UTC now, if not given.
+        keys : KeyProvider, optional
+            The master keys, which sealed values need.
+        monotonic : callable
+            Returns seconds that never go back, by which leases are judged.
+
+        Raises
+        ------
+        SchemaMissingError
+            If the store lacks tables, fields or indexes; it lists them. Supersets are accepted.
+        """
+        storage = connect(place) if isinstance(place, str) else place
+        owned = isinstance(place, str)
+        try:
+            self = cls(storage, prefix=prefix, clock=clock, keys=keys, monotonic=monotonic, owned=owned)
+            check_schema(storage, self._tables)
+        except BaseException:
+            if owned:
+                storage.close()
+            raise
+        return self
+
+    @classmethod
+    def create(cls, storage: Storage, prefix: str = DEFAULT_PREFIX, clock: Clock | None = None) -> None:
+        """Make or extend every table, and the namespaces `system` and `default`; idempotent.
+
+        Raises
+        ------
+        SchemaIncompatibleError
+            If a table of the same name has other fields.
+        """
+        self = cls(storage, prefix=prefix, clock=clock)
+        create_tables(storage, self._tables)
+
+        def make_namespaces(s: Session) -> None:
+            for name in ("default", "system"):
+                if s.namespaces.get(name) is None:
+                    s.namespaces.create(name)
+
+        self.run(make_namespaces)
+
+    @contextmanager
+    def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Iterator[Session]:
+        """Run a transaction: committed on leaving, rolled back on an exception."""
+        with self.storage.transaction(isolation, read_only) as tx:
+            yield self.bind(tx)
+
+    def run(
+        self,
+        body: Callable[[Session], Result],
+        *,
+        isolation: Isolation = Isolation.SNAPSHOT,
+        read_only: bool = False,
+        max_attempts: int | None = None,
+        deadline: float = 30.0,
+    ) -> Result:
+        """Run `body` in a transaction and retry it after conflicts, as `Transactional.run` does."""
+        return self.storage.run(
+            lambda tx: body(self.bind(tx)),
+            isolation=isolation,
+            read_only=read_only,
+            max_attempts=max_attempts,
+            deadline=deadline,
+        )
+
+    def bind(self, tx: Transaction) -> Session:
+        """Return the datasets inside a transaction of the caller's."""
+        return Session(Context(tx, self._tables, self._clock, self._keys))
+
+    def close(self) -> None:
+        """Close the storage if `open` connected to it; idempotent."""
+        if self._owned:
+            self.storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

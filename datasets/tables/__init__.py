@@ -1,0 +1,20 @@
+"""The tables of the system datasets: record classes, keys and indexes, grouped by subject; no operations.
+
+Each module lists its tables in `TABLES`. A table is named without the prefix here; `Context.records` adds it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from structable.datasets.coordination.fences import FENCES
+from structable.datasets.records import RecordTable
+
+from . import namespaces
+
+__all__ = ["ALL_TABLES"]
+
+ALL_TABLES: tuple[RecordTable[Any], ...] = (
+    FENCES,
+    *namespaces.TABLES,
+)
