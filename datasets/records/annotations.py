@@ -60,16 +60,22 @@ class Digits:
     scale: int
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class _RecordMeta(msgspec.StructMeta):
     """Makes each subclass frozen and keyword-only, which msgspec does not inherit."""
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **config: object) -> type:
-        made: type = super().__new__(cls, name, bases, namespace, frozen=True, kw_only=True, **config)
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **config: Any) -> type:  # noqa: ANN401
+        wanted = {"frozen": True, "kw_only": True}
+        for option, value in wanted.items():
+            if config.get(option, value) != value:
+                raise RecordTypeError(
+                    f"{name}: records are frozen and keyword-only; {option}={config[option]!r} is not"
+                )
+        made: type = super().__new__(cls, name, bases, namespace, **{**config, **wanted})
         return made
 
 
-class Record(msgspec.Struct, metaclass=_RecordMeta):
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Record(msgspec.Struct, frozen=True, kw_only=True, metaclass=_RecordMeta):
     """The base of record classes: immutable values with named, typed fields, given by keyword.
 
     A field with a default may be left out, and is what a null in the table reads as. Equal by content; picklable.
