@@ -1,0 +1,90 @@
+"""The stores that the datasets are tested on, each with the tables made once for all tests of a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from structable.datasets import SystemData
+from structable.spi import Storage, connect
+from tests.hbase.support.shared import fresh_prefix
+from tests.postgresql.support.shared import fresh_schema
+
+__all__ = ["STORES", "emptied", "opened", "url_of"]
+
+ROOT = Path(__file__).parents[3]
+STORES = [
+    "memory",
+    "leveldb",
+    "leveldb_client",
+    "postgresql",
+    # Making its tables takes longest; one process makes them.
+    pytest.param("hbase", marks=pytest.mark.xdist_group("datasets_on_hbase")),
+]
+
+
+@contextmanager
+def url_of(store: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the URL of a store of this kind, new and empty, for as long as the context."""
+    match store:
+        case "memory":
+            yield f"memory://{uuid.uuid4().hex}"
+        case "leveldb":
+            yield f"leveldb://{folder}/store"
+        case "leveldb_client":
+            with _owned(f"leveldb://{folder}/owned") as url:
+                yield url
+        case "postgresql":
+            place = request.getfixturevalue("postgresql_place")
+            with fresh_schema(place.conninfo) as schema:
+                yield schema.url
+        case "hbase":
+            server = request.getfixturevalue("hbase_server")
+            with fresh_prefix(request.getfixturevalue("hbase_sweeper")) as prefix:
+                yield server.url(prefix)
+        case _:
+            raise ValueError(f"unknown store {store!r}")
+
+
+@contextmanager
+def opened(store: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Storage]:
+    """Return a store with the tables of the datasets."""
+    with url_of(store, folder, request) as url, connect(url) as storage:
+        SystemData.create(storage)
+        yield storage
+
+
+def emptied(storage: Storage) -> None:
+    """Delete every row, and make the first namespaces again."""
+
+    def empty(table: str) -> None:
+        with storage.table(table).scan() as rows:
+            keys = [row.key for row in rows]
+        if keys:
+            storage.run(lambda tx: tx.table(table).delete_many(keys))
+
+    for table in storage.admin.list():
+        empty(table)
+    with SystemData.open(storage) as system, system.transaction() as s:
+        for name in ("default", "system"):
+            s.namespaces.create(name)
+
+
+@contextmanager
+def _owned(url: str) -> Iterator[str]:
+    """Let another process own a LevelDB database, so that this one is a client."""
+    command = [sys.executable, "-m", "tests.conformance.support.owner"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{url}\n")
+        process.stdin.flush()
+        assert process.stdout.readline().strip() == "held"
+        yield url
+        process.kill()
