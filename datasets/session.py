@@ -6,8 +6,36 @@ from functools import cached_property
 
 from structable.spi import Transaction
 
+from .system.application_state import ApplicationStates
+from .system.applications import Applications
+from .system.artifacts import Artifacts
+from .system.capabilities import Capabilities
+from .system.configs import Configs
 from .system.context import Context
+from .system.credentials import Credentials
+from .system.dataset_catalog import DatasetCatalog
+from .system.external_positions import ExternalPositions
+from .system.field_lineage import FieldLineages
+from .system.heartbeats import Heartbeats
+from .system.lineage import Lineage
+from .system.log_files import LogFiles
+from .system.metadata import MetadataSets
 from .system.namespaces import Namespaces
+from .system.operations import Operations
+from .system.owners import Owners
+from .system.peers import Peers
+from .system.preferences import PreferenceSets
+from .system.profiles import Profiles
+from .system.provisioning import Provisioning
+from .system.remote_runtimes import RemoteRuntimes
+from .system.runs import Runs
+from .system.schedule_jobs import ScheduleJobs
+from .system.schedules import Schedules
+from .system.secrets import Secrets
+from .system.source_control import SourceControl
+from .system.usage import Usages
+from .system.workflow_statistics import WorkflowStatistics
+from .system.workflows import Workflows
 
 __all__ = ["Session"]
 
@@ -26,6 +54,146 @@ class Session:
         self.tx: Transaction = context.tx
 
     @cached_property
+    def application_state(self) -> ApplicationStates:
+        """What applications keep."""
+        return ApplicationStates(self._context)
+
+    @cached_property
+    def applications(self) -> Applications:
+        """Applications and their versions."""
+        return Applications(self._context)
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """Artifacts and their plugins."""
+        return Artifacts(self._context)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """Capabilities of the platform."""
+        return Capabilities(self._context)
+
+    @cached_property
+    def configs(self) -> Configs:
+        """Named configurations."""
+        return Configs(self._context)
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        """Credential profiles and identities."""
+        return Credentials(self._context)
+
+    @cached_property
+    def dataset_catalog(self) -> DatasetCatalog:
+        """Datasets, kinds and modules."""
+        return DatasetCatalog(self._context)
+
+    @cached_property
+    def external_positions(self) -> ExternalPositions:
+        """Positions in topics of other systems."""
+        return ExternalPositions(self._context)
+
+    @cached_property
+    def field_lineage(self) -> FieldLineages:
+        """Which fields came from which."""
+        return FieldLineages(self._context)
+
+    @cached_property
+    def heartbeats(self) -> Heartbeats:
+        """Heartbeats of runs."""
+        return Heartbeats(self._context)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Which runs used which datasets."""
+        return Lineage(self._context)
+
+    @cached_property
+    def log_files(self) -> LogFiles:
+        """Log files and checkpoints."""
+        return LogFiles(self._context)
+
+    @cached_property
+    def metadata(self) -> MetadataSets:
+        """Metadata of entities, and search."""
+        return MetadataSets(self._context)
+
+    @cached_property
     def namespaces(self) -> Namespaces:
         """Namespaces."""
         return Namespaces(self._context)
+
+    @cached_property
+    def operations(self) -> Operations:
+        """Long operations."""
+        return Operations(self._context)
+
+    @cached_property
+    def owners(self) -> Owners:
+        """Owners of entities."""
+        return Owners(self._context)
+
+    @cached_property
+    def peers(self) -> Peers:
+        """Tethered platforms."""
+        return Peers(self._context)
+
+    @cached_property
+    def preferences(self) -> PreferenceSets:
+        """Preferences by scope."""
+        return PreferenceSets(self._context)
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """Compute profiles."""
+        return Profiles(self._context)
+
+    @cached_property
+    def provisioning(self) -> Provisioning:
+        """Tasks that provision clusters."""
+        return Provisioning(self._context)
+
+    @cached_property
+    def remote_runtimes(self) -> RemoteRuntimes:
+        """Runs that remote runtimes execute."""
+        return RemoteRuntimes(self._context)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Runs of programs."""
+        return Runs(self._context)
+
+    @cached_property
+    def schedule_jobs(self) -> ScheduleJobs:
+        """Jobs that wait for schedules."""
+        return ScheduleJobs(self._context)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Schedules and their triggers."""
+        return Schedules(self._context)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """Sealed secrets."""
+        return Secrets(self._context)
+
+    @cached_property
+    def source_control(self) -> SourceControl:
+        """Repositories and synchronisation."""
+        return SourceControl(self._context)
+
+    @cached_property
+    def usage(self) -> Usages:
+        """Which programs use which datasets."""
+        return Usages(self._context)
+
+    @cached_property
+    def workflow_statistics(self) -> WorkflowStatistics:
+        """How long workflows took."""
+        return WorkflowStatistics(self._context)
+
+    @cached_property
+    def workflows(self) -> Workflows:
+        """Tokens and nodes of workflows."""
+        return Workflows(self._context)

@@ -10,11 +10,35 @@ from typing import Any
 from structable.datasets.coordination.fences import FENCES
 from structable.datasets.records import RecordTable
 
-from . import namespaces
+from . import (
+    applications,
+    artifacts,
+    catalog,
+    lineage,
+    namespaces,
+    platform,
+    preferences,
+    profiles,
+    runs,
+    schedules,
+    secrets,
+    workflows,
+)
 
 __all__ = ["ALL_TABLES"]
 
 ALL_TABLES: tuple[RecordTable[Any], ...] = (
     FENCES,
     *namespaces.TABLES,
+    *applications.TABLES,
+    *runs.TABLES,
+    *workflows.TABLES,
+    *artifacts.TABLES,
+    *preferences.TABLES,
+    *schedules.TABLES,
+    *profiles.TABLES,
+    *secrets.TABLES,
+    *lineage.TABLES,
+    *catalog.TABLES,
+    *platform.TABLES,
 )
