@@ -121,6 +121,11 @@ class SystemData:
 
         self.run(make_namespaces)
 
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The names of all tables, with the prefix."""
+        return tuple(self._tables[table].name for table in ALL_TABLES)
+
     @contextmanager
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Iterator[Session]:
         """Run a transaction: committed on leaving, rolled back on an exception."""

@@ -1,0 +1,91 @@
+"""`structable system`: make, check and count the tables of the system datasets."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import Annotated
+
+import typer
+
+from structable.datasets import SchemaMissingError, SystemData
+from structable.spi import Storage, connect, mask_url
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Make, check and count the system datasets of a store.", no_args_is_help=True)
+
+
+class Format(enum.StrEnum):
+    """The form of the output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Url = Annotated[str, typer.Argument(envvar="STRUCTABLE_URL", help="The store.", show_default=False)]
+Prefix = Annotated[str, typer.Option(help="What the tables' names begin with.")]
+Form = Annotated[Format, typer.Option("--format", help="The form of the output.")]
+
+
+def _connected(url: str, **options: object) -> Storage:
+    try:
+        return connect(url, **options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.callback()
+def system() -> None:
+    """Make, check and count the system datasets of a store."""
+
+
+@app.command()
+def init(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+    """Make or extend every table, and the namespaces `system` and `default`; a second time nothing changes."""
+    with _connected(url) as storage:
+        before = set(storage.admin.list())
+        SystemData.create(storage, prefix)
+        made = sorted(set(storage.admin.list()) - before)
+    if form is Format.JSON:
+        typer.echo(json.dumps({"created": made}))
+    else:
+        typer.echo(f"{mask_url(url)}: {len(made)} tables created")
+
+
+@app.command()
+def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+    """Check that the store has every table, field and index; more of them are accepted. Exit code 1 if it has not."""
+    tables: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    try:
+        with _connected(url, create=False, read_only=True) as storage:
+            SystemData.open(storage, prefix=prefix)
+    except SchemaMissingError as error:
+        tables, fields = error.tables, error.fields
+    if form is Format.JSON:
+        typer.echo(json.dumps({"missing_tables": tables, "missing_fields": fields}))
+    else:
+        for table in tables:
+            typer.echo(f"missing table {table}")
+        for field in fields:
+            typer.echo(f"missing {field}" if field.startswith("index ") else f"missing or different field {field}")
+        if not tables and not fields:
+            typer.echo("complete")
+    if tables or fields:
+        raise typer.Exit(1)
+
+
+@app.command()
+def counts(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+    """Count the rows of each table, all in one snapshot."""
+    with _connected(url, create=False, read_only=True) as storage:
+        system = SystemData.open(storage, prefix=prefix)
+        with system.transaction(read_only=True) as s:
+            found = {name: s.tx.table(name).count() for name in sorted(system.table_names)}
+    if form is Format.JSON:
+        typer.echo(json.dumps(found))
+        return
+    width = max(map(len, found))
+    for name, count in found.items():
+        typer.echo(f"{name:<{width}}  {count:>12,}")

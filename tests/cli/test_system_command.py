@@ -1,0 +1,66 @@
+"""`structable system`: the commands of the datasets."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from structable.datasets import SystemData
+from structable.spi import connect
+from tests.cli.conftest import Command
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"leveldb://{tmp_path}/store"
+
+
+def test_init_makes_all_tables_once(structable: Command, url: str) -> None:
+    first = structable("system", "init", url, "--format", "json")
+    assert (first.code, first.err) == (0, "")
+    assert json.loads(first.out)["created"] == sorted(spec.name for spec in SystemData.SPECIFICATIONS)
+    again = structable("system", "init", url)
+    assert again.code == 0
+    assert again.out.endswith("0 tables created\n")
+
+
+def test_check_lists_what_lacks(structable: Command, url: str) -> None:
+    structable("system", "init", url)
+    assert structable("system", "check", url) == (0, "complete\n", "")
+    with connect(url) as storage:
+        storage.admin.drop("sys_namespaces")
+        storage.admin.drop_index("sys_runs", "active")
+    lacking = structable("system", "check", url)
+    assert (lacking.code, lacking.out) == (1, "missing table sys_namespaces\nmissing index sys_runs.active\n")
+    shown = json.loads(structable("system", "check", url, "--format", "json").out)
+    assert shown == {"missing_tables": ["sys_namespaces"], "missing_fields": ["index sys_runs.active"]}
+
+
+def test_counts_are_of_each_table(structable: Command, url: str) -> None:
+    structable("system", "init", url, "--prefix", "p_")
+    shown = structable("system", "counts", url, "--prefix", "p_", "--format", "json")
+    counted = json.loads(shown.out)
+    assert counted["p_namespaces"] == 2
+    assert len(counted) == len(SystemData.SPECIFICATIONS)
+    lines = structable("system", "counts", url, "--prefix", "p_").out.splitlines()
+    assert [line.split() for line in lines if line.startswith("p_namespaces ")] == [["p_namespaces", "2"]]
+
+
+@pytest.mark.parametrize("command", ["check", "counts"])
+def test_absent_store_is_not_made(structable: Command, url: str, tmp_path: Path, command: str) -> None:
+    absent = structable("system", command, url)
+    assert (absent.code, absent.out) == (3, "")
+    assert not (tmp_path / "store").exists()
+
+
+def test_counts_of_a_store_without_the_tables(structable: Command, url: str) -> None:
+    connect(url).close()
+    failed = structable("system", "counts", url)
+    assert (failed.code, failed.out) == (1, "")
+    assert "the store lacks" in failed.err
+
+
+def test_mistyped_urls_are_misuse(structable: Command) -> None:
+    failed = structable("system", "check", "memory://x?unknown=1")
+    assert failed.code == 2
+    assert "unknown" in failed.err
