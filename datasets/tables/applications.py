@@ -39,10 +39,10 @@ class ApplicationVersion(Record):
     application: str
     version: str
     spec: Annotated[object, Json]
-    artifact: Annotated[object, Json] = None
+    artifact: Annotated[object, Json] | None = None
     author: str | None = None
     summary: str | None = None
-    source: Annotated[object, Json] = None
+    source: Annotated[object, Json] | None = None
     ordinal: int
     created: dt.datetime
 

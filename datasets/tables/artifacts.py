@@ -25,8 +25,8 @@ class Artifact(Record):
     artifact: str
     version_order: str
     version: str
-    detail: Annotated[object, Json] = None
-    parents: Annotated[object, Json] = None
+    detail: Annotated[object, Json] | None = None
+    parents: Annotated[object, Json] | None = None
     created: dt.datetime
 
 
@@ -43,7 +43,7 @@ class Plugin(Record):
     namespace: str
     artifact: str
     version_order: str
-    detail: Annotated[object, Json] = None
+    detail: Annotated[object, Json] | None = None
     low: str | None = None
     low_inclusive: bool | None = None
     high: str | None = None
@@ -58,7 +58,7 @@ class ApplicationClass(Record):
     artifact_namespace: str
     artifact: str
     version_order: str
-    detail: Annotated[object, Json] = None
+    detail: Annotated[object, Json] | None = None
 
 
 ARTIFACTS = RecordTable(Artifact, "artifacts", key=("namespace", "artifact", "version_order"))

@@ -55,7 +55,7 @@ class DatasetInstance(Record):
     namespace: str
     dataset: str
     kind: str
-    definition: Annotated[object, Json] = None
+    definition: Annotated[object, Json] | None = None
 
 
 class DatasetKind(Record):
@@ -64,7 +64,7 @@ class DatasetKind(Record):
     namespace: str
     kind: str
     module: str
-    definition: Annotated[object, Json] = None
+    definition: Annotated[object, Json] | None = None
 
 
 class DatasetModule(Record):
@@ -72,7 +72,7 @@ class DatasetModule(Record):
 
     namespace: str
     module: str
-    definition: Annotated[object, Json] = None
+    definition: Annotated[object, Json] | None = None
 
 
 METADATA = RecordTable(Metadata, "metadata", key=("entity", "scope"))

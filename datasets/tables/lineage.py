@@ -83,9 +83,9 @@ class LineageEndpoint(Record):
     endpoint_namespace: str
     endpoint: str
     run: str
-    program: Annotated[object, Json] = None
+    program: Annotated[object, Json] | None = None
     checksum: str
-    properties: Annotated[object, Json] = None
+    properties: Annotated[object, Json] | None = None
     day: dt.date
 
 
@@ -93,7 +93,7 @@ class LineageOperations(Record):
     """Operations on fields, stored once under the checksum of their JSON."""
 
     checksum: str
-    operations: Annotated[object, Json] = None
+    operations: Annotated[object, Json] | None = None
 
 
 class LineageDestination(Record):
@@ -102,7 +102,7 @@ class LineageDestination(Record):
     checksum: str
     endpoint_namespace: str
     endpoint: str
-    fields: Annotated[object, Json] = None
+    fields: Annotated[object, Json] | None = None
 
 
 class LineageSummary(Record):
@@ -113,7 +113,7 @@ class LineageSummary(Record):
     endpoint_namespace: str
     endpoint: str
     field: str
-    fields: Annotated[object, Json] = None
+    fields: Annotated[object, Json] | None = None
 
 
 _DATASET = ("dataset_namespace", "dataset")

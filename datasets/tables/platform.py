@@ -68,7 +68,7 @@ class Peer(Record):
     state: PeerState
     requested: dt.datetime
     last_seen: dt.datetime | None = None
-    metadata: Annotated[object, Json] = None
+    metadata: Annotated[object, Json] | None = None
 
 
 class Capability(Record):
@@ -76,7 +76,7 @@ class Capability(Record):
 
     capability: str
     status: str
-    config: Annotated[object, Json] = None
+    config: Annotated[object, Json] | None = None
     updated: dt.datetime
 
 
@@ -85,7 +85,7 @@ class CapabilityOperation(Record):
 
     capability: str
     action: str
-    config: Annotated[object, Json] = None
+    config: Annotated[object, Json] | None = None
 
 
 class Operation(Record):
@@ -97,15 +97,15 @@ class Operation(Record):
     status: OperationStatus
     started: dt.datetime
     updated: dt.datetime
-    details: Annotated[object, Json] = None
-    error: Annotated[object, Json] = None
+    details: Annotated[object, Json] | None = None
+    error: Annotated[object, Json] | None = None
 
 
 class Repository(Record):
     """The repository with which a namespace is synchronised."""
 
     namespace: str
-    config: Annotated[object, Json] = None
+    config: Annotated[object, Json] | None = None
     updated: dt.datetime
 
 
@@ -137,7 +137,7 @@ class LogCheckpoint(Record):
 
     prefix: str
     partition: Annotated[int, Int]
-    checkpoint: Annotated[object, Json] = None
+    checkpoint: Annotated[object, Json] | None = None
     updated: dt.datetime
 
 

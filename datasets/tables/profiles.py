@@ -23,7 +23,7 @@ class Profile(Record):
 
     namespace: str
     profile: str
-    provisioner: Annotated[object, Json] = None
+    provisioner: Annotated[object, Json] | None = None
     status: ProfileStatus
     created: dt.datetime
 

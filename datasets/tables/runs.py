@@ -86,10 +86,10 @@ class Run(Record):
     nodes: Annotated[int, Int] | None = None
     principal: str | None = None
     peer: str | None = None
-    artifact: Annotated[object, Json] = None
+    artifact: Annotated[object, Json] | None = None
     arguments: dict[str, object] = {}
     system: dict[str, object] = {}
-    failure: Annotated[object, Json] = None
+    failure: Annotated[object, Json] | None = None
 
     @property
     def ref(self) -> ProgramRef:
@@ -136,7 +136,7 @@ class ProvisioningTask(Record):
     run: str
     kind: str
     state: str
-    task: Annotated[object, Json] = None
+    task: Annotated[object, Json] | None = None
     attempts: Annotated[int, Int] = 0
     updated: dt.datetime
 
@@ -149,7 +149,7 @@ class RemoteRuntime(Record):
     program_type: str
     program: str
     run: str
-    options: Annotated[object, Json] = None
+    options: Annotated[object, Json] | None = None
     added: dt.datetime
 
 

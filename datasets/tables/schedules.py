@@ -42,7 +42,7 @@ class Schedule(Record):
     namespace: str
     application: str
     schedule: str
-    definition: Annotated[object, Json] = None
+    definition: Annotated[object, Json] | None = None
     status: ScheduleStatus
     generation: int
     updated: dt.datetime
@@ -71,7 +71,7 @@ class ScheduleJobRow(Record):
     generation: Annotated[int, Int]
     part: str
     state: ScheduleJobState | None = None
-    notifications: Annotated[object, Json] = None
+    notifications: Annotated[object, Json] | None = None
     schedule_generation: int | None = None
     created: dt.datetime | None = None
     at: dt.datetime | None = None

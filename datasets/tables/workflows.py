@@ -42,7 +42,7 @@ class WorkflowNode(Record):
     node: str
     status: str
     child_run: str | None = None
-    failure: Annotated[object, Json] = None
+    failure: Annotated[object, Json] | None = None
     source: int
     updated: dt.datetime
 
@@ -57,7 +57,7 @@ class WorkflowRun(Record):
     started: dt.datetime
     run: str
     seconds: int
-    programs: Annotated[object, Json] = None
+    programs: Annotated[object, Json] | None = None
 
 
 WORKFLOW_TOKENS = RecordTable(WorkflowToken, "workflow_tokens", key=RUN_KEY)
