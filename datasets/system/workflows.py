@@ -1,6 +1,13 @@
-"""Tokens and nodes of workflows."""
+"""Workflows: the token of a run, and the states of its nodes."""
 
 from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+from structable.datasets.identifiers import ProgramRef, RunRef, check_name, check_run_id
+from structable.datasets.tables.workflows import WORKFLOW_NODES, WORKFLOW_TOKENS, WorkflowNode, WorkflowToken
+from structable.spi import Range
 
 from .context import Dataset
 
@@ -8,4 +15,67 @@ __all__ = ["Workflows"]
 
 
 class Workflows(Dataset):
-    """The dataset `workflows`."""
+    """The datasets `workflow_tokens` and `workflow_nodes`."""
+
+    def set_token(self, ref: ProgramRef, run: str, token: Mapping[str, object]) -> None:
+        """Keep the token of a run, in place of the one before."""
+        key = _key(ref, run)
+        self._context.records(WORKFLOW_TOKENS).put(WorkflowToken(**key._asdict(), token=dict(token)))
+
+    def token(self, ref: ProgramRef, run: str) -> dict[str, object]:
+        """Return the token of a run; empty if it has none."""
+        found = self._context.records(WORKFLOW_TOKENS).get(*_key(ref, run))
+        return {} if found is None else found.token
+
+    def node(
+        self,
+        ref: ProgramRef,
+        run: str,
+        node: str,
+        status: str,
+        *,
+        source: int,
+        child_run: str | None = None,
+        failure: object = None,
+        at: dt.datetime | None = None,
+    ) -> bool:
+        """Keep the state of a node, and return True; False, and nothing is written, if a later message came before.
+
+        Parameters
+        ----------
+        source : int
+            Grows in the order of the sender, as that of runs; a message of a smaller one than the stored is stale.
+        child_run : str, optional
+            The run that the node started.
+        failure : JSON document, optional
+            Why it failed.
+        """
+        key = _key(ref, run)
+        check_name(node, "node")
+        if child_run is not None:
+            check_run_id(child_run)
+        nodes = self._context.records(WORKFLOW_NODES)
+        before = nodes.get(*key, node)
+        if before is not None and source < before.source:
+            return False
+        nodes.put(
+            WorkflowNode(
+                **key._asdict(),
+                node=node,
+                status=status,
+                child_run=child_run,
+                failure=failure,
+                source=source,
+                updated=self._context.now(at),
+            )
+        )
+        return True
+
+    def nodes(self, ref: ProgramRef, run: str) -> list[WorkflowNode]:
+        """Return the nodes of a run, by name."""
+        with self._context.records(WORKFLOW_NODES).scan(Range.prefix(_key(ref, run))) as found:
+            return list(found)
+
+
+def _key(ref: ProgramRef, run: str) -> RunRef:
+    return RunRef(*ref, check_run_id(run))
