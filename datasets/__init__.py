@@ -6,6 +6,9 @@ every store. The errors are also in `structable.datasets.errors`.
 
 from __future__ import annotations
 
+from .coordination.leader import Leader
+from .coordination.leases import Lease
+from .coordination.permits import Permit
 from .errors import (
     AlreadyExistsError,
     DatasetError,
@@ -58,7 +61,10 @@ __all__ = [
     "Single",
     # The system datasets
     "DatasetRef",
+    "Leader",
+    "Lease",
     "Namespace",
+    "Permit",
     "ProgramRef",
     "RunRef",
     "Session",

@@ -11,7 +11,7 @@ from .system.applications import Applications
 from .system.artifacts import Artifacts
 from .system.capabilities import Capabilities
 from .system.configs import Configs
-from .system.context import Context
+from .system.context import Context, SessionFences
 from .system.credentials import Credentials
 from .system.dataset_catalog import DatasetCatalog
 from .system.external_positions import ExternalPositions
@@ -92,6 +92,11 @@ class Session:
     def external_positions(self) -> ExternalPositions:
         """Positions in topics of other systems."""
         return ExternalPositions(self._context)
+
+    @cached_property
+    def fences(self) -> SessionFences:
+        """Fences, shared and excluded in this transaction."""
+        return SessionFences(self._context)
 
     @cached_property
     def field_lineage(self) -> FieldLineages:

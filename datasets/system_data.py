@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from structable.spi import Isolation, Storage, TableSpecification, Transaction, connect
 
+from .coordination.fences import FENCES, Fences
+from .coordination.leases import Leases
+from .coordination.permits import Permits
 from .schema import check_schema, create_tables
 from .session import Session
 from .system.context import Context, PrefixedTables
@@ -38,6 +41,14 @@ class SystemData:
     ----------
     SPECIFICATIONS : tuple of TableSpecification
         All tables, with the default prefix.
+    storage : Storage
+        The store.
+    leases : Leases
+        Leases, one owner of a name at a time.
+    permits : Permits
+        Permits, at most so many holders of a pool at a time.
+    fences : Fences
+        Fences, in the caller's transactions.
     """
 
     SPECIFICATIONS: ClassVar[tuple[TableSpecification, ...]] = tuple(
@@ -58,8 +69,10 @@ class SystemData:
         self._tables = PrefixedTables(prefix)
         self._clock = clock or _utc_now
         self._keys = keys
-        self._monotonic = monotonic
         self._owned = owned
+        self.leases = Leases(storage, self._tables, monotonic)
+        self.permits = Permits(storage, self._tables, monotonic)
+        self.fences = Fences(self._tables[FENCES].name)
 
     @classmethod
     def open(
@@ -155,7 +168,8 @@ class SystemData:
         return Session(Context(tx, self._tables, self._clock, self._keys))
 
     def close(self) -> None:
-        """Close the storage if `open` connected to it; idempotent."""
+        """End the threads that keep leases, and close the storage if `open` connected to it; idempotent."""
+        self.leases.close()
         if self._owned:
             self.storage.close()
 

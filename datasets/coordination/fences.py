@@ -8,7 +8,7 @@ from typing import Annotated
 from structable.datasets.records import Int, Record, RecordTable
 from structable.spi import Transaction
 
-__all__ = ["FENCES", "SHARDS", "Fence", "exclude", "share"]
+__all__ = ["FENCES", "SHARDS", "Fence", "Fences", "exclude", "share"]
 
 SHARDS = 16
 
@@ -32,3 +32,18 @@ def share(transaction: Transaction, table: str, scope: str) -> None:
 def exclude(transaction: Transaction, table: str, scope: str) -> None:
     """Conflict with every transaction that shares or excludes the scope."""
     transaction.table(table).upsert_many([{"scope": scope, "shard": shard, "n": 0} for shard in range(SHARDS)])
+
+
+class Fences:
+    """The fences of a store: `system.fences`."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def share(self, tx: Transaction, scope: str) -> None:
+        """Conflict with every transaction that excludes the scope; of two that share it, one in 16 pairs conflicts."""
+        share(tx, self._table, scope)
+
+    def exclude(self, tx: Transaction, scope: str) -> None:
+        """Conflict with every transaction that shares or excludes the scope."""
+        exclude(tx, self._table, scope)

@@ -15,7 +15,7 @@ from structable.spi import Transaction
 if TYPE_CHECKING:
     from structable.datasets.secrets.key_providers import KeyProvider
 
-__all__ = ["Context", "Dataset", "PrefixedTables"]
+__all__ = ["Context", "Dataset", "PrefixedTables", "SessionFences"]
 
 R = TypeVar("R", bound=Record)
 
@@ -117,3 +117,15 @@ class Dataset:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+
+
+class SessionFences(Dataset):
+    """The fences of a store, in the transaction of a session: `s.fences`."""
+
+    def share(self, scope: str) -> None:
+        """Conflict with every transaction that excludes the scope; of two that share it, one in 16 pairs conflicts."""
+        self._context.share(scope)
+
+    def exclude(self, scope: str) -> None:
+        """Conflict with every transaction that shares or excludes the scope."""
+        self._context.exclude(scope)

@@ -14,6 +14,7 @@ from . import (
     applications,
     artifacts,
     catalog,
+    coordination,
     lineage,
     namespaces,
     platform,
@@ -29,6 +30,7 @@ __all__ = ["ALL_TABLES"]
 
 ALL_TABLES: tuple[RecordTable[Any], ...] = (
     FENCES,
+    *coordination.TABLES,
     *namespaces.TABLES,
     *applications.TABLES,
     *runs.TABLES,

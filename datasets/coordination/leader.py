@@ -1,0 +1,83 @@
+"""`Leader`: one process of several that does something, by a lease."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+from structable.datasets.system_data import SystemData
+from structable.spi import Storage, StorageUnavailableError, TransactionError
+
+from .leases import Lease
+from .watch import check_ttl
+
+__all__ = ["Leader"]
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+class Leader:
+    """A candidate for the leadership of a name.
+
+    Parameters
+    ----------
+    place : SystemData or Storage
+        The datasets; or a store that has them under the default prefix.
+    name : str
+        The lease's name.
+    owner : str, optional
+        The name of the candidate; host, process and a random number, if not given.
+    ttl : int
+        Seconds without renewal, after which another candidate may be elected.
+
+    Raises
+    ------
+    ValueError
+        If the ttl is out of its range.
+    """
+
+    def __init__(self, place: SystemData | Storage, name: str, *, owner: str | None = None, ttl: int = 15) -> None:
+        self._place = place
+        self._name = name
+        self._owner = owner or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._ttl = check_ttl(ttl)
+
+    def run(self, body: Callable[[Lease], Result]) -> Result:
+        """Wait until elected, call `body(lease)`, release the lease, and return the body's result.
+
+        The lease is renewed meanwhile. A body that writes calls `lease.check(tx)` in each transaction, which raises
+        `LeaseLostError` once another one may lead: a leader that was stopped for too long commits nothing.
+        """
+        if isinstance(self._place, Storage):
+            # Its close ends the keeper; the storage stays open.
+            with SystemData(self._place) as system:
+                return self._lead(system, body)
+        return self._lead(self._place, body)
+
+    def _lead(self, system: SystemData, body: Callable[[Lease], Result]) -> Result:
+        lease = self._elected(system)
+        try:
+            return body(lease)
+        finally:
+            try:
+                lease.release()
+            except (StorageUnavailableError, TransactionError):
+                _log.warning("the lease %r could not be released; it ends by its ttl", self._name, exc_info=True)
+
+    def _elected(self, system: SystemData) -> Lease:
+        while True:
+            try:
+                lease = system.leases.acquire(self._name, self._owner, self._ttl, keep=True)
+            except (StorageUnavailableError, TransactionError):
+                _log.warning("the lease %r could not be read; trying again", self._name, exc_info=True)
+                lease = None
+            if lease is not None:
+                return lease
+            time.sleep(min(1.0, self._ttl / 10))

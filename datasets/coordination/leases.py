@@ -1,0 +1,147 @@
+"""Leases: one owner of a name at a time, judged by beats that were watched, never by wall clocks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+
+from structable.datasets.errors import LeaseLostError
+from structable.datasets.identifiers import check_names
+from structable.datasets.system.context import PrefixedTables
+from structable.datasets.tables.coordination import LEASES, LeaseRow
+from structable.spi import Storage, Transaction
+
+from . import fences
+from .held import Held
+from .watch import Watch, check_ttl
+
+__all__ = ["Lease", "Leases"]
+
+_log = logging.getLogger(__name__)
+
+
+class Lease(Held):
+    """A lease that was acquired; `Leases.acquire` makes it. Safe to share between threads.
+
+    Attributes
+    ----------
+    token : int
+        A number that grows with each owner of the lease.
+    """
+
+    def __init__(self, storage: Storage, tables: PrefixedTables, name: str, owner: str, token: int) -> None:
+        super().__init__(
+            storage,
+            tables[LEASES].name,
+            tables[fences.FENCES].name,
+            key={"lease": name},
+            field="owner",
+            owner=owner,
+            token=token,
+            scope=_scope(name),
+        )
+        self._stop = threading.Event()
+
+    @property
+    def name(self) -> str:
+        """The lease's name."""
+        return self._name
+
+    @property
+    def owner(self) -> str:
+        """The owner."""
+        return self._owner
+
+    def release(self) -> None:
+        """Let others have it at once; a transaction of its own, and nothing if it was lost or released."""
+        self._stop.set()
+        super().release()
+
+    def keep(self, every: float) -> None:
+        """Renew it in a daemon thread, until it is released or lost, or the datasets are closed."""
+        threading.Thread(target=self._keep, args=(every,), name=f"lease {self.name}", daemon=True).start()
+
+    def stop_keeping(self) -> None:
+        """End the thread that renews it, if there is one."""
+        self._stop.set()
+
+    def _keep(self, every: float) -> None:
+        while not self._stop.wait(every):
+            try:
+                self.renew()
+            except LeaseLostError:
+                if not self._stop.is_set():
+                    _log.warning("the lease %r of %r was lost", self.name, self.owner)
+                return
+            except Exception:
+                # The next beat may succeed; if none does, another owner takes the lease, and `check` tells.
+                if not self._stop.is_set():
+                    _log.warning("the lease %r of %r could not be renewed", self.name, self.owner, exc_info=True)
+
+
+class Leases:
+    """The leases of a store: `system.leases`. Safe to share between threads; each call is a transaction of its own."""
+
+    def __init__(self, storage: Storage, tables: PrefixedTables, monotonic: Callable[[], float]) -> None:
+        self._storage = storage
+        self._tables = tables
+        self._watch = Watch(monotonic)
+        self._kept: weakref.WeakSet[Lease] = weakref.WeakSet()
+
+    def acquire(self, name: str, owner: str, ttl: int = 15, *, keep: bool = False, info: object = None) -> Lease | None:
+        """Return the lease if it is free, else None.
+
+        It is free if nobody has had it, if it was released, and if this process has watched for its ttl that the owner
+        did not renew it: call it repeatedly.
+
+        Parameters
+        ----------
+        ttl : int
+            Seconds without renewal, after which others may take it.
+        keep : bool
+            Renew it every third of the ttl, in a daemon thread.
+        info : object
+            A document for those who look at it.
+
+        Raises
+        ------
+        ValueError
+            If a name or the ttl is out of its range.
+        """
+        check_names(lease=name, owner=owner)
+        check_ttl(ttl)
+        now = self._watch.monotonic()
+
+        def take(tx: Transaction) -> int | None:
+            rows = self._tables[LEASES](tx)
+            row = rows.get(name)
+            if row is not None and row.owner is not None and not self._expired(row, now):
+                return None
+            token = 1 if row is None else row.token + 1
+            fences.exclude(tx, self._tables[fences.FENCES].name, _scope(name))
+            rows.put(LeaseRow(lease=name, owner=owner, token=token, ttl=ttl, info=info))
+            return token
+
+        token = self._storage.run(take)
+        if token is None:
+            return None
+        self._watch.forget((name,))
+        lease = Lease(self._storage, self._tables, name, owner, token)
+        if keep:
+            self._kept.add(lease)
+            lease.keep(ttl / 3)
+        return lease
+
+    def _expired(self, row: LeaseRow, now: float) -> bool:
+        return self._watch.expired((row.lease,), row.token, row.beat, row.ttl, now)
+
+    def close(self) -> None:
+        """End the threads that keep leases; the leases are not released."""
+        for lease in list(self._kept):
+            lease.stop_keeping()
+
+
+def _scope(name: str) -> str:
+    return f"lease/{name}"

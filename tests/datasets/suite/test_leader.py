@@ -1,0 +1,60 @@
+"""`Leader`."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from structable.datasets import Leader, Lease, LeaseLostError, SystemData
+
+
+class TestLeader:
+    @pytest.mark.parametrize("by_storage", [False, True])
+    def test_body_runs_under_the_lease_which_is_released(self, system: SystemData, by_storage: bool) -> None:
+        def body(lease: Lease) -> int:
+            assert system.leases.acquire("job", "other") is None
+            with system.transaction() as s:
+                lease.check(s.tx)
+            return lease.token
+
+        place = system.storage if by_storage else system
+        assert Leader(place, "job").run(body) == 1
+        assert Leader(place, "job", owner="me", ttl=1).run(lambda lease: (lease.owner, lease.token)) == ("me", 2)
+
+    def test_exception_of_the_body_releases_it(self, system: SystemData) -> None:
+        def body(lease: Lease) -> None:
+            raise KeyError("x")
+
+        with pytest.raises(KeyError):
+            Leader(system, "job").run(body)
+        assert system.leases.acquire("job", "other") is not None
+
+    def test_one_leads_at_a_time(self, system: SystemData) -> None:
+        leading = threading.Lock()
+        tokens = []
+
+        def body(lease: Lease) -> None:
+            assert leading.acquire(blocking=False)
+            tokens.append(lease.token)
+            leading.release()
+
+        threads = [threading.Thread(target=Leader(system, "job", ttl=1).run, args=(body,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert tokens == [1, 2, 3]
+
+    def test_stopped_leader_commits_nothing(self, system: SystemData) -> None:
+        def body(lease: Lease) -> None:
+            lease.stop_keeping()  # as a process that is stopped
+            Leader(system, "job", ttl=1).run(lambda second: None)
+            with system.transaction() as s:
+                s.namespaces.create("zombie")
+                lease.check(s.tx)
+
+        with pytest.raises(LeaseLostError):
+            Leader(system, "job", ttl=1).run(body)
+        with system.transaction() as s:
+            assert s.namespaces.get("zombie") is None
