@@ -40,11 +40,13 @@ class WorkflowStatistics(Dataset):
 
     def record(
         self,
-        ref: ProgramRef,
+        namespace: str,
+        application: str,
+        version: str,
+        program: str,
+        started: dt.datetime,
         run: str,
         *,
-        version: str,
-        started: dt.datetime,
         seconds: int,
         programs: object = None,
     ) -> None:
@@ -59,10 +61,10 @@ class WorkflowStatistics(Dataset):
             raise ValueError(f"a run took {seconds!r} seconds; it must be at least 0")
         self._context.records(WORKFLOW_STATISTICS).put(
             WorkflowRun(
-                namespace=ref.namespace,
-                application=ref.application,
+                namespace=namespace,
+                application=application,
                 version=check_name(version, "version"),
-                program=ref.program,
+                program=program,
                 started=self._context.now(started),
                 run=check_run_id(run),
                 seconds=seconds,

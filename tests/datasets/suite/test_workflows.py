@@ -53,7 +53,7 @@ class TestWorkflowStatistics:
                 version = "1" if number < 5 else "2"
                 at = start + dt.timedelta(minutes=number)
                 s.workflow_statistics.record(
-                    FLOW, new_run_id(at), version=version, started=at, seconds=10 * number, programs={"load": number}
+                    *FLOW[:2], version, FLOW.program, at, new_run_id(at), seconds=10 * number, programs={"load": number}
                 )
         with begin() as s:
             end = start + dt.timedelta(hours=1)
@@ -69,7 +69,9 @@ class TestWorkflowStatistics:
         runs = [new_run_id(clock.time) for _ in range(5)]
         with begin() as s:
             for number, run in enumerate(runs):
-                s.workflow_statistics.record(FLOW, run, version=str(number % 2), started=clock.tick(), seconds=number)
+                s.workflow_statistics.record(
+                    *FLOW[:2], str(number % 2), FLOW.program, clock.tick(), run, seconds=number
+                )
         with begin() as s:
             found = s.workflow_statistics.neighbours(FLOW, runs[1], 2)
             assert [row.run for row in found] == runs[:4]
@@ -79,13 +81,13 @@ class TestWorkflowStatistics:
         run = new_run_id()
         with begin() as s:
             for seconds in (5, 7):
-                s.workflow_statistics.record(FLOW, run, version="1", started=clock.time, seconds=seconds)
+                s.workflow_statistics.record(*FLOW[:2], "1", FLOW.program, clock.time, run, seconds=seconds)
         with begin() as s:
             assert [row.seconds for row in s.workflow_statistics.neighbours(FLOW, run, 0)] == [7]
 
     def test_bad_numbers_are_refused(self, begin: Begin, clock: Clock) -> None:
         with begin() as s:
             with pytest.raises(ValueError, match="at least 0"):
-                s.workflow_statistics.record(FLOW, new_run_id(), version="1", started=clock.time, seconds=-1)
+                s.workflow_statistics.record(*FLOW[:2], "1", FLOW.program, clock.time, new_run_id(), seconds=-1)
             with pytest.raises(ValueError, match="percentile"):
                 s.workflow_statistics.summary(FLOW, clock.time, clock.time, [0])
