@@ -41,9 +41,11 @@ from .records import (
     Short,
     Single,
 )
+from .secrets.key_providers import EnvironmentKeys, FileKeys, KeyProvider
 from .session import Session
 from .system_data import SystemData
 from .tables.namespaces import Namespace
+from .tables.secrets import CredentialIdentity, CredentialProfile, Owner, Secret
 
 __all__ = [
     # Typed records
@@ -60,13 +62,20 @@ __all__ = [
     "Short",
     "Single",
     # The system datasets
+    "CredentialIdentity",
+    "CredentialProfile",
     "DatasetRef",
+    "EnvironmentKeys",
+    "FileKeys",
+    "KeyProvider",
     "Leader",
     "Lease",
     "Namespace",
+    "Owner",
     "Permit",
     "ProgramRef",
     "RunRef",
+    "Secret",
     "Session",
     "SystemData",
     "new_run_id",

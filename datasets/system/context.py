@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from structable.datasets.coordination import fences
-from structable.datasets.errors import NotFoundError
+from structable.datasets.errors import NotFoundError, SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.spi import Transaction
@@ -93,6 +93,18 @@ class Context:
         """Exclude all that share a fence."""
         fences.exclude(self.tx, self._tables[fences.FENCES].name, scope)
         self._fenced.add(scope)
+
+    def current_key(self) -> str:
+        """Return the id of the current master key.
+
+        Raises
+        ------
+        SecretError
+            If there is no provider of master keys, or no key.
+        """
+        if self.keys is None:
+            raise SecretError("sealed values need master keys: SystemData.open(..., keys=FileKeys(path))")
+        return self.keys.current()[0]
 
     def member_of(self, namespace: str) -> None:
         """Share the fence of a namespace, of which something becomes a member.

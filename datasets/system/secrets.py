@@ -2,10 +2,148 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Mapping
+
+from structable.datasets.errors import NotFoundError, StaleGenerationError
+from structable.datasets.identifiers import check_name
+from structable.datasets.records import Page, Records
+from structable.datasets.secrets.envelope import Sealed, open_sealed, rewrapped, seal
+from structable.datasets.tables.secrets import SECRET_VALUES, SECRETS, Secret, SecretValue
+from structable.spi import Range, col
+
 from .context import Dataset
 
 __all__ = ["Secrets"]
 
 
 class Secrets(Dataset):
-    """The dataset `secrets`."""
+    """The dataset `secrets`: each secret has the sealed value of its latest version."""
+
+    @property
+    def _secrets(self) -> Records[Secret]:
+        return self._context.records(SECRETS)
+
+    @property
+    def _values(self) -> Records[SecretValue]:
+        return self._context.records(SECRET_VALUES)
+
+    def put(
+        self,
+        namespace: str,
+        secret: str,
+        value: bytes,
+        *,
+        version: int | None = None,
+        description: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        at: dt.datetime | None = None,
+    ) -> int:
+        """Seal a value, delete the older one, and return the new version.
+
+        Parameters
+        ----------
+        version : int, optional
+            The version that the caller has read, 0 for none.
+        description, properties : optional
+            What `describe` shows, unsealed; what is not given stays.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such namespace.
+        StaleGenerationError
+            If the stored version is another one than the one given.
+        SecretError
+            If there is no provider of master keys, or no key.
+        """
+        check_name(secret, "secret")
+        now = self._context.now(at)
+        self._context.member_of(namespace)
+        before = self._secrets.get(namespace, secret)
+        stored = 0 if before is None else before.version
+        if version is not None and version != stored:
+            raise StaleGenerationError(version, None if before is None else stored)
+        new = stored + 1
+        key = (namespace, secret, new)
+        sealed = seal(self._context.keys, self._values.table.specification.name, key, value)
+        if properties is None:
+            properties = {} if before is None else before.properties
+        self._secrets.put(
+            Secret(
+                namespace=namespace,
+                secret=secret,
+                version=new,
+                description=before.description if description is None and before is not None else description,
+                properties=dict(properties),
+                created=now if before is None else before.created,
+                updated=now,
+            )
+        )
+        self._values.delete_all(Range.prefix((namespace, secret)))
+        self._values.put(SecretValue(namespace=namespace, secret=secret, version=new, **sealed._asdict()))
+        return new
+
+    def get(self, namespace: str, secret: str) -> bytes | None:
+        """Return the latest value, or None.
+
+        Raises
+        ------
+        SecretError
+            If it was tampered with, or its master key is missing or another one.
+        """
+        described = self._secrets.get(namespace, secret)
+        if described is None:
+            return None
+        key = (namespace, secret, described.version)
+        found = self._values.require(*key)
+        return open_sealed(self._context.keys, self._values.table.specification.name, key, _sealed(found))
+
+    def require(self, namespace: str, secret: str) -> bytes:
+        """Return the latest value, or raise `NotFoundError`."""
+        value = self.get(namespace, secret)
+        if value is None:
+            raise NotFoundError(self._secrets.table.specification.name, (namespace, secret))
+        return value
+
+    def describe(self, namespace: str, secret: str) -> Secret | None:
+        """Return what is known of a secret without its value, or None."""
+        return self._secrets.get(namespace, secret)
+
+    def page(self, namespace: str, *, cursor: str | None = None, limit: int = 100) -> Page[Secret]:
+        """Return a page of the secrets of a namespace, by name, without their values."""
+        return self._secrets.page(Range.prefix((namespace,)), cursor=cursor, limit=limit)
+
+    def delete(self, namespace: str, secret: str) -> None:
+        """Delete a secret with its value.
+
+        Raises
+        ------
+        NotFoundError
+            If there is none.
+        """
+        self._secrets.require(namespace, secret)
+        self._secrets.delete(namespace, secret)
+        self._values.delete_all(Range.prefix((namespace, secret)))
+
+    def rewrap(self, limit: int) -> int:
+        """Wrap up to `limit` values of other master keys with the current one, and return their number.
+
+        Raises
+        ------
+        SecretError
+            If a value was tampered with, or a master key is missing.
+        """
+        current = self._context.current_key()
+        table = self._values.table.specification.name
+        with self._values.scan(where=col("key_id") != current, limit=limit) as found:
+            values = list(found)
+        for one in values:
+            key = (one.namespace, one.secret, one.version)
+            new = rewrapped(self._context.keys, table, key, _sealed(one))
+            self._values.change(key, key_id=new.key_id, wrapped=new.wrapped)
+        return len(values)
+
+
+def _sealed(value: SecretValue) -> Sealed:
+    return Sealed(value.key_id, value.wrapped, value.nonce, value.data)

@@ -1,0 +1,131 @@
+"""Envelope encryption: each value has a key of its own, which a master key wraps; both by AES-256-GCM."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from structable.datasets.errors import SecretError
+
+from .key_providers import KeyProvider
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+__all__ = ["Sealed", "open_sealed", "rewrapped", "seal"]
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+FORMAT = b"structable sealed value 1"
+
+
+class Sealed(NamedTuple):
+    """A sealed value, of which its text shows nothing.
+
+    Attributes
+    ----------
+    key_id : str
+        The id of the master key.
+    wrapped : bytes
+        A nonce, and the value's key under the master key.
+    nonce, data : bytes
+        The value under its key.
+    """
+
+    key_id: str
+    wrapped: bytes
+    nonce: bytes
+    data: bytes
+
+    def __repr__(self) -> str:
+        return "<sealed>"
+
+
+def seal(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], value: bytes) -> Sealed:
+    """Seal a value for a row of a table, where alone it can be opened.
+
+    Raises
+    ------
+    SecretError
+        If there is no provider, or no master key.
+    """
+    if not isinstance(value, bytes):
+        raise TypeError(f"a sealed value must be bytes, not {type(value).__name__}")
+    key_id, master = _provider(keys).current()
+    place = _place(table, key)
+    data_key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
+    data = _cipher(data_key).encrypt(nonce, value, place)
+    return Sealed(key_id, _wrap(key_id, master, data_key, place), nonce, data)
+
+
+def open_sealed(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], sealed: Sealed) -> bytes:
+    """Return the value of a row.
+
+    Raises
+    ------
+    SecretError
+        If there is no provider, or not this key, or the row was tampered with or belongs elsewhere.
+    """
+    place = _place(table, key)
+    data_key = _unwrap(_provider(keys), sealed, place, table, key)
+    return _decrypt(data_key, sealed.nonce, sealed.data, place, table, key)
+
+
+def rewrapped(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], sealed: Sealed) -> Sealed:
+    """Return the same sealed value under the current master key.
+
+    Raises
+    ------
+    SecretError
+        As `open_sealed`.
+    """
+    provider, place = _provider(keys), _place(table, key)
+    data_key = _unwrap(provider, sealed, place, table, key)
+    key_id, master = provider.current()
+    return sealed._replace(key_id=key_id, wrapped=_wrap(key_id, master, data_key, place))
+
+
+def _provider(keys: KeyProvider | None) -> KeyProvider:
+    if keys is None:
+        raise SecretError("sealed values need master keys: SystemData.open(..., keys=FileKeys(path))")
+    return keys
+
+
+def _cipher(key: bytes) -> AESGCM:
+    if len(key) != KEY_BYTES:
+        raise SecretError(f"a master key has {len(key)} bytes; it must have {KEY_BYTES}")
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise SecretError("sealed values need cryptography: pip install structable[secrets]") from None
+    return AESGCM(key)
+
+
+def _wrap(key_id: str, master: bytes, data_key: bytes, place: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + _cipher(master).encrypt(nonce, data_key, place + _part(key_id))
+
+
+def _unwrap(keys: KeyProvider, sealed: Sealed, place: bytes, table: str, key: tuple[str | int, ...]) -> bytes:
+    nonce, wrapped = sealed.wrapped[:NONCE_BYTES], sealed.wrapped[NONCE_BYTES:]
+    return _decrypt(keys.key(sealed.key_id), nonce, wrapped, place + _part(sealed.key_id), table, key)
+
+
+def _decrypt(secret: bytes, nonce: bytes, data: bytes, place: bytes, table: str, key: tuple[str | int, ...]) -> bytes:
+    cipher = _cipher(secret)
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return cipher.decrypt(nonce, data, place)
+    except (InvalidTag, ValueError):
+        # From None: the cause's traceback would have the key among its variables.
+        raise SecretError(f"table {table!r}, row {key!r}: it was tampered with, or its key is another one") from None
+
+
+def _place(table: str, key: tuple[str | int, ...]) -> bytes:
+    return b"".join(map(_part, (FORMAT, table, *key)))
+
+
+def _part(value: str | int | bytes) -> bytes:
+    encoded = value if isinstance(value, bytes) else str(value).encode()
+    return len(encoded).to_bytes(4, "big") + encoded
