@@ -1,0 +1,210 @@
+"""Every method of `Records`, on every store, in a transaction and as a view that commits each call."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Annotated, Any
+
+import pytest
+
+from structable.datasets import (
+    AlreadyExistsError,
+    DocumentError,
+    Int,
+    InvalidCursorError,
+    Json,
+    NotFoundError,
+    Record,
+    Records,
+    RecordShapeError,
+    RecordTable,
+    RecordTypeError,
+    SchemaMissingError,
+)
+from structable.spi import Filter, InvalidFieldError, Range, Storage, col
+
+Begin = Callable[[], AbstractContextManager["Records[Job]"]]
+
+
+class Kind(enum.StrEnum):
+    BATCH = "batch"
+    SERVICE = "service"
+
+
+class Job(Record):
+    kind: Kind
+    number: int
+    owner: str | None = None
+    attempts: Annotated[int, Int] = 0
+    token: uuid.UUID | None = None
+    arguments: Annotated[dict[str, Any], Json] = {}
+
+
+class NewJob(Job):
+    priority: int = 5
+
+
+JOBS = RecordTable(Job, "record_tests", key=("kind", "number"), indexes=("owner",))
+NEW_JOBS = RecordTable(NewJob, "record_tests", key=("kind", "number"))
+TOKEN = uuid.UUID(int=7)
+
+
+def job(number: int, kind: Kind = Kind.BATCH, **fields: Any) -> Job:  # noqa: ANN401
+    return Job(kind=kind, number=number, **fields)
+
+
+def _equals(name: str, value: Any) -> Filter:  # noqa: ANN401 - filters are typed for what tables keep
+    found: Filter = col(name) == value
+    return found
+
+
+@pytest.fixture
+def store(shared_store: Storage) -> Iterator[Storage]:
+    shared_store.admin.create(JOBS.specification)
+    yield shared_store
+    shared_store.admin.drop(JOBS.name)
+
+
+@pytest.fixture(params=["transaction", "view"])
+def begin(store: Storage, request: pytest.FixtureRequest) -> Begin:
+    @contextmanager
+    def records() -> Iterator[Records[Job]]:
+        if request.param == "view":
+            yield JOBS(store)
+        else:
+            with store.transaction() as tx:
+                yield JOBS(tx)
+
+    return records
+
+
+def test_every_method(begin: Begin) -> None:
+    one, two, three = job(1, owner="a", token=TOKEN), job(2, owner="b"), job(1, Kind.SERVICE, owner="a")
+    with begin() as jobs:
+        assert jobs.get(Kind.BATCH, 1) is None
+        jobs.insert(one)
+        jobs.put(two)
+        jobs.put_many([three])
+    with begin() as jobs:
+        assert jobs.type is Job
+        assert jobs.get(Kind.BATCH, 1) == one == jobs.require(Kind.BATCH, 1)
+        keys = [(Kind.SERVICE, 1), (Kind.BATCH, 9), (Kind.BATCH, 1), (Kind.BATCH, 1)]
+        assert jobs.get_many(keys) == [one, three]
+        with jobs.scan() as found:
+            assert list(found) == [one, two, three]
+        with jobs.scan(Range.prefix((Kind.BATCH,)), where=_equals("token", TOKEN)) as found:
+            assert list(found) == [one]
+        with jobs.scan(reverse=True, limit=1) as found:
+            assert next(found) == three
+        with jobs.find("owner", "a", where=col("kind").isin([Kind.SERVICE])) as found:
+            assert list(found) == [three]
+        assert jobs.count() == 3
+        assert jobs.count([Range.prefix((Kind.BATCH,))], col("owner") == "b") == 1
+        page = jobs.page(limit=2)
+        assert page.items == [one, two]
+        assert jobs.page(cursor=page.next, limit=2).items == [three]
+    with begin() as jobs:
+        jobs.change((Kind.BATCH, 1), owner=None, attempts=3)
+        jobs.increment((Kind.BATCH, 2), "attempts", 2)
+        jobs.merge_document((Kind.SERVICE, 1), "arguments", {"a": 1, "b": None})
+        assert jobs.swap((Kind.BATCH, 2), "token", None, TOKEN)
+        assert not jobs.swap((Kind.BATCH, 1), "token", None, TOKEN)
+    with begin() as jobs:
+        assert jobs.require(Kind.BATCH, 1) == job(1, attempts=3, token=TOKEN)
+        assert jobs.require(Kind.BATCH, 2) == job(2, owner="b", attempts=2, token=TOKEN)
+        assert jobs.require(Kind.SERVICE, 1).arguments == {"a": 1}
+    with begin() as jobs:
+        jobs.delete(Kind.BATCH, 1)
+        jobs.delete(Kind.BATCH, 9)
+        assert jobs.delete_all(Range.prefix((Kind.SERVICE,))) == 1
+    with begin() as jobs:
+        assert jobs.count() == 1
+
+
+def test_errors_write_nothing(begin: Begin) -> None:
+    one = job(1)
+    with begin() as jobs:
+        jobs.insert(one)
+    bad: Any = {"a": float("nan")}
+    with begin() as jobs:
+        with pytest.raises(AlreadyExistsError):
+            jobs.insert(job(1, owner="b"))
+        with pytest.raises(NotFoundError):
+            jobs.require(Kind.BATCH, 2)
+        with pytest.raises(NotFoundError):
+            jobs.change((Kind.BATCH, 2), owner="b")
+        with pytest.raises(NotFoundError):
+            jobs.merge_document((Kind.BATCH, 2), "arguments", {})
+        with pytest.raises(DocumentError):
+            jobs.put_many([job(3), job(4, arguments=bad)])
+        with pytest.raises(DocumentError):
+            jobs.merge_document((Kind.BATCH, 1), "arguments", bad)
+        with pytest.raises(InvalidFieldError):
+            jobs.merge_document((Kind.BATCH, 1), "owner", {})
+        with pytest.raises(InvalidFieldError):
+            jobs.change((Kind.BATCH, 1), number=2)
+        with pytest.raises(InvalidFieldError):
+            jobs.change((Kind.BATCH, 1), attempts=None)
+        with pytest.raises(InvalidFieldError):
+            jobs.put(job(1, kind="batch"))  # type: ignore[arg-type]
+        with pytest.raises(RecordTypeError):
+            jobs.put("text")  # type: ignore[arg-type]
+    with begin() as jobs, jobs.scan() as found:
+        assert list(found) == [one]
+
+
+def test_row_that_does_not_fit(begin: Begin) -> None:
+    with begin() as jobs:
+        jobs.table.upsert({"kind": "other", "number": 1, "arguments": "{}"})
+        jobs.table.upsert({"kind": "batch", "number": 1, "arguments": "[1]"})
+    with begin() as jobs:
+        with pytest.raises(RecordShapeError, match="'arguments'"):
+            jobs.get(Kind.BATCH, 1)
+        with jobs.scan() as found:
+            with pytest.raises(RecordShapeError, match="'arguments'"):
+                next(found)
+            with pytest.raises(RecordShapeError, match="'kind'"):
+                next(found)
+        assert jobs.table.read(("other", 1)) is not None
+
+
+def test_default_fills_null(begin: Begin) -> None:
+    with begin() as jobs:
+        jobs.table.upsert({"kind": "batch", "number": 1})
+    with begin() as jobs:
+        assert jobs.require(Kind.BATCH, 1) == job(1)
+
+
+def test_lacking_field(store: Storage) -> None:
+    with pytest.raises(SchemaMissingError, match=r"record_tests\.priority"):
+        NEW_JOBS(store)
+
+
+def test_pages(begin: Begin) -> None:
+    with begin() as jobs:
+        jobs.put_many([job(number) for number in range(0, 20, 2)])
+    with begin() as jobs:
+        first = jobs.page(limit=4)
+        assert first.next is not None
+        for cursor in ("", "?", "ü", first.next[:-1], first.next + "A", first.next[::-1]):
+            with pytest.raises(InvalidCursorError):
+                jobs.page(cursor=cursor, limit=4)
+        for other in ({"reverse": True}, {"range": Range.prefix((Kind.BATCH,))}, {"where": col("number") > 1}):
+            with pytest.raises(InvalidCursorError):
+                jobs.page(cursor=first.next, **other)
+        for limit in (0, 1_001, True, "1"):
+            with pytest.raises(ValueError, match="limit"):
+                jobs.page(limit=limit)  # type: ignore[arg-type]
+    with begin() as jobs:
+        jobs.delete(Kind.BATCH, 6)  # the one that the cursor names
+        jobs.put(job(1))
+    with begin() as jobs:
+        second = jobs.page(cursor=first.next, limit=6)
+        assert [one.number for one in second.items] == [8, 10, 12, 14, 16, 18]
+        assert second.next is None
+        backwards = jobs.page(reverse=True, limit=6)
+        rest = jobs.page(cursor=backwards.next, reverse=True)
+        assert [one.number for one in rest.items] == [4, 2, 1, 0]
