@@ -30,7 +30,10 @@ AREAS = {
     **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client", "queues", "shares")},
     **{
         name: name
-        for name in ("merges", "feeds", "streams", "access", "postgresql", "hbase", "spark", "memory", "workloads")
+        for name in (
+            *("merges", "feeds", "streams", "access", "datasets", "postgresql", "hbase"),
+            *("spark", "memory", "workloads"),
+        )
     },
 }
 
