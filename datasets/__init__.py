@@ -43,9 +43,15 @@ from .records import (
 )
 from .secrets.key_providers import EnvironmentKeys, FileKeys, KeyProvider
 from .session import Session
+from .system.runs import Changed, Ignored, IgnoredReason
+from .system.workflow_statistics import Statistics
 from .system_data import SystemData
+from .tables.applications import ApplicationVersion
 from .tables.namespaces import Namespace
+from .tables.platform import Operation, OperationStatus
+from .tables.runs import ClusterStatus, ProvisioningTask, RemoteRuntime, Run, RunStatus
 from .tables.secrets import CredentialIdentity, CredentialProfile, Owner, Secret
+from .tables.workflows import WorkflowNode, WorkflowRun
 
 __all__ = [
     # Typed records
@@ -62,22 +68,36 @@ __all__ = [
     "Short",
     "Single",
     # The system datasets
+    "ApplicationVersion",
+    "Changed",
+    "ClusterStatus",
     "CredentialIdentity",
     "CredentialProfile",
     "DatasetRef",
     "EnvironmentKeys",
     "FileKeys",
+    "Ignored",
+    "IgnoredReason",
     "KeyProvider",
     "Leader",
     "Lease",
     "Namespace",
+    "Operation",
+    "OperationStatus",
     "Owner",
     "Permit",
     "ProgramRef",
+    "ProvisioningTask",
+    "RemoteRuntime",
+    "Run",
     "RunRef",
+    "RunStatus",
     "Secret",
     "Session",
+    "Statistics",
     "SystemData",
+    "WorkflowNode",
+    "WorkflowRun",
     "new_run_id",
     # Errors
     "AlreadyExistsError",

@@ -17,6 +17,7 @@ from .coordination.permits import Permits
 from .schema import check_schema, create_tables
 from .session import Session
 from .system.context import Context, PrefixedTables
+from .system.removal import remove_application, remove_namespace
 from .tables import ALL_TABLES
 
 if TYPE_CHECKING:
@@ -165,13 +166,31 @@ class SystemData:
 
     def bind(self, tx: Transaction) -> Session:
         """Return the datasets inside a transaction of the caller's."""
-        return Session(Context(tx, self._tables, self._clock, self._keys))
+        return Session(self._context(tx))
+
+    def remove_application(self, namespace: str, application: str) -> None:
+        """Remove an application and all that belongs to it, running or not: its versions, state, runs and statistics.
+
+        The newest 10,000 runs go with the rest in one transaction, and older ones before it, in transactions of their
+        own. If the process is killed, a second call removes the rest. An absent application is no error.
+        """
+        remove_application(self._run_in_context, namespace, application)
+
+    def remove_namespace(self, namespace: str) -> None:
+        """Remove a namespace, and each row whose field `namespace` is it, in every table; else as an application."""
+        remove_namespace(self._run_in_context, namespace)
 
     def close(self) -> None:
         """End the threads that keep leases, and close the storage if `open` connected to it; idempotent."""
         self.leases.close()
         if self._owned:
             self.storage.close()
+
+    def _context(self, tx: Transaction) -> Context:
+        return Context(tx, self._tables, self._clock, self._keys)
+
+    def _run_in_context(self, body: Callable[[Context], Result]) -> Result:
+        return self.storage.run(lambda tx: body(self._context(tx)))
 
     def __enter__(self) -> Self:
         return self

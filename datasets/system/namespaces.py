@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from typing import Any
 
-from structable.datasets.errors import StaleGenerationError
+from structable.datasets.errors import NotEmptyError, StaleGenerationError
 from structable.datasets.identifiers import check_namespace_name
-from structable.datasets.records import Page, Records
+from structable.datasets.records import Page, Records, RecordTable
+from structable.datasets.tables.applications import APPLICATIONS
+from structable.datasets.tables.artifacts import ARTIFACTS
+from structable.datasets.tables.catalog import DATASET_INSTANCES
 from structable.datasets.tables.namespaces import NAMESPACES, Namespace
+from structable.datasets.tables.profiles import PROFILES
+from structable.datasets.tables.schedules import SCHEDULES
+from structable.datasets.tables.secrets import SECRETS
+from structable.spi import Range
 
 from .context import Dataset
 
 __all__ = ["Namespaces"]
+
+_MEMBERS: tuple[RecordTable[Any], ...] = (APPLICATIONS, ARTIFACTS, SECRETS, PROFILES, SCHEDULES, DATASET_INSTANCES)
 
 
 class Namespaces(Dataset):
@@ -95,3 +105,21 @@ class Namespaces(Dataset):
             raise StaleGenerationError(generation, before.generation)
         self._namespaces.change((name,), **changes, generation=before.generation + 1, updated=self._context.now(at))
         return self._namespaces.require(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a namespace without members: applications, artifacts, secrets, profiles, schedules, datasets.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such namespace.
+        NotEmptyError
+            If it has members; their numbers are in `counts`, by dataset.
+        """
+        self._namespaces.require(name)
+        self._context.exclude(f"ns/{name}")
+        within = [Range.prefix((name,))]
+        counts = {table.name: self._context.records(table).count(within) for table in _MEMBERS}
+        if any(counts.values()):
+            raise NotEmptyError({dataset: count for dataset, count in counts.items() if count})
+        self._namespaces.delete(name)

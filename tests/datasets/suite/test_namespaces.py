@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from structable.datasets import AlreadyExistsError, NotFoundError, StaleGenerationError
+from structable.datasets import AlreadyExistsError, NotEmptyError, NotFoundError, StaleGenerationError
+from structable.spi import TransactionConflictError
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 
@@ -51,3 +52,28 @@ class TestNamespaces:
             page = s.namespaces.page(limit=2)
             rest = s.namespaces.page(limit=100, cursor=page.next)
             assert [one.namespace for one in page.items + rest.items] == ["a", "b", "c", "default", "system"]
+
+    def test_only_empty_ones_are_deleted(self, begin: Begin) -> None:
+        with begin() as s:
+            s.namespaces.create("sales")
+            s.applications.deploy("sales", "shop", "1", {})
+            s.applications.deploy("default", "shop", "1", {})
+        with begin() as s:
+            with pytest.raises(NotEmptyError) as error:
+                s.namespaces.delete("sales")
+            assert error.value.counts == {"applications": 1}
+            s.applications.delete("sales", "shop")
+        with begin() as s:
+            s.namespaces.delete("sales")
+            assert s.namespaces.get("sales") is None
+            with pytest.raises(NotFoundError):
+                s.namespaces.delete("sales")
+
+    def test_deletion_and_new_members_exclude_each_other(self, begin: Begin) -> None:
+        with begin() as s:
+            s.namespaces.create("sales")
+        with pytest.raises(TransactionConflictError), begin() as s:  # noqa: PT012 - at the commit, or before
+            s.namespaces.get("sales")
+            with begin() as other:
+                other.applications.deploy("sales", "shop", "1", {})
+            s.namespaces.delete("sales")
