@@ -1,0 +1,31 @@
+"""The platform of examples/services: its processes on real stores, and its invariants."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.datasets.support.stores import url_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("store", ["leveldb", "postgresql", "hbase"])
+def test_four_processes_agree(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    with url_of(store, tmp_path, request) as url:
+        command = [sys.executable, "-m", "examples.services", "--url", url, "--seconds", "3"]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    *services, agreed = ended.stdout.splitlines()
+    assert agreed.endswith("all agree")
+    assert len(services) == 4
+    for done in ("deployed", "started", "stopped", "terms as leader"):
+        assert any(f" {done} " in line for line in services), f"nothing was {done}:\n{ended.stdout}"
+
+
+def test_stores_in_memory_are_refused() -> None:
+    command = [sys.executable, "-m", "examples.services", "--url", "memory://x"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "belongs to one process" in ended.stderr
