@@ -1,6 +1,13 @@
-"""Which runs used which datasets."""
+"""Which runs used which datasets, in both directions."""
 
 from __future__ import annotations
+
+import datetime as dt
+
+from structable.datasets.identifiers import DatasetRef, ProgramRef, RunRef, check_names, check_run_id, run_id_bound
+from structable.datasets.records import RecordIterator
+from structable.datasets.tables.lineage import LINEAGE_BY_DATASET, LINEAGE_BY_PROGRAM, Access, DatasetAccess
+from structable.spi import Range, col
 
 from .context import Dataset
 
@@ -8,4 +15,53 @@ __all__ = ["Lineage"]
 
 
 class Lineage(Dataset):
-    """The dataset `lineage`."""
+    """The datasets `lineage_by_dataset` and `lineage_by_program`, which hold the same rows under two keys."""
+
+    def access(
+        self, run: RunRef, dataset: DatasetRef, access: Access = Access.UNKNOWN, at: dt.datetime | None = None
+    ) -> None:
+        """Keep that a run used a dataset; the same use again changes its time only."""
+        check_names(**run.ref._asdict(), dataset_namespace=dataset.namespace, dataset=dataset.dataset)
+        check_run_id(run.run)
+        now = self._context.now(at)
+        made = DatasetAccess(
+            **run._asdict(),
+            dataset_namespace=dataset.namespace,
+            dataset=dataset.dataset,
+            access=Access(access),
+            at=now,
+            day=now.date(),
+        )
+        self._context.records(LINEAGE_BY_DATASET).put(made)
+        self._context.records(LINEAGE_BY_PROGRAM).put(made)
+
+    def of_dataset(self, dataset: DatasetRef, begin: dt.datetime, end: dt.datetime) -> list[DatasetAccess]:
+        """Return the uses of a dataset of `begin <= time < end`, by run."""
+        within = (col("at") >= self._context.now(begin)) & (col("at") < self._context.now(end))
+        with self._context.records(LINEAGE_BY_DATASET).scan(Range.prefix(tuple(dataset)), where=within) as found:
+            return list(found)
+
+    def of_program(self, ref: ProgramRef, begin: dt.datetime, end: dt.datetime) -> list[DatasetAccess]:
+        """Return the uses by the runs of a program that began in `begin <= time < end`, by run."""
+        lower, upper = run_id_bound(self._context.now(begin)), run_id_bound(self._context.now(end))
+        with self._by_program(Range((*ref, lower), (*ref, upper))) as found:
+            return list(found)
+
+    def of_run(self, run: RunRef) -> list[DatasetAccess]:
+        """Return the uses by a run, by dataset."""
+        with self._by_program(Range.prefix(tuple(run))) as found:
+            return list(found)
+
+    def expire(self, before: dt.date, limit: int = 1000) -> int:
+        """Forget at most `limit` uses of days before a day, in both tables, and return their number: call it until 0."""
+        by_program = self._context.records(LINEAGE_BY_PROGRAM)
+        with by_program.scan(where=col("day") < before, limit=limit) as found:
+            old = list(found)
+        runs = [(*one.run_ref, one.dataset_namespace, one.dataset, one.access.value) for one in old]
+        datasets = [(one.dataset_namespace, one.dataset, *one.run_ref, one.access.value) for one in old]
+        by_program.table.delete_many(runs)
+        self._context.records(LINEAGE_BY_DATASET).table.delete_many(datasets)
+        return len(old)
+
+    def _by_program(self, range: Range) -> RecordIterator[DatasetAccess]:
+        return self._context.records(LINEAGE_BY_PROGRAM).scan(range)

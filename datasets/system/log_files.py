@@ -1,6 +1,13 @@
-"""Log files and checkpoints."""
+"""Log files by context and time, and how far logs were processed."""
 
 from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+
+from structable.datasets.identifiers import check_name
+from structable.datasets.tables.platform import LOG_CHECKPOINTS, LOG_FILES, LogCheckpoint, LogFile
+from structable.spi import Range, col
 
 from .context import Dataset
 
@@ -8,4 +15,54 @@ __all__ = ["LogFiles"]
 
 
 class LogFiles(Dataset):
-    """The dataset `log_files`."""
+    """The datasets `log_files` and `log_checkpoints`."""
+
+    def add(self, context: str, event: dt.datetime, created: dt.datetime, *, file: str) -> LogFile:
+        """Keep a file whose first event has the time `event`, and that was created at `created`."""
+        made_at = self._context.now(created)
+        made = LogFile(
+            context=check_name(context, "context"),
+            event=self._context.now(event),
+            created=made_at,
+            file=file,
+            created_on=made_at.date(),
+        )
+        self._context.records(LOG_FILES).put(made)
+        return made
+
+    def files(self, context: str, begin: dt.datetime, end: dt.datetime) -> list[LogFile]:
+        """Return the files that may hold events of `begin <= time < end`, oldest first.
+
+        The last file that begins before `begin` is among them.
+        """
+        begin, end = self._context.now(begin), self._context.now(end)
+        files = self._context.records(LOG_FILES)
+        with files.scan(Range((context,), (context, begin)), reverse=True, limit=1) as found:
+            earlier = list(found)
+        with files.scan(Range((context, begin), (context, end))) as found:
+            return earlier + list(found)
+
+    def expired(self, before: dt.date, limit: int = 1000) -> list[LogFile]:
+        """Return at most `limit` files created before a day; delete the files themselves, and then `forget` these."""
+        with self._context.records(LOG_FILES).scan(where=col("created_on") < before, limit=limit) as found:
+            return list(found)
+
+    def forget(self, files: Iterable[LogFile]) -> None:
+        """Forget files that were deleted."""
+        keys = [(one.context, one.event, one.created) for one in files]
+        self._context.records(LOG_FILES).table.delete_many(keys)
+
+    def set_checkpoint(self, prefix: str, partition: int, checkpoint: object, *, at: dt.datetime | None = None) -> None:
+        """Keep how far the logs of a partition were processed."""
+        self._context.records(LOG_CHECKPOINTS).put(
+            LogCheckpoint(
+                prefix=check_name(prefix, "prefix"),
+                partition=partition,
+                checkpoint=checkpoint,
+                updated=self._context.now(at),
+            )
+        )
+
+    def checkpoint(self, prefix: str, partition: int) -> LogCheckpoint | None:
+        """Return the checkpoint of a partition, or None."""
+        return self._context.records(LOG_CHECKPOINTS).get(prefix, partition)
