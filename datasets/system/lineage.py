@@ -53,7 +53,7 @@ class Lineage(Dataset):
             return list(found)
 
     def expire(self, before: dt.date, limit: int = 1000) -> int:
-        """Forget at most `limit` uses of days before a day, in both tables, and return their number: call it until 0."""
+        """Forget at most `limit` uses of days before a day, in both tables, and return how many: call it until 0."""
         by_program = self._context.records(LINEAGE_BY_PROGRAM)
         with by_program.scan(where=col("day") < before, limit=limit) as found:
             old = list(found)

@@ -96,8 +96,10 @@ class PreferenceSets(Dataset):
         stored = 0 if before is None else before.seq
         if seq is not None and seq != stored:
             raise StaleGenerationError(seq, stored)
-        if scope and properties is not None:
+        if scope:
             self._context.member_of(scope[0])
+        if len(scope) > 1:
+            self._context.share(f"app/{scope[0]}/{scope[1]}")
         namespace, application, program_type, program = key
         self._records.put(
             StoredPreferences(

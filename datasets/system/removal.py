@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from structable.datasets.identifiers import check_name, check_namespace_name
 from structable.datasets.records import RecordTable
 from structable.datasets.tables import ALL_TABLES
+from structable.datasets.tables.applications import APPLICATIONS
 from structable.datasets.tables.runs import RUNS
 from structable.spi import Key, Range, col
 
@@ -24,20 +26,22 @@ Run = Callable[[Callable[[Context], Any]], Any]
 
 def remove_application(run: Run, namespace: str, application: str) -> None:
     """Remove the rows whose fields `namespace` and `application` are these."""
-    _remove(run, f"app/{namespace}/{application}", {"namespace": namespace, "application": application})
+    check_namespace_name(namespace)
+    check_name(application, "application")
+    _remove(run, {"namespace": namespace, "application": application})
 
 
 def remove_namespace(run: Run, namespace: str) -> None:
     """Remove the rows whose field `namespace` is this."""
-    _remove(run, f"ns/{namespace}", {"namespace": namespace})
+    _remove(run, {"namespace": check_namespace_name(namespace)})
 
 
-def _remove(run: Run, fence: str, values: dict[str, str]) -> None:
+def _remove(run: Run, values: dict[str, str]) -> None:
     old: list[Key] = run(lambda context: _old_runs(context, values))
     for start in range(0, len(old), _CHUNK):
         chunk = old[start : start + _CHUNK]
         run(lambda context: context.records(RUNS).table.delete_many(chunk))  # noqa: B023 - called at once
-    run(lambda context: _remove_all(context, fence, values))
+    run(lambda context: _remove_all(context, values))
 
 
 def _old_runs(context: Context, values: dict[str, str]) -> list[Key]:
@@ -48,8 +52,15 @@ def _old_runs(context: Context, values: dict[str, str]) -> list[Key]:
     return [key for _, key in keys[: max(0, len(keys) - KEPT_FOR_LAST)]]
 
 
-def _remove_all(context: Context, fence: str, values: dict[str, str]) -> None:
-    context.exclude(fence)
+def _remove_all(context: Context, values: dict[str, str]) -> None:
+    if "application" in values:
+        context.exclude("app/{namespace}/{application}".format(**values))
+    else:
+        context.exclude("ns/{namespace}".format(**values))
+        # What belongs to an application, such as a run, shares the application's fence alone.
+        with context.records(APPLICATIONS).scan(Range.prefix((values["namespace"],))) as found:
+            for one in found:
+                context.exclude(f"app/{one.namespace}/{one.application}")
     for table in ALL_TABLES:
         if values.keys() <= table.fields.keys():
             _remove_rows(context, table, values)

@@ -1,11 +1,215 @@
-"""Jobs that wait for schedules."""
+"""Jobs of schedules: one waits for its triggers, others for constraints and their launch."""
 
 from __future__ import annotations
 
+import datetime as dt
+import zlib
+
+import msgspec
+
+from structable.datasets.errors import IllegalTransitionError
+from structable.datasets.records import Records
+from structable.datasets.tables.schedules import (
+    SCHEDULE_JOBS,
+    Schedule,
+    ScheduleJobRow,
+    ScheduleJobState,
+    ScheduleStatus,
+)
+from structable.spi import Range
+
 from .context import Dataset
 
-__all__ = ["ScheduleJobs"]
+__all__ = ["PARTITIONS", "ScheduleJob", "ScheduleJobs"]
+
+PARTITIONS = 16
+_JOB, _DELETE, _OBSOLETE = "JOB", "DELETE", "OBSOLETE"
+_NEXT = {
+    ScheduleJobState.PENDING_TRIGGER: ScheduleJobState.PENDING_CONSTRAINT,
+    ScheduleJobState.PENDING_CONSTRAINT: ScheduleJobState.PENDING_LAUNCH,
+}
+
+
+class ScheduleJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a schedule, with its marks.
+
+    Parameters
+    ----------
+    partition, schedule, generation
+        The key: the partition, the key text of the schedule, and the number of the job.
+    state : ScheduleJobState
+        What it waits for.
+    notifications : list
+        What fired it, in the order in which it came.
+    schedule_generation : int
+        The generation of the schedule when the job was made.
+    created, at : datetime
+        When the job was made, and last notified or advanced.
+    deleted, obsolete : bool
+        Its marks: the schedule was deleted; another job took its place.
+    """
+
+    partition: int
+    schedule: str
+    generation: int
+    state: ScheduleJobState
+    notifications: list[object]
+    schedule_generation: int
+    created: dt.datetime
+    at: dt.datetime
+    deleted: bool = False
+    obsolete: bool = False
 
 
 class ScheduleJobs(Dataset):
-    """The dataset `schedule_jobs`."""
+    """The dataset `schedule_jobs`. Marks are rows of their own, so that marking never conflicts with notifying."""
+
+    def notify(
+        self,
+        schedule: Schedule,
+        notification: object,
+        at: dt.datetime | None = None,
+        *,
+        timeout: dt.timedelta | None = None,
+    ) -> ScheduleJob | None:
+        """Add a notification to the schedule's job that waits for triggers, or begin the next; return the job.
+
+        Nothing happens, and the result is None, unless the schedule is SCHEDULED. A waiting job that is marked, was
+        made for an older generation of the schedule, or waits for longer than `timeout`, is marked obsolete, and the
+        job of the next generation begins.
+        """
+        if schedule.status is not ScheduleStatus.SCHEDULED:
+            return None
+        now = self._context.now(at)
+        last = self._last(schedule.text)
+        if last is not None and last.state is ScheduleJobState.PENDING_TRIGGER:
+            late = timeout is not None and now - last.created > timeout
+            marked = last.deleted or last.obsolete
+            if not marked and not late and last.schedule_generation == schedule.generation:
+                joined = [*last.notifications, notification]
+                self._rows.change(_key(last), notifications=joined, at=now)
+                return msgspec.structs.replace(last, notifications=joined, at=now)
+            self._mark(last, _OBSOLETE)
+        made = ScheduleJob(
+            partition=_partition(schedule.text),
+            schedule=schedule.text,
+            generation=0 if last is None else last.generation + 1,
+            state=ScheduleJobState.PENDING_TRIGGER,
+            notifications=[notification],
+            schedule_generation=schedule.generation,
+            created=now,
+            at=now,
+        )
+        self._rows.insert(
+            ScheduleJobRow(
+                partition=made.partition,
+                schedule=made.schedule,
+                generation=made.generation,
+                part=_JOB,
+                state=made.state,
+                notifications=made.notifications,
+                schedule_generation=made.schedule_generation,
+                created=now,
+                at=now,
+            )
+        )
+        return made
+
+    def advance(self, job: ScheduleJob, state: ScheduleJobState, *, at: dt.datetime | None = None) -> ScheduleJob:
+        """Advance a job: PENDING_TRIGGER, PENDING_CONSTRAINT, PENDING_LAUNCH.
+
+        Raises
+        ------
+        NotFoundError
+            If the job was deleted.
+        IllegalTransitionError
+            If the state does not follow the stored one.
+        """
+        state = ScheduleJobState(state)
+        now = self._context.now(at)
+        stored = self._rows.require(*_key(job))
+        before = stored.state or ScheduleJobState.PENDING_TRIGGER
+        if _NEXT.get(before) is not state:
+            raise IllegalTransitionError(before, state)
+        self._rows.change(_key(job), state=state, at=now)
+        return msgspec.structs.replace(job, state=state, at=now)
+
+    def mark_deleted(self, schedule: Schedule) -> int:
+        """Mark every job of a schedule as deleted, so that their processor drops them; return their number."""
+        jobs = self._of(schedule.text)
+        for job in jobs:
+            self._mark(job, _DELETE)
+        return len(jobs)
+
+    def jobs(self, partition: int, after: ScheduleJob | None = None, *, limit: int | None = None) -> list[ScheduleJob]:
+        """Return the jobs of a partition, in key order, from behind `after` on.
+
+        Raises
+        ------
+        ValueError
+            If the partition is not 0 to 15.
+        """
+        if not 0 <= partition < PARTITIONS:
+            raise ValueError(f"partition {partition!r}: it must be 0 to {PARTITIONS - 1}")
+        begin = (partition,) if after is None else (partition, after.schedule, after.generation)
+        within = Range(begin, (partition,), begin_inclusive=after is None, end_inclusive=True)
+        return self._scan(within)[:limit]
+
+    def delete(self, job: ScheduleJob) -> None:
+        """Delete a job with its marks."""
+        self._rows.delete_all(Range.prefix((job.partition, job.schedule, job.generation)))
+
+    @property
+    def _rows(self) -> Records[ScheduleJobRow]:
+        return self._context.records(SCHEDULE_JOBS)
+
+    def _of(self, schedule: str) -> list[ScheduleJob]:
+        return self._scan(Range.prefix((_partition(schedule), schedule)))
+
+    def _last(self, schedule: str) -> ScheduleJob | None:
+        jobs = self._of(schedule)
+        return jobs[-1] if jobs else None
+
+    def _mark(self, job: ScheduleJob, mark: str) -> None:
+        self._rows.put(
+            ScheduleJobRow(partition=job.partition, schedule=job.schedule, generation=job.generation, part=mark)
+        )
+
+    def _scan(self, within: Range) -> list[ScheduleJob]:
+        """Return the jobs of a range, each made of its rows, which stand together."""
+        marks: set[tuple[str, int, str]] = set()
+        rows: list[ScheduleJobRow] = []
+        with self._rows.scan(within) as found:
+            for row in found:
+                if row.part == _JOB:
+                    rows.append(row)
+                else:
+                    marks.add((row.schedule, row.generation, row.part))
+        return [_job(row, marks) for row in rows]
+
+
+def _job(row: ScheduleJobRow, marks: set[tuple[str, int, str]]) -> ScheduleJob:
+    assert row.state is not None
+    assert row.schedule_generation is not None
+    assert row.created is not None
+    assert row.at is not None
+    return ScheduleJob(
+        partition=row.partition,
+        schedule=row.schedule,
+        generation=row.generation,
+        state=row.state,
+        notifications=list(row.notifications) if isinstance(row.notifications, list) else [],
+        schedule_generation=row.schedule_generation,
+        created=row.created,
+        at=row.at,
+        deleted=(row.schedule, row.generation, _DELETE) in marks,
+        obsolete=(row.schedule, row.generation, _OBSOLETE) in marks,
+    )
+
+
+def _partition(schedule: str) -> int:
+    return zlib.crc32(schedule.encode()) % PARTITIONS
+
+
+def _key(job: ScheduleJob) -> tuple[object, ...]:
+    return (job.partition, job.schedule, job.generation, _JOB)

@@ -1,11 +1,206 @@
-"""Schedules and their triggers."""
+"""Schedules of applications, and the triggers by which they are found."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterable
+
+from structable.datasets.errors import NotFoundError
+from structable.datasets.identifiers import ProgramRef, check_name
+from structable.datasets.records import Page, Records
+from structable.datasets.tables.applications import APPLICATIONS
+from structable.datasets.tables.schedules import (
+    SCHEDULE_TRIGGERS,
+    SCHEDULES,
+    Schedule,
+    ScheduleStatus,
+    ScheduleTrigger,
+)
+from structable.spi import Range
+
 from .context import Dataset
 
-__all__ = ["Schedules"]
+__all__ = ["Schedules", "program_trigger"]
+
+
+def program_trigger(ref: ProgramRef) -> str:
+    """Return the text that a trigger by a program begins with; `drop_program` finds triggers by it."""
+    return "program:" + "/".join(ref)
 
 
 class Schedules(Dataset):
-    """The dataset `schedules`."""
+    """The datasets `schedules` and `schedule_triggers`.
+
+    A trigger is a text, by which `by_trigger` finds the schedules that it fires. A definition with a member
+    `"triggers": "or"` needs one of its triggers, any other definition all of them.
+    """
+
+    def add(
+        self,
+        namespace: str,
+        application: str,
+        schedule: str,
+        definition: object,
+        *,
+        triggers: Iterable[str],
+        at: dt.datetime | None = None,
+    ) -> Schedule:
+        """Add a schedule of an application, SUSPENDED, of generation 1.
+
+        Raises
+        ------
+        AlreadyExistsError
+            If it exists.
+        NotFoundError
+            If there is no such application.
+        """
+        check_name(schedule, "schedule")
+        wanted = _checked(triggers)
+        heads = self._context.records(APPLICATIONS)
+        if heads.get(namespace, application) is None:
+            raise NotFoundError(heads.table.specification.name, (namespace, application))
+        made = Schedule(
+            namespace=namespace,
+            application=application,
+            schedule=schedule,
+            definition=definition,
+            status=ScheduleStatus.SUSPENDED,
+            generation=1,
+            updated=self._context.now(at),
+        )
+        self._context.member_of(namespace)
+        self._schedules.insert(made)
+        self._context.share(f"app/{namespace}/{application}")
+        self._put_triggers(made, wanted)
+        return made
+
+    def get(self, namespace: str, application: str, schedule: str) -> Schedule | None:
+        """Return the schedule, or None."""
+        return self._schedules.get(namespace, application, schedule)
+
+    def triggers(self, namespace: str, application: str, schedule: str) -> list[str]:
+        """Return the triggers of a schedule, in their order."""
+        with self._triggers.scan(Range.prefix((namespace, application, schedule))) as found:
+            return [one.trigger for one in found]
+
+    def update(
+        self,
+        namespace: str,
+        application: str,
+        schedule: str,
+        definition: object,
+        *,
+        triggers: Iterable[str],
+        at: dt.datetime | None = None,
+    ) -> Schedule:
+        """Replace definition and triggers; the status stays, and the generation grows by one.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such schedule.
+        """
+        wanted = _checked(triggers)
+        key = (namespace, application, schedule)
+        before = self._schedules.require(*key)
+        now = self._context.now(at)
+        self._schedules.change(key, definition=definition, generation=before.generation + 1, updated=now)
+        self._triggers.delete_all(Range.prefix(key))
+        self._put_triggers(before, wanted)
+        return self._schedules.require(*key)
+
+    def set_status(
+        self,
+        namespace: str,
+        application: str,
+        schedule: str,
+        status: ScheduleStatus,
+        *,
+        at: dt.datetime | None = None,
+    ) -> None:
+        """Let a schedule start runs, SCHEDULED, or not, SUSPENDED.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such schedule.
+        """
+        key = (namespace, application, schedule)
+        self._schedules.change(key, status=ScheduleStatus(status), updated=self._context.now(at))
+
+    def delete(self, namespace: str, application: str, schedule: str) -> None:
+        """Delete a schedule.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such schedule.
+        """
+        key = (namespace, application, schedule)
+        self._schedules.require(*key)
+        self._schedules.delete(*key)
+        self._triggers.delete_all(Range.prefix(key))
+
+    def delete_of(self, namespace: str, application: str) -> int:
+        """Delete the schedules of an application, and return their number."""
+        within = Range.prefix((namespace, application))
+        self._triggers.delete_all(within)
+        return self._schedules.delete_all(within)
+
+    def by_trigger(self, trigger: str) -> list[Schedule]:
+        """Return the schedules that have a trigger, in key order."""
+        with self._triggers.find("trigger", trigger) as found:
+            keys = [(one.namespace, one.application, one.schedule) for one in found]
+        return self._schedules.get_many(keys)
+
+    def page(self, namespace: str, application: str, *, cursor: str | None = None, limit: int = 100) -> Page[Schedule]:
+        """Return a page of an application's schedules, by name."""
+        return self._schedules.page(Range.prefix((namespace, application)), cursor=cursor, limit=limit)
+
+    def drop_program(self, ref: ProgramRef, *, at: dt.datetime | None = None) -> list[Schedule]:
+        """Take the triggers of a program away, and return the schedules that were deleted or changed.
+
+        A schedule that can no longer fire is deleted; one that needs any of its triggers only loses this one.
+        """
+        trigger = program_trigger(ref)
+        affected = self.by_trigger(trigger)
+        for schedule in affected:
+            key = (schedule.namespace, schedule.application, schedule.schedule)
+            rest = [one for one in self.triggers(*key) if one != trigger]
+            definition = schedule.definition
+            if rest and isinstance(definition, dict) and definition.get("triggers") == "or":
+                self.update(*key, definition, triggers=rest, at=at)
+            else:
+                self.delete(*key)
+        return affected
+
+    @property
+    def _schedules(self) -> Records[Schedule]:
+        return self._context.records(SCHEDULES)
+
+    @property
+    def _triggers(self) -> Records[ScheduleTrigger]:
+        return self._context.records(SCHEDULE_TRIGGERS)
+
+    def _put_triggers(self, schedule: Schedule, triggers: list[str]) -> None:
+        self._triggers.put_many(
+            ScheduleTrigger(
+                namespace=schedule.namespace,
+                application=schedule.application,
+                schedule=schedule.schedule,
+                sequence=number,
+                trigger=trigger,
+            )
+            for number, trigger in enumerate(triggers)
+        )
+
+
+MAX_TRIGGER_BYTES = 1_500
+
+
+def _checked(triggers: Iterable[str]) -> list[str]:
+    found = list(dict.fromkeys(triggers))
+    for trigger in found:
+        if not isinstance(trigger, str) or not 1 <= len(trigger.encode()) <= MAX_TRIGGER_BYTES:
+            raise ValueError(f"trigger {trigger!r} is not a text of 1 to {MAX_TRIGGER_BYTES:,} bytes")
+    return found

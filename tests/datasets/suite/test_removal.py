@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from structable.datasets import ProgramRef, SystemData, new_run_id
+from structable.datasets import NotFoundError, ProgramRef, SystemData, new_run_id
 from structable.datasets.system import removal
 from structable.datasets.tables.runs import RUNS, Run, RunStatus
-from structable.spi import Storage
+from structable.spi import Storage, TransactionConflictError
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 
@@ -62,6 +62,38 @@ def test_namespace_goes_with_all_that_is_its_own(begin: Begin, system: SystemDat
     assert counts(system.storage) == left
     system.remove_namespace("sales")
     assert counts(system.storage) == left
+
+
+@pytest.mark.parametrize("adding", ["run", "state", "preferences"])
+def test_what_an_application_gets_and_its_removal_exclude_each_other(
+    begin: Begin, system: SystemData, adding: str
+) -> None:
+    fill(begin, runs=0)
+    with pytest.raises((TransactionConflictError, NotFoundError)), begin() as s:  # noqa: PT012 - at the commit, or before
+        s.applications.latest("sales", "shop")
+        system.remove_namespace("sales")
+        if adding == "run":
+            s.runs.provision(WEB, new_run_id(), version="1", source=1)
+        elif adding == "state":
+            s.application_state.put("sales", "shop", "x", b"1")
+        else:
+            s.preferences.put(("sales", "shop"), {"a": 1})
+    assert "sys_runs" not in counts(system.storage)
+    assert "sys_preferences" not in counts(system.storage)
+
+
+@pytest.mark.parametrize("name", ["", "A", None])
+def test_bad_names_remove_nothing(begin: Begin, system: SystemData, name: str) -> None:
+    with begin() as s:
+        s.preferences.put((), {"a": 1})
+    before = counts(system.storage)
+    with pytest.raises(ValueError, match="namespace"):
+        system.remove_namespace(name)
+    with pytest.raises(ValueError, match="namespace"):
+        system.remove_application(name, "shop")
+    with pytest.raises(ValueError, match="application"):
+        system.remove_application("default", "")
+    assert counts(system.storage) == before
 
 
 def test_second_call_completes_one_that_ended(
