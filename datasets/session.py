@@ -8,18 +8,15 @@ from structable.spi import Transaction
 
 from .system.application_state import ApplicationStates
 from .system.applications import Applications
-from .system.artifacts import Artifacts
 from .system.capabilities import Capabilities
 from .system.configs import Configs
 from .system.context import Context, SessionFences
 from .system.credentials import Credentials
 from .system.dataset_catalog import DatasetCatalog
 from .system.external_positions import ExternalPositions
-from .system.field_lineage import FieldLineages
 from .system.heartbeats import Heartbeats
 from .system.lineage import Lineage
 from .system.log_files import LogFiles
-from .system.metadata import MetadataSets
 from .system.namespaces import Namespaces
 from .system.operations import Operations
 from .system.owners import Owners
@@ -64,11 +61,6 @@ class Session:
         return Applications(self._context)
 
     @cached_property
-    def artifacts(self) -> Artifacts:
-        """Artifacts and their plugins."""
-        return Artifacts(self._context)
-
-    @cached_property
     def capabilities(self) -> Capabilities:
         """Capabilities of the platform."""
         return Capabilities(self._context)
@@ -99,11 +91,6 @@ class Session:
         return SessionFences(self._context)
 
     @cached_property
-    def field_lineage(self) -> FieldLineages:
-        """Which fields came from which."""
-        return FieldLineages(self._context)
-
-    @cached_property
     def heartbeats(self) -> Heartbeats:
         """Heartbeats of runs."""
         return Heartbeats(self._context)
@@ -117,11 +104,6 @@ class Session:
     def log_files(self) -> LogFiles:
         """Log files and checkpoints."""
         return LogFiles(self._context)
-
-    @cached_property
-    def metadata(self) -> MetadataSets:
-        """Metadata of entities, and search."""
-        return MetadataSets(self._context)
 
     @cached_property
     def namespaces(self) -> Namespaces:

@@ -12,7 +12,6 @@ from structable.datasets.records import RecordTable
 
 from . import (
     applications,
-    artifacts,
     catalog,
     coordination,
     lineage,
@@ -35,7 +34,6 @@ ALL_TABLES: tuple[RecordTable[Any], ...] = (
     *applications.TABLES,
     *runs.TABLES,
     *workflows.TABLES,
-    *artifacts.TABLES,
     *preferences.TABLES,
     *schedules.TABLES,
     *profiles.TABLES,

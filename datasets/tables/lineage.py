@@ -1,32 +1,23 @@
-"""The tables of lineage: which runs used which datasets, which programs do, and which fields came from which."""
+"""The tables of lineage: which runs used which datasets, and which programs do."""
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
-from typing import Annotated
 
 from structable.datasets.identifiers import ProgramRef, RunRef
-from structable.datasets.records import Json, Record, RecordTable
+from structable.datasets.records import Record, RecordTable
 
 from .runs import RUN_KEY
 
 __all__ = [
     "LINEAGE_BY_DATASET",
     "LINEAGE_BY_PROGRAM",
-    "LINEAGE_DESTINATIONS",
-    "LINEAGE_ENDPOINTS",
-    "LINEAGE_OPERATIONS",
-    "LINEAGE_SUMMARIES",
     "TABLES",
     "USAGE_BY_DATASET",
     "USAGE_BY_PROGRAM",
     "Access",
     "DatasetAccess",
-    "LineageDestination",
-    "LineageEndpoint",
-    "LineageOperations",
-    "LineageSummary",
     "Usage",
 ]
 
@@ -76,48 +67,7 @@ class Usage(Record):
         return ProgramRef(self.namespace, self.application, self.program_type, self.program)
 
 
-class LineageEndpoint(Record):
-    """An endpoint that a run read (`incoming` of others) or wrote, with the checksum of the run's operations."""
-
-    direction: str
-    endpoint_namespace: str
-    endpoint: str
-    run: str
-    program: Annotated[object, Json] | None = None
-    checksum: str
-    properties: Annotated[object, Json] | None = None
-    day: dt.date
-
-
-class LineageOperations(Record):
-    """Operations on fields, stored once under the checksum of their JSON."""
-
-    checksum: str
-    operations: Annotated[object, Json] | None = None
-
-
-class LineageDestination(Record):
-    """The fields that operations write to an endpoint."""
-
-    checksum: str
-    endpoint_namespace: str
-    endpoint: str
-    fields: Annotated[object, Json] | None = None
-
-
-class LineageSummary(Record):
-    """The fields that a field comes from (incoming), or goes to (outgoing), by operations."""
-
-    checksum: str
-    direction: str
-    endpoint_namespace: str
-    endpoint: str
-    field: str
-    fields: Annotated[object, Json] | None = None
-
-
 _DATASET = ("dataset_namespace", "dataset")
-_ENDPOINT = ("endpoint_namespace", "endpoint")
 LINEAGE_BY_DATASET = RecordTable(
     DatasetAccess, "lineage_by_dataset", key=(*_DATASET, *RUN_KEY, "access"), indexes=("day",)
 )
@@ -126,20 +76,5 @@ LINEAGE_BY_PROGRAM = RecordTable(
 )
 USAGE_BY_PROGRAM = RecordTable(Usage, "usage_by_program", key=(*RUN_KEY[:-1], *_DATASET))
 USAGE_BY_DATASET = RecordTable(Usage, "usage_by_dataset", key=(*_DATASET, *RUN_KEY[:-1]))
-LINEAGE_ENDPOINTS = RecordTable(
-    LineageEndpoint, "lineage_endpoints", key=("direction", *_ENDPOINT, "run"), indexes=("checksum", "day")
-)
-LINEAGE_OPERATIONS = RecordTable(LineageOperations, "lineage_operations", key=("checksum",))
-LINEAGE_DESTINATIONS = RecordTable(LineageDestination, "lineage_destinations", key=("checksum", *_ENDPOINT))
-LINEAGE_SUMMARIES = RecordTable(LineageSummary, "lineage_summaries", key=("checksum", "direction", *_ENDPOINT, "field"))
 
-TABLES = (
-    LINEAGE_BY_DATASET,
-    LINEAGE_BY_PROGRAM,
-    USAGE_BY_PROGRAM,
-    USAGE_BY_DATASET,
-    LINEAGE_ENDPOINTS,
-    LINEAGE_OPERATIONS,
-    LINEAGE_DESTINATIONS,
-    LINEAGE_SUMMARIES,
-)
+TABLES = (LINEAGE_BY_DATASET, LINEAGE_BY_PROGRAM, USAGE_BY_PROGRAM, USAGE_BY_DATASET)
