@@ -43,13 +43,21 @@ from .records import (
 )
 from .secrets.key_providers import EnvironmentKeys, FileKeys, KeyProvider
 from .session import Session
+from .system.preferences import Preferences, Resolved
 from .system.runs import Changed, Ignored, IgnoredReason
+from .system.schedule_jobs import ScheduleJob
+from .system.schedules import program_trigger
 from .system.workflow_statistics import Statistics
 from .system_data import SystemData
 from .tables.applications import ApplicationVersion
+from .tables.catalog import DatasetInstance, DatasetKind, DatasetModule
+from .tables.lineage import Access, DatasetAccess
 from .tables.namespaces import Namespace
-from .tables.platform import Operation, OperationStatus
+from .tables.platform import Capability, LogFile, Operation, OperationStatus, Peer, PeerState, Side, SyncState
+from .tables.preferences import Config
+from .tables.profiles import Profile, ProfileStatus
 from .tables.runs import ClusterStatus, ProvisioningTask, RemoteRuntime, Run, RunStatus
+from .tables.schedules import Schedule, ScheduleJobState, ScheduleStatus
 from .tables.secrets import CredentialIdentity, CredentialProfile, Owner, Secret
 from .tables.workflows import WorkflowNode, WorkflowRun
 
@@ -68,11 +76,18 @@ __all__ = [
     "Short",
     "Single",
     # The system datasets
+    "Access",
     "ApplicationVersion",
+    "Capability",
     "Changed",
     "ClusterStatus",
+    "Config",
     "CredentialIdentity",
     "CredentialProfile",
+    "DatasetAccess",
+    "DatasetInstance",
+    "DatasetKind",
+    "DatasetModule",
     "DatasetRef",
     "EnvironmentKeys",
     "FileKeys",
@@ -81,24 +96,38 @@ __all__ = [
     "KeyProvider",
     "Leader",
     "Lease",
+    "LogFile",
     "Namespace",
     "Operation",
     "OperationStatus",
     "Owner",
+    "Peer",
+    "PeerState",
     "Permit",
+    "Preferences",
+    "Profile",
+    "ProfileStatus",
     "ProgramRef",
     "ProvisioningTask",
     "RemoteRuntime",
+    "Resolved",
     "Run",
     "RunRef",
     "RunStatus",
+    "Schedule",
+    "ScheduleJob",
+    "ScheduleJobState",
+    "ScheduleStatus",
     "Secret",
     "Session",
+    "Side",
     "Statistics",
+    "SyncState",
     "SystemData",
     "WorkflowNode",
     "WorkflowRun",
     "new_run_id",
+    "program_trigger",
     # Errors
     "AlreadyExistsError",
     "DatasetError",
