@@ -50,7 +50,7 @@ from .system.schedules import program_trigger
 from .system.workflow_statistics import Statistics
 from .system_data import SystemData
 from .tables.applications import ApplicationVersion
-from .tables.catalog import DatasetInstance, DatasetKind, DatasetModule
+from .tables.catalog import DatasetInstance, DatasetKind, DatasetModule, Metadata, MetadataScope
 from .tables.lineage import Access, DatasetAccess
 from .tables.namespaces import Namespace
 from .tables.platform import Capability, LogFile, Operation, OperationStatus, Peer, PeerState, Side, SyncState
@@ -97,6 +97,8 @@ __all__ = [
     "Leader",
     "Lease",
     "LogFile",
+    "Metadata",
+    "MetadataScope",
     "Namespace",
     "Operation",
     "OperationStatus",

@@ -17,6 +17,7 @@ from .system.external_positions import ExternalPositions
 from .system.heartbeats import Heartbeats
 from .system.lineage import Lineage
 from .system.log_files import LogFiles
+from .system.metadata import MetadataSets
 from .system.namespaces import Namespaces
 from .system.operations import Operations
 from .system.owners import Owners
@@ -104,6 +105,11 @@ class Session:
     def log_files(self) -> LogFiles:
         """Log files and checkpoints."""
         return LogFiles(self._context)
+
+    @cached_property
+    def metadata(self) -> MetadataSets:
+        """Metadata of entities, and search."""
+        return MetadataSets(self._context)
 
     @cached_property
     def namespaces(self) -> Namespaces:

@@ -1,7 +1,8 @@
-"""The tables of the catalog: datasets, with their kinds and modules."""
+"""The tables that describe data: metadata of entities, and the datasets with their kinds and modules."""
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 from structable.datasets.records import Json, Record, RecordTable
@@ -10,11 +11,42 @@ __all__ = [
     "DATASET_INSTANCES",
     "DATASET_KINDS",
     "DATASET_MODULES",
+    "METADATA",
+    "METADATA_TERMS",
     "TABLES",
     "DatasetInstance",
     "DatasetKind",
     "DatasetModule",
+    "Metadata",
+    "MetadataScope",
+    "MetadataTerm",
 ]
+
+
+class MetadataScope(enum.StrEnum):
+    """Who wrote metadata."""
+
+    USER = "USER"
+    SYSTEM = "SYSTEM"
+
+
+class Metadata(Record):
+    """Properties and tags of an entity, in a scope; `generation` counts their changes from 1."""
+
+    entity: str
+    scope: MetadataScope
+    properties: dict[str, str] = {}
+    tags: list[str] = []
+    generation: int
+
+
+class MetadataTerm(Record):
+    """A word by which metadata is found."""
+
+    term: str
+    entity: str
+    scope: MetadataScope
+    kind: str
 
 
 class DatasetInstance(Record):
@@ -43,8 +75,10 @@ class DatasetModule(Record):
     definition: Annotated[object, Json] | None = None
 
 
+METADATA = RecordTable(Metadata, "metadata", key=("entity", "scope"))
+METADATA_TERMS = RecordTable(MetadataTerm, "metadata_terms", key=("term", "entity", "scope"))
 DATASET_INSTANCES = RecordTable(DatasetInstance, "dataset_instances", key=("namespace", "dataset"), indexes=("kind",))
 DATASET_KINDS = RecordTable(DatasetKind, "dataset_kinds", key=("namespace", "kind"), indexes=("module",))
 DATASET_MODULES = RecordTable(DatasetModule, "dataset_modules", key=("namespace", "module"))
 
-TABLES = (DATASET_INSTANCES, DATASET_KINDS, DATASET_MODULES)
+TABLES = (METADATA, METADATA_TERMS, DATASET_INSTANCES, DATASET_KINDS, DATASET_MODULES)
