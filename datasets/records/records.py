@@ -71,8 +71,10 @@ class Records(Generic[R]):
 
     def get(self, *key: object) -> R | None:
         """Return the record of this key, or None."""
-        row = self.table.read(self._key(key))
-        return None if row is None else self._record(row)
+        row = self.table.read(self._key(key) if self._codec.coded_key else key)  # type: ignore[arg-type] # as in `_key`
+        if row is None:
+            return None
+        return self._decode(row) if row.__class__ is self._row_type else self._first(row)
 
     def require(self, *key: object) -> R:
         """Return the record of this key.

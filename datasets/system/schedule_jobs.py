@@ -93,7 +93,7 @@ class ScheduleJobs(Dataset):
         made = ScheduleJob(
             partition=_partition(schedule.text),
             schedule=schedule.text,
-            generation=0 if last is None else last.generation + 1,
+            generation=self._next_generation(schedule.text),
             state=ScheduleJobState.PENDING_TRIGGER,
             notifications=[notification],
             schedule_generation=schedule.generation,
@@ -169,6 +169,11 @@ class ScheduleJobs(Dataset):
     def _last(self, schedule: str) -> ScheduleJob | None:
         jobs = self._of(schedule)
         return jobs[-1] if jobs else None
+
+    def _next_generation(self, schedule: str) -> int:
+        """Return the number behind all rows: a mark may outlive its job, whose deletion it does not conflict with."""
+        with self._rows.scan(Range.prefix((_partition(schedule), schedule)), reverse=True, limit=1) as found:
+            return next((row.generation + 1 for row in found), 0)
 
     def _mark(self, job: ScheduleJob, mark: str) -> None:
         self._rows.put(

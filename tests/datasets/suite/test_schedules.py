@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 
 import pytest
 
@@ -156,3 +157,19 @@ class TestScheduleJobs:
                 s.schedule_jobs.advance(job, ScheduleJobState.PENDING_LAUNCH)
             with pytest.raises(ValueError, match="partition"):
                 s.schedule_jobs.jobs(16)
+
+    def test_mark_that_outlives_its_job_marks_no_later_one(self, begin: Begin) -> None:
+        with begin() as s:
+            schedule = scheduled(s)
+            first = s.schedule_jobs.notify(schedule, 1)
+            assert first is not None
+        # SERIALIZABLE refuses the mark; SNAPSHOT keeps it, as marking and deletion write different rows.
+        with suppress(TransactionConflictError), begin() as s:
+            assert s.schedule_jobs.mark_deleted(schedule) == 1
+            with begin() as other:
+                other.schedule_jobs.delete(first)
+        with begin() as s:
+            job = s.schedule_jobs.notify(schedule, 2)
+            assert job is not None
+            assert not job.deleted
+            assert s.schedule_jobs.jobs(job.partition) == [job]
