@@ -93,7 +93,7 @@ class Leases:
     def acquire(self, name: str, owner: str, ttl: int = 15, *, keep: bool = False, info: object = None) -> Lease | None:
         """Return the lease if it is free, else None.
 
-        It is free if nobody has had it, if it was released, and if this process has watched for its ttl that the owner
+        It is free if it never had an owner, was released, or if this process has watched for its ttl that the owner
         did not renew it: call it repeatedly.
 
         Parameters

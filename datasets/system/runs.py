@@ -1,4 +1,4 @@
-"""Runs: their states, changed by messages that may come twice or late, and what is asked of them."""
+"""Runs: their states, changed by messages that may come twice or late, and queries on them."""
 
 from __future__ import annotations
 
