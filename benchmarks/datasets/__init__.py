@@ -1,4 +1,4 @@
-"""Typed records, beside the same operations on the table."""
+"""Typed records, beside the same operations on the table; the system datasets, beside SQL by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.measuring import Measurement, Scale
 from benchmarks.postgresql.database import available, database
 from structable.spi import connect
 
-from . import records
+from . import records, runs
 
 __all__ = ["measure"]
 
@@ -28,3 +28,4 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
         found.make(scale.rows)
         with found.on_separate_cores(), found.storage() as storage:
             yield from records.measure_postgresql(storage, scale)
+        yield from runs.measure(found, scale)
