@@ -43,6 +43,7 @@ from .records import (
 )
 from .secrets.key_providers import EnvironmentKeys, FileKeys, KeyProvider
 from .session import Session
+from .system.field_lineage import RunOperations
 from .system.preferences import Preferences, Resolved
 from .system.runs import Changed, Ignored, IgnoredReason
 from .system.schedule_jobs import ScheduleJob
@@ -50,7 +51,17 @@ from .system.schedules import program_trigger
 from .system.workflow_statistics import Statistics
 from .system_data import SystemData
 from .tables.applications import ApplicationVersion
+from .tables.artifacts import (
+    ApplicationClass,
+    Artifact,
+    ArtifactDetail,
+    ArtifactRange,
+    Plugin,
+    ProvidedClass,
+    ProvidedPlugin,
+)
 from .tables.catalog import DatasetInstance, DatasetKind, DatasetModule, Metadata, MetadataScope
+from .tables.field_lineage import Direction, EndpointField, FieldLineage, FieldOperation
 from .tables.lineage import Access, DatasetAccess
 from .tables.namespaces import Namespace
 from .tables.platform import Capability, LogFile, Operation, OperationStatus, Peer, PeerState, Side, SyncState
@@ -60,6 +71,7 @@ from .tables.runs import ClusterStatus, ProvisioningTask, RemoteRuntime, Run, Ru
 from .tables.schedules import Schedule, ScheduleJobState, ScheduleStatus
 from .tables.secrets import CredentialIdentity, CredentialProfile, Owner, Secret
 from .tables.workflows import WorkflowNode, WorkflowRun
+from .version_order import version_order
 
 __all__ = [
     # Typed records
@@ -77,7 +89,11 @@ __all__ = [
     "Single",
     # The system datasets
     "Access",
+    "ApplicationClass",
     "ApplicationVersion",
+    "Artifact",
+    "ArtifactDetail",
+    "ArtifactRange",
     "Capability",
     "Changed",
     "ClusterStatus",
@@ -89,7 +105,11 @@ __all__ = [
     "DatasetKind",
     "DatasetModule",
     "DatasetRef",
+    "Direction",
+    "EndpointField",
     "EnvironmentKeys",
+    "FieldLineage",
+    "FieldOperation",
     "FileKeys",
     "Ignored",
     "IgnoredReason",
@@ -106,14 +126,18 @@ __all__ = [
     "Peer",
     "PeerState",
     "Permit",
+    "Plugin",
     "Preferences",
     "Profile",
     "ProfileStatus",
     "ProgramRef",
+    "ProvidedClass",
+    "ProvidedPlugin",
     "ProvisioningTask",
     "RemoteRuntime",
     "Resolved",
     "Run",
+    "RunOperations",
     "RunRef",
     "RunStatus",
     "Schedule",
@@ -130,6 +154,7 @@ __all__ = [
     "WorkflowRun",
     "new_run_id",
     "program_trigger",
+    "version_order",
     # Errors
     "AlreadyExistsError",
     "DatasetError",

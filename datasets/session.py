@@ -8,12 +8,14 @@ from structable.spi import Transaction
 
 from .system.application_state import ApplicationStates
 from .system.applications import Applications
+from .system.artifacts import Artifacts
 from .system.capabilities import Capabilities
 from .system.configs import Configs
 from .system.context import Context, SessionFences
 from .system.credentials import Credentials
 from .system.dataset_catalog import DatasetCatalog
 from .system.external_positions import ExternalPositions
+from .system.field_lineage import FieldLineages
 from .system.heartbeats import Heartbeats
 from .system.lineage import Lineage
 from .system.log_files import LogFiles
@@ -62,6 +64,11 @@ class Session:
         return Applications(self._context)
 
     @cached_property
+    def artifacts(self) -> Artifacts:
+        """Artifacts, and what they bring."""
+        return Artifacts(self._context)
+
+    @cached_property
     def capabilities(self) -> Capabilities:
         """Capabilities of the platform."""
         return Capabilities(self._context)
@@ -90,6 +97,11 @@ class Session:
     def fences(self) -> SessionFences:
         """Fences, shared and excluded in this transaction."""
         return SessionFences(self._context)
+
+    @cached_property
+    def field_lineage(self) -> FieldLineages:
+        """Which fields came from which."""
+        return FieldLineages(self._context)
 
     @cached_property
     def heartbeats(self) -> Heartbeats:

@@ -7,16 +7,17 @@ from typing import TypeVar
 from structable.datasets.errors import InUseError, NotFoundError
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Page, Records
-from structable.datasets.secrets.envelope import Sealed, open_sealed, rewrapped, seal
+from structable.datasets.secrets.envelope import Sealed, open_sealed, seal
 from structable.datasets.tables.secrets import (
     CREDENTIAL_IDENTITIES,
     CREDENTIAL_PROFILES,
     CredentialIdentity,
     CredentialProfile,
 )
-from structable.spi import Range, col
+from structable.spi import Range
 
 from .context import Dataset
+from .rewrapping import rewrap
 
 __all__ = ["Credentials"]
 
@@ -168,17 +169,8 @@ class Credentials(Dataset):
         SecretError
             If some were tampered with, or a master key is missing.
         """
-        done = self._rewrap(self._profiles, limit)
-        return done + self._rewrap(self._identities, limit - done) if done < limit else done
-
-    def _rewrap(self, records: Records[R], limit: int) -> int:
-        with records.scan(where=col("key_id") != self._context.current_key(), limit=limit) as found:
-            items = list(found)
-        for one in items:
-            key = (one.namespace, one.profile if isinstance(one, CredentialProfile) else one.identity)
-            new = rewrapped(self._context.keys, records.table.specification.name, key, _sealed(one))
-            records.change(key, key_id=new.key_id, wrapped=new.wrapped)
-        return len(items)
+        done = rewrap(self._context, self._profiles, limit, _sealed)
+        return done + rewrap(self._context, self._identities, limit - done, _sealed)
 
     def _seal(self, records: Records[R], key: tuple[str, str], data: bytes) -> Sealed:
         return seal(self._context.keys, records.table.specification.name, key, data)

@@ -53,9 +53,9 @@ class Lineage(Dataset):
             return list(found)
 
     def expire(self, before: dt.date, limit: int = 1000) -> int:
-        """Forget at most `limit` uses of days before a day, in both tables, and return how many: call it until 0."""
+        """Forget at most `limit` uses before a day, oldest day first, and return how many: call it until 0."""
         by_program = self._context.records(LINEAGE_BY_PROGRAM)
-        with by_program.scan(where=col("day") < before, limit=limit) as found:
+        with by_program.scan(where=col("day") < before, order_by="day", limit=limit) as found:
             old = list(found)
         runs = [(*one.run_ref, one.dataset_namespace, one.dataset, one.access.value) for one in old]
         datasets = [(one.dataset_namespace, one.dataset, *one.run_ref, one.access.value) for one in old]

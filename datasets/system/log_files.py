@@ -43,8 +43,13 @@ class LogFiles(Dataset):
             return earlier + list(found)
 
     def expired(self, before: dt.date, limit: int = 1000) -> list[LogFile]:
-        """Return at most `limit` files created before a day; delete the files themselves, and then `forget` these."""
-        with self._context.records(LOG_FILES).scan(where=col("created_on") < before, limit=limit) as found:
+        """Return at most `limit` files created before a day, oldest day first.
+
+        Delete the files themselves, and then `forget` these.
+        """
+        with self._context.records(LOG_FILES).scan(
+            where=col("created_on") < before, order_by="created_on", limit=limit
+        ) as found:
             return list(found)
 
     def forget(self, files: Iterable[LogFile]) -> None:

@@ -10,6 +10,7 @@ from structable.datasets.errors import NotEmptyError, StaleGenerationError
 from structable.datasets.identifiers import check_namespace_name
 from structable.datasets.records import Page, Records, RecordTable
 from structable.datasets.tables.applications import APPLICATIONS
+from structable.datasets.tables.artifacts import ARTIFACTS
 from structable.datasets.tables.catalog import DATASET_INSTANCES
 from structable.datasets.tables.namespaces import NAMESPACES, Namespace
 from structable.datasets.tables.profiles import PROFILES
@@ -21,7 +22,7 @@ from .context import Dataset
 
 __all__ = ["Namespaces"]
 
-_MEMBERS: tuple[RecordTable[Any], ...] = (APPLICATIONS, SECRETS, PROFILES, SCHEDULES, DATASET_INSTANCES)
+_MEMBERS: tuple[RecordTable[Any], ...] = (APPLICATIONS, ARTIFACTS, SECRETS, PROFILES, SCHEDULES, DATASET_INSTANCES)
 
 
 class Namespaces(Dataset):
@@ -106,7 +107,7 @@ class Namespaces(Dataset):
         return self._namespaces.require(name)
 
     def delete(self, name: str) -> None:
-        """Delete a namespace without members: applications, secrets, profiles, schedules, datasets.
+        """Delete a namespace without members: applications, artifacts, secrets, profiles, schedules, datasets.
 
         Raises
         ------

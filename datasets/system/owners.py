@@ -7,11 +7,11 @@ import datetime as dt
 from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import check_names
 from structable.datasets.records import Records
-from structable.datasets.secrets.envelope import Sealed, open_sealed, rewrapped, seal
+from structable.datasets.secrets.envelope import Sealed, open_sealed, seal
 from structable.datasets.tables.secrets import OWNERS, Owner
-from structable.spi import col
 
 from .context import Dataset
+from .rewrapping import rewrap
 
 __all__ = ["Owners"]
 
@@ -108,13 +108,7 @@ class Owners(Dataset):
         SecretError
             If one was tampered with, or a master key is missing.
         """
-        current = self._context.current_key()
-        with self._owners.scan(where=col("key_id") != current, limit=limit) as found:
-            owners = list(found)
-        for one in owners:
-            new = rewrapped(self._context.keys, self._table, (one.entity,), _sealed(one))
-            self._owners.change((one.entity,), key_id=new.key_id, wrapped=new.wrapped)
-        return len(owners)
+        return rewrap(self._context, self._owners, limit, _sealed)
 
     @property
     def _table(self) -> str:

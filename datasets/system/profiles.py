@@ -25,7 +25,7 @@ __all__ = ["Profiles"]
 class Profiles(Dataset):
     """The datasets `profiles` and `profile_assignments`.
 
-    Deleting a profile excludes the fence `profile/NAMESPACE/PROFILE`, which assignments and new runs share.
+    Disabling or deleting a profile excludes the fence `profile/NAMESPACE/PROFILE`; assignments and new runs share it.
     """
 
     def create(
@@ -68,7 +68,10 @@ class Profiles(Dataset):
         NotFoundError
             If there is no such profile.
         """
-        self._context.records(PROFILES).change((namespace, profile), status=ProfileStatus(status))
+        status = ProfileStatus(status)
+        self._context.records(PROFILES).change((namespace, profile), status=status)
+        if status is ProfileStatus.DISABLED:
+            self._context.exclude(_fence(namespace, profile))
 
     def assign(self, namespace: str, profile: str, entity: str, *, at: dt.datetime | None = None) -> None:
         """Assign a profile to an entity; again: nothing but the time changes.

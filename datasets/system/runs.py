@@ -20,7 +20,7 @@ from structable.datasets.identifiers import (
 from structable.datasets.records import Page, RecordIterator, Records
 from structable.datasets.tables.applications import APPLICATION_VERSIONS
 from structable.datasets.tables.runs import RUN_COUNTS, RUNS, ClusterStatus, Run, RunStatus
-from structable.spi import Filter, Range, col
+from structable.spi import Range, col
 
 from .context import Dataset
 from .run_transitions import ENDS, NEXT_CLUSTER, NEXT_STATUS, OPEN_CLUSTER
@@ -303,12 +303,16 @@ class Runs(Dataset):
             return sum(shard.runs for shard in shards)
 
     def overlapping(self, namespace: str, begin: dt.datetime, end: dt.datetime) -> list[Run]:
-        """Return the runs that started before `end`, and had not stopped before `begin`."""
+        """Return the runs that started before `end`, and had not stopped before `begin`, in key order."""
         begin, end = self._context.now(begin), self._context.now(end)
-        still = col("stopped").is_null() | (col("stopped") >= begin)
-        where: Filter = (col("started") < end) & still
-        with self._runs.scan(Range.prefix((namespace,)), where=where) as found:
-            return list(found)
+        within, started = Range.prefix((namespace,)), col("started") < end
+        with self._runs.find("active", True, range=within, where=started) as found:
+            overlapping = list(found)
+        # By the index of `ended_on`, not through all of the namespace's history.
+        stopped = (col("ended_on") >= begin.date()) & (col("stopped") >= begin)
+        with self._runs.scan(within, where=stopped & started) as found:
+            overlapping += found
+        return sorted(overlapping, key=lambda run: run.run_ref)
 
     def open_clusters(self) -> list[Run]:
         """Return the runs whose clusters are not taken down."""
@@ -322,9 +326,9 @@ class Runs(Dataset):
         return self._runs.delete_all(Range.prefix(prefix), col("active").is_null())
 
     def expire(self, before: dt.date, limit: int = 1000) -> int:
-        """Delete at most `limit` runs that ended before a day, and return their number: call it until 0."""
+        """Delete at most `limit` runs that ended before a day, oldest first; return their number: call it until 0."""
         ended = col("ended_on") < before
-        with self._runs.table.scan(where=ended, columns=["run"], limit=limit) as rows:
+        with self._runs.table.scan(where=ended, columns=["run"], order_by="ended_on", limit=limit) as rows:
             keys = [row.key for row in rows]
         self._runs.table.delete_many(keys)
         return len(keys)

@@ -22,14 +22,18 @@ from .context import Dataset
 
 __all__ = ["Schedules", "program_trigger"]
 
+_PROGRAM = "program:"
+
 
 def program_trigger(ref: ProgramRef) -> str:
     """Return the text that a trigger by a program begins with; `drop_program` finds triggers by it."""
-    return "program:" + "/".join(ref)
+    return _PROGRAM + "/".join(ref)
 
 
 class Schedules(Dataset):
     """The datasets `schedules` and `schedule_triggers`.
+
+    Dropping a program excludes the fence `trigger/TRIGGER` of its trigger, which schedules that gain it share.
 
     A trigger is a text, by which `by_trigger` finds the schedules that it fires. A definition with a member
     `"triggers": "or"` needs one of its triggers, any other definition all of them.
@@ -163,6 +167,7 @@ class Schedules(Dataset):
         A schedule that can no longer fire is deleted; one that needs any of its triggers only loses this one.
         """
         trigger = program_trigger(ref)
+        self._context.exclude(f"trigger/{trigger}")
         affected = self.by_trigger(trigger)
         for schedule in affected:
             key = (schedule.namespace, schedule.application, schedule.schedule)
@@ -183,6 +188,9 @@ class Schedules(Dataset):
         return self._context.records(SCHEDULE_TRIGGERS)
 
     def _put_triggers(self, schedule: Schedule, triggers: list[str]) -> None:
+        for trigger in triggers:
+            if trigger.startswith(_PROGRAM):
+                self._context.share(f"trigger/{trigger}")
         self._triggers.put_many(
             ScheduleTrigger(
                 namespace=schedule.namespace,

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from structable.datasets.errors import NotFoundError, StaleGenerationError
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Page, Records
-from structable.datasets.secrets.envelope import Sealed, open_sealed, rewrapped, seal
+from structable.datasets.secrets.envelope import Sealed, open_sealed, seal
 from structable.datasets.tables.secrets import SECRET_VALUES, SECRETS, Secret, SecretValue
-from structable.spi import Range, col
+from structable.spi import Range
 
 from .context import Dataset
+from .rewrapping import rewrap
 
 __all__ = ["Secrets"]
 
@@ -134,15 +135,7 @@ class Secrets(Dataset):
         SecretError
             If a value was tampered with, or a master key is missing.
         """
-        current = self._context.current_key()
-        table = self._values.table.specification.name
-        with self._values.scan(where=col("key_id") != current, limit=limit) as found:
-            values = list(found)
-        for one in values:
-            key = (one.namespace, one.secret, one.version)
-            new = rewrapped(self._context.keys, table, key, _sealed(one))
-            self._values.change(key, key_id=new.key_id, wrapped=new.wrapped)
-        return len(values)
+        return rewrap(self._context, self._values, limit, _sealed)
 
 
 def _sealed(value: SecretValue) -> Sealed:

@@ -12,8 +12,10 @@ from structable.datasets.records import RecordTable
 
 from . import (
     applications,
+    artifacts,
     catalog,
     coordination,
+    field_lineage,
     lineage,
     namespaces,
     platform,
@@ -32,6 +34,7 @@ ALL_TABLES: tuple[RecordTable[Any], ...] = (
     *coordination.TABLES,
     *namespaces.TABLES,
     *applications.TABLES,
+    *artifacts.TABLES,
     *runs.TABLES,
     *workflows.TABLES,
     *preferences.TABLES,
@@ -39,6 +42,7 @@ ALL_TABLES: tuple[RecordTable[Any], ...] = (
     *profiles.TABLES,
     *secrets.TABLES,
     *lineage.TABLES,
+    *field_lineage.TABLES,
     *catalog.TABLES,
     *platform.TABLES,
 )

@@ -10,6 +10,7 @@ from structable.datasets import (
     AlreadyExistsError,
     IllegalTransitionError,
     InUseError,
+    InvalidCursorError,
     NotFoundError,
     StaleGenerationError,
 )
@@ -106,7 +107,11 @@ class TestSourceControl:
             rest = s.source_control.page("default", Side.STORE, limit=2, cursor=page.next)
             assert [one.name for one in page.items + rest.items] == ["a", "b", "c"]
             recent = s.source_control.page("default", Side.STORE, order="modified", limit=2)
-            assert [one.name for one in recent.items] == ["c", "a"]
+            older = s.source_control.page("default", Side.STORE, order="modified", limit=2, cursor=recent.next)
+            assert [one.name for one in recent.items + older.items] == ["c", "a", "b"]
+            assert older.next is None
+            with pytest.raises(InvalidCursorError):
+                s.source_control.page("default", Side.STORE, True, order="modified", cursor=recent.next)
             assert [one.name for one in s.source_control.page("default", Side.STORE, synced=True).items] == ["a", "b"]
             with pytest.raises(ValueError, match="order"):
                 s.source_control.page("default", Side.STORE, order="size")

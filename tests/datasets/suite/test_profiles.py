@@ -69,3 +69,12 @@ class TestProfiles:
                     other.runs.provision(WEB, new_run_id(), version="1", source=1, profile="small")
             s.profiles.set_status("default", "small", ProfileStatus.DISABLED)
             s.profiles.delete("default", "small")
+
+    def test_assignment_and_disabling_exclude_each_other(self, begin: Begin) -> None:
+        with begin() as s:
+            s.profiles.create("default", "small")
+        with pytest.raises(TransactionConflictError), begin() as s:  # noqa: PT012 - at the commit, or before
+            s.profiles.get("default", "small")
+            with begin() as other:
+                other.profiles.assign("default", "small", "default")
+            s.profiles.set_status("default", "small", ProfileStatus.DISABLED)

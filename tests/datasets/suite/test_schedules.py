@@ -85,6 +85,19 @@ class TestSchedules:
             assert [one.schedule for one in s.schedules.page("default", "shop").items] == ["any", "other"]
             assert s.schedules.triggers("default", "shop", "any") == ["time:x"]
 
+    def test_dropped_program_and_a_schedule_that_gains_it_exclude_each_other(self, begin: Begin) -> None:
+        trigger = program_trigger(LOAD)
+        with begin() as s:
+            s.applications.deploy("default", "shop", "1", {})
+            add(s, "time:x", name="other")
+        with pytest.raises(TransactionConflictError), begin() as s:  # noqa: PT012 - at the commit, or before
+            s.applications.latest("default", "shop")
+            with begin() as other:
+                other.schedules.update("default", "shop", "other", {}, triggers=[trigger])
+            s.schedules.drop_program(LOAD)
+        with begin() as s:
+            assert [one.schedule for one in s.schedules.drop_program(LOAD)] == ["other"]
+
     def test_schedule_and_deletion_of_its_application_exclude_each_other(self, begin: Begin) -> None:
         with begin() as s:
             s.applications.deploy("default", "shop", "1", {})
