@@ -38,6 +38,17 @@ class TestPeers:
             with pytest.raises(NotFoundError):
                 s.peers.decide("west", PeerState.ACCEPTED)
 
+    def test_two_decisions_that_overlap_conflict(self, begin: Begin) -> None:
+        with begin() as s:
+            s.peers.add("east", uri="https://east")
+        with pytest.raises(TransactionConflictError), begin() as s:  # noqa: PT012 - at the commit, or before
+            s.peers.get("east")
+            with begin() as other:
+                other.peers.decide("east", PeerState.ACCEPTED)
+            s.peers.decide("east", PeerState.REJECTED)
+        with begin() as s:
+            assert s.peers.require("east").state is PeerState.ACCEPTED
+
     def test_latest_sign_of_life_counts(self, begin: Begin, clock: Clock) -> None:
         with begin() as s:
             s.peers.add("east", uri="https://east")
@@ -81,6 +92,17 @@ class TestCapabilities:
 
 
 class TestExternalPositions:
+    def test_two_consumers_that_overlap_conflict(self, begin: Begin) -> None:
+        with begin() as s:
+            s.external_positions.put("events", "audit", "7")
+        with pytest.raises(TransactionConflictError), begin() as s:  # noqa: PT012 - at the commit, or before
+            assert s.external_positions.get("events", "audit") == "7"
+            with begin() as other:
+                other.external_positions.put("events", "audit", "9", expected="7")
+            s.external_positions.put("events", "audit", "8", expected="7")
+        with begin() as s:
+            assert s.external_positions.get("events", "audit") == "9"
+
     def test_expected_position_must_be_stored(self, begin: Begin) -> None:
         with begin() as s:
             assert s.external_positions.get("events", "scheduler") is None

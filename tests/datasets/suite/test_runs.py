@@ -253,6 +253,32 @@ class TestRuns:
             assert s.runs.delete_history("default") == 1
             assert s.runs.count_active() == 1
 
+    def test_runs_of_many_keys_children_and_open_clusters(self, begin: Begin) -> None:
+        with begin() as s:
+            deploy(s)
+            parent, other = provision(s), provision(s)
+            child = provision(s, parent_run=parent)
+            assert isinstance(s.runs.deprovisioned(WEB, other, source=1), Changed)
+        with begin() as s:
+            found = s.runs.get_many([(*WEB, child), (*WEB, parent), (*WEB, new_run_id())])
+            assert [one.run for one in found] == sorted([parent, child])
+            assert [one.run for one in s.runs.children(parent)] == [child]
+            assert s.runs.children(child) == []
+            assert {one.run for one in s.runs.open_clusters()} == {parent, child}
+
+    def test_history_of_ended_runs_is_deleted(self, begin: Begin) -> None:
+        with begin() as s:
+            deploy(s)
+            active, ended = provision(s), provision(s)
+            s.runs.stop(WEB, ended, status=RunStatus.KILLED, source=1)
+        with begin() as s:
+            assert s.runs.delete_history("default", "other") == 0
+            assert s.runs.delete_history("default", "shop") == 1
+            assert s.runs.delete_history() == 0
+        with begin() as s:
+            assert [one.run for one in s.runs.history(WEB).items] == [active]
+            assert s.runs.count(WEB) == 2
+
     def test_provisioning_and_deletion_exclude_each_other(self, begin: Begin) -> None:
         with begin() as s:
             deploy(s)

@@ -44,7 +44,7 @@ def add_to_application(s: Session, namespace: str, application: str, what: int, 
 
 def add_to_namespace(s: Session, namespace: str, what: int) -> None:
     """Add what becomes a member of the namespace, and is removed with it."""
-    match what % 9:
+    match what % 8:
         case 0:
             s.preferences.put((namespace,), {"a": 1})
         case 1:
@@ -52,17 +52,15 @@ def add_to_namespace(s: Session, namespace: str, what: int) -> None:
         case 2:
             s.profiles.create(namespace, "p", provisioner={"tag": new_tag()})
         case 3:
-            s.profiles.assign(namespace, "p", "entity")
-        case 4:
             s.secrets.put(namespace, "s", b"value", properties={"tag": new_tag()})
-        case 5:
+        case 4:
             s.operations.create(namespace, new_tag(), kind="k")
-        case 6:
+        case 5:
             s.dataset_catalog.add_module(namespace, "m")
             s.dataset_catalog.add_kind(namespace, "k", module="m")
-        case 7:
+        case 6:
             s.dataset_catalog.add_instance(namespace, "d", kind="k")
-        case 8:
+        case 7:
             s.source_control.set_repository(namespace, config={})
             s.source_control.write(namespace, Side.STORE, "kind", "name")
 
@@ -74,7 +72,7 @@ def add_part(system: SystemData, chance: random.Random) -> None:
 
 
 def add_member(system: SystemData, chance: random.Random) -> None:
-    name, what = chance.choice(CASCADED), chance.randrange(9)
+    name, what = chance.choice(CASCADED), chance.randrange(8)
     system.run(lambda s: add_to_namespace(s, name, what))
 
 
@@ -88,6 +86,18 @@ def add_lineage(system: SystemData, chance: random.Random) -> None:
         s.usage.register(ref, dataset)
 
     system.run(add)
+
+
+def assign_profile(system: SystemData, chance: random.Random) -> None:
+    """Make sure of a profile in one transaction, and assign it in another one."""
+    name = chance.choice(CASCADED)
+
+    def create(s: Session) -> None:
+        if s.profiles.get(name, "p") is None:
+            s.profiles.create(name, "p", provisioner={"tag": new_tag()})
+
+    system.run(create)
+    system.run(lambda s: s.profiles.assign(name, "p", "entity"))
 
 
 def delete_profile(system: SystemData, chance: random.Random) -> None:
@@ -115,9 +125,8 @@ CASCADES = (
     *(add_part,) * 6,
     *(add_member,) * 6,
     add_lineage,
+    *(assign_profile,) * 3,
     delete_profile,
     remove_application,
-    remove_application,
-    remove_namespace,
     remove_namespace,
 )

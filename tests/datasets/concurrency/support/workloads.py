@@ -15,7 +15,7 @@ from structable.spi import Storage
 from . import application_workloads, cascade_workloads, coordination_workloads, platform_workloads, schedule_workloads
 from .keys import RotatingKeys
 
-__all__ = ["KEYLESS", "WORKLOADS", "Action", "open_system", "operations_of", "work"]
+__all__ = ["KEYLESS", "WORKLOADS", "Action", "act", "open_system", "operations_of", "work"]
 
 Action = Callable[[SystemData, random.Random], None]
 """One operation on keys that all workers share. It may end in a `DatasetError` that another worker's work explains."""
@@ -60,15 +60,18 @@ def open_system(storage: Storage, workload: str) -> SystemData:
 
 
 def work(system: SystemData, workload: str, seed: str, operations: int) -> Counter[str]:
-    """Do so many operations, and return how often each was done, and refused."""
+    """Do so many operations of a workload, and return how often each was done, and refused."""
     chance = random.Random(seed)
     done: Counter[str] = Counter()
     for _ in range(operations):
-        action = chance.choice(WORKLOADS[workload])
-        try:
-            action(system, chance)
-        except DatasetError as error:
-            done[f"{action.__name__}: {type(error).__name__}"] += 1
-        else:
-            done[action.__name__] += 1
+        done[act(system, chance.choice(WORKLOADS[workload]), chance)] += 1
     return done
+
+
+def act(system: SystemData, action: Action, chance: random.Random) -> str:
+    """Do one operation, and return its name, with that of the error if it was refused."""
+    try:
+        action(system, chance)
+    except DatasetError as error:
+        return f"{action.__name__}: {type(error).__name__}"
+    return action.__name__
