@@ -50,7 +50,7 @@ _FAST = {"leases", "permits"}
 def operations_of(store: str) -> int:
     """Return how many operations each worker does on a store: `STRUCTABLE_TEST_OPERATIONS`, or a small number."""
     given = os.environ.get("STRUCTABLE_TEST_OPERATIONS")
-    return int(given) if given else {"hbase": 3}.get(store, 12)
+    return int(given) if given else {"hbase": 3}.get(store, 10)
 
 
 def open_system(storage: Storage, workload: str) -> SystemData:
