@@ -88,6 +88,7 @@ class Profiles(Dataset):
         found = self._context.records(PROFILES).require(namespace, profile)
         if found.status is ProfileStatus.DISABLED:
             raise InUseError(f"profile {namespace}/{profile}", "nothing new: it is disabled")
+        self._context.member_of(namespace)  # which `remove_namespace` excludes
         self._context.records(PROFILE_ASSIGNMENTS).put(
             ProfileAssignment(namespace=namespace, profile=profile, entity=entity, created=now)
         )

@@ -70,6 +70,17 @@ class TestProfiles:
             s.profiles.set_status("default", "small", ProfileStatus.DISABLED)
             s.profiles.delete("default", "small")
 
+    def test_assignment_and_removal_of_its_namespace_exclude_each_other(self, begin: Begin, system: SystemData) -> None:
+        with begin() as s:
+            s.namespaces.create("sales")
+            s.profiles.create("sales", "small")
+        with pytest.raises(TransactionConflictError), begin() as s:  # noqa: PT012 - at the commit, or before
+            s.profiles.get("sales", "small")
+            system.remove_namespace("sales")
+            s.profiles.assign("sales", "small", "sales")
+        with begin() as s:
+            assert s.profiles.assignments("sales", "small") == []
+
     def test_assignment_and_disabling_exclude_each_other(self, begin: Begin) -> None:
         with begin() as s:
             s.profiles.create("default", "small")
