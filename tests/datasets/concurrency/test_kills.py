@@ -70,7 +70,7 @@ def fill(s: Session) -> None:
         if s.namespaces.get(namespace) is None:
             s.namespaces.create(namespace)
         if s.profiles.get(namespace, "p") is None:
-            for what in range(8):
+            for what in range(9):
                 add_to_namespace(s, namespace, what)
             s.profiles.assign(namespace, "p", "entity")
         for application in ("a0", "a1"):

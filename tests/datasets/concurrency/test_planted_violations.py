@@ -10,11 +10,15 @@ import pytest
 
 from structable.datasets import (
     DatasetRef,
+    FieldLineage,
+    FieldOperation,
     MetadataScope,
     OperationStatus,
     PeerState,
     ProfileStatus,
     ProgramRef,
+    ProvidedClass,
+    ProvidedPlugin,
     Record,
     RecordTable,
     RunStatus,
@@ -28,6 +32,7 @@ from structable.datasets.tables.applications import (
     ApplicationEdit,
     ApplicationState,
 )
+from structable.datasets.tables.artifacts import APPLICATION_CLASSES, ARTIFACTS
 from structable.datasets.tables.catalog import (
     DATASET_INSTANCES,
     METADATA,
@@ -35,6 +40,7 @@ from structable.datasets.tables.catalog import (
     DatasetInstance,
 )
 from structable.datasets.tables.coordination import LEASES
+from structable.datasets.tables.field_lineage import LINEAGE_OPERATIONS
 from structable.datasets.tables.lineage import LINEAGE_BY_PROGRAM, USAGE_BY_DATASET
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.datasets.tables.platform import CAPABILITY_OPERATIONS, EXTERNAL_POSITIONS, OPERATIONS, PEERS
@@ -50,6 +56,7 @@ from structable.datasets.tables.schedules import (
 )
 from structable.datasets.tables.secrets import CREDENTIAL_PROFILES, OWNERS, SECRET_VALUES
 from structable.datasets.tables.workflows import WORKFLOW_NODES, WORKFLOW_STATISTICS
+from structable.datasets.version_order import version_order
 
 from .conftest import Place
 from .support.application_workloads import RUN_IDS, RUNNING, deploy
@@ -342,6 +349,26 @@ def peer_seen_earlier(s: Session) -> None:
     s.peers.seen("p0", NOW + dt.timedelta(days=1))
 
 
+def artifact(s: Session) -> None:
+    s.artifacts.add(NS, "a", "1", plugins=[ProvidedPlugin("t", "p")], application_classes=[ProvidedClass("C")])
+
+
+def plugin_of_a_deleted_artifact(s: Session) -> None:
+    artifact(s)
+    delete(s, ARTIFACTS, NS, "a", version_order("1"))
+
+
+def class_lost(s: Session) -> None:
+    artifact(s)
+    delete(s, APPLICATION_CLASSES, NS, "C", NS, "a", version_order("1"))
+
+
+def field_operations_lost(s: Session) -> None:
+    operations = [FieldOperation("read", outputs=("f",), source=DatasetRef(NS, "d"))]
+    checksum = s.field_lineage.add(BATCH.run(RUN), FieldLineage([DatasetRef(NS, "d")], [], operations))
+    delete(s, LINEAGE_OPERATIONS, checksum)
+
+
 def lease_written_by_two_at_once(s: Session) -> None:
     for token in (1, 2):
         note(s.tx, "leased", "job", token=token, owner=str(token), number=0)
@@ -395,6 +422,9 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "owners_are_those_that_were_set": (owner_set_by_nobody, owner_lost),
     "peers_are_decided_once": (peer_decided_otherwise,),
     "peers_were_last_seen_at_the_latest_time": (peer_seen_earlier,),
+    "plugins_are_those_of_the_artifacts": (plugin_of_a_deleted_artifact,),
+    "application_classes_are_those_of_the_artifacts": (class_lost,),
+    "field_operations_are_those_of_the_endpoints": (field_operations_lost,),
     "owners_of_a_lease_write_one_after_the_other": (lease_written_by_two_at_once,),
     "tokens_of_a_lease_grow": (token_that_went_back,),
     "permits_are_held_up_to_their_limit": (too_many_permits,),
@@ -422,7 +452,7 @@ def test_good_rows_violate_nothing(shared_place: Place) -> None:
     with open_system(shared_place.storage, "secrets") as system:
         assert violations(system) == []
         with system.transaction() as s:
-            for make in (run, secret, metadata):
+            for make in (run, secret, metadata, artifact):
                 make(s)
             rows = Rows(s.tx)
             assert [problem for invariant in INVARIANTS.values() for problem in invariant(rows)] == []

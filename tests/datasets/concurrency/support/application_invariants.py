@@ -20,6 +20,7 @@ from structable.datasets.tables.applications import (
     APPLICATION_VERSIONS,
     APPLICATIONS,
 )
+from structable.datasets.tables.artifacts import ARTIFACTS, PLUGINS
 from structable.datasets.tables.catalog import DATASET_INSTANCES, DATASET_KINDS, DATASET_MODULES
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.datasets.tables.platform import OPERATIONS, REPOSITORIES, SYNC_STATES
@@ -51,6 +52,8 @@ _MEMBERS: Final[tuple[RecordTable[Any], ...]] = (
     DATASET_INSTANCES,
     REPOSITORIES,
     SYNC_STATES,
+    ARTIFACTS,
+    PLUGINS,
 )
 _PARTS: Final[tuple[RecordTable[Any], ...]] = (
     APPLICATION_VERSIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from structable.datasets import DatasetRef, ProfileStatus, ProgramRef, Session, Side, SystemData
+from structable.datasets import DatasetRef, ProfileStatus, ProgramRef, ProvidedPlugin, Session, Side, SystemData
 
 from .application_workloads import RUN_IDS, deploy, new_tag
 
@@ -44,7 +44,7 @@ def add_to_application(s: Session, namespace: str, application: str, what: int, 
 
 def add_to_namespace(s: Session, namespace: str, what: int) -> None:
     """Add what becomes a member of the namespace, and is removed with it."""
-    match what % 8:
+    match what % 9:
         case 0:
             s.preferences.put((namespace,), {"a": 1})
         case 1:
@@ -63,6 +63,8 @@ def add_to_namespace(s: Session, namespace: str, what: int) -> None:
         case 7:
             s.source_control.set_repository(namespace, config={})
             s.source_control.write(namespace, Side.STORE, "kind", "name")
+        case 8:
+            s.artifacts.add(namespace, "a", "1", plugins=[ProvidedPlugin("t", "p")])
 
 
 def add_part(system: SystemData, chance: random.Random) -> None:
@@ -72,7 +74,7 @@ def add_part(system: SystemData, chance: random.Random) -> None:
 
 
 def add_member(system: SystemData, chance: random.Random) -> None:
-    name, what = chance.choice(CASCADED), chance.randrange(8)
+    name, what = chance.choice(CASCADED), chance.randrange(9)
     system.run(lambda s: add_to_namespace(s, name, what))
 
 

@@ -12,7 +12,14 @@ from typing import Final
 from structable.datasets import DatasetError, SystemData
 from structable.spi import Storage
 
-from . import application_workloads, cascade_workloads, coordination_workloads, platform_workloads, schedule_workloads
+from . import (
+    application_workloads,
+    cascade_workloads,
+    content_workloads,
+    coordination_workloads,
+    platform_workloads,
+    schedule_workloads,
+)
 from .keys import RotatingKeys
 
 __all__ = ["KEYLESS", "WORKLOADS", "Action", "act", "open_system", "operations_of", "work"]
@@ -39,6 +46,8 @@ WORKLOADS: Final[dict[str, tuple[Action, ...]]] = {
     "dataset_catalog": platform_workloads.DATASET_CATALOG,
     "positions": platform_workloads.POSITIONS,
     "owners_and_peers": platform_workloads.OWNERS_AND_PEERS,
+    "artifacts": content_workloads.ARTIFACTS,
+    "field_lineage": content_workloads.FIELD_LINEAGE,
     "leases": coordination_workloads.LEASES,
     "permits": coordination_workloads.PERMITS,
 }
