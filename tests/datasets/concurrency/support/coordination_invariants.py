@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from structable.datasets.tables.coordination import LEASES
+from structable.datasets.tables.coordination import LEASES, PERMITS
 
 from .coordination_workloads import PERMITS_LIMIT
 from .rows import Rows
@@ -30,7 +30,8 @@ def owners_of_a_lease_write_one_after_the_other(rows: Rows) -> list[str]:
 
 
 def tokens_of_a_lease_grow(rows: Rows) -> list[str]:
-    last = {one.lease: one.token for one in rows.of(LEASES)}
+    last = {one.pool: one.token for one in rows.of(PERMITS) if one.slot == 0}
+    last |= {one.lease: one.token for one in rows.of(LEASES)}
     return [
         f"{lease}: the token {one['token']} is above the stored {last.get(lease)}"
         for lease, facts in rows.noted("leased").items()

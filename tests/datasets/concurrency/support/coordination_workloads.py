@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from structable.datasets import Leader, Lease, LeaseLostError, Session, SystemData
+from structable.datasets import Leader, Lease, LeaseLostError, Permit, Session, SystemData
 
 from .application_workloads import new_tag
 from .ledger import LEDGER, Entry, entries, note
@@ -14,6 +14,7 @@ __all__ = ["LEASES", "PERMITS", "PERMITS_LIMIT", "fast_monotonic"]
 
 _LEASE = "job"
 _POOL = "pool"
+_SMALL_POOL = "small"
 PERMITS_LIMIT = 3
 
 
@@ -22,16 +23,17 @@ def fast_monotonic() -> float:
     return time.monotonic() * 1_000
 
 
-def _write_under(system: SystemData, lease: Lease) -> None:
-    """Keep that the lease's owner wrote, with the number of writes that came before.
+def _write_under(system: SystemData, held: Lease | Permit) -> None:
+    """Keep that the owner wrote, with the number of writes that came before.
 
-    Only `lease.check` can keep two owners from giving their writes the same number.
+    Only `check` can keep two owners from giving their writes the same number.
     """
+    name, owner = (held.name, held.owner) if isinstance(held, Lease) else (held.pool, held.holder)
 
     def write(s: Session) -> None:
-        number = len(entries(s.tx, "leased", lease.name))
-        note(s.tx, "leased", lease.name, token=lease.token, owner=lease.owner, number=number)
-        lease.check(s.tx)
+        number = len(entries(s.tx, "leased", name))
+        note(s.tx, "leased", name, token=held.token, owner=owner, number=number)
+        held.check(s.tx)
 
     system.run(write)
 
@@ -78,4 +80,17 @@ def hold_permit(system: SystemData, chance: random.Random) -> None:
     permit.release()
 
 
-PERMITS = (hold_permit,)
+def acquire_only_permit(system: SystemData, chance: random.Random) -> None:
+    """Acquire the permit of a pool of one as `acquire_lease` the lease."""
+    permit = system.permits.acquire(_SMALL_POOL, new_tag(), 1, ttl=1)
+    if permit is None:
+        raise LeaseLostError(_SMALL_POOL)
+    for _ in range(3):
+        _write_under(system, permit)
+        if chance.random() < 0.3:
+            permit.renew()
+    if chance.random() < 0.5:
+        permit.release()
+
+
+PERMITS = (hold_permit, acquire_only_permit)
