@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource as spark
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from structable.spi import Filter, ScanSplit, TableSpecification
@@ -21,7 +20,7 @@ from .garbage_collection import freeze_imports
 from .held_plans import Reader
 from .options import ReadOptions
 from .scan_isolation import execution_of, is_probe, zone_of
-from .types import check_feed_schema, check_read_schema
+from .types import arrow_schema_of, check_feed_schema, check_read_schema
 
 __all__ = ["ChangeReader", "FilteringReader", "SplitPartition", "StructableReader"]
 
@@ -57,12 +56,12 @@ class StructableReader(spark.DataSourceReader):
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = arrow_schema_of(self._schema)
         options = self._options
         with one_line_errors(), self._coordinator.holding(partition.plan_id, options, _reader(partition.split)):
             for batch in options.store.read_split(partition.split):
                 freeze_imports()  # by the first batch everything is imported, the store's driver too
-                # The same buffers under Spark's own schema, which must match exactly: nullability and metadata.
+                # The same buffers under Spark's own schema, which must match exactly, nullability too.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
@@ -111,7 +110,7 @@ class ChangeReader(spark.DataSourceReader):
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = arrow_schema_of(self._schema)
         with one_line_errors():
             for batch in self._options.store.read_split(partition.split):
                 freeze_imports()

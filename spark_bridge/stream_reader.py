@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -23,7 +22,7 @@ from .options import ReadOptions
 from .reader import SplitPartition
 from .snapshot_parts import SnapshotPart, snapshot_parts
 from .stream_offsets import Offset, StreamOffset, StreamStart, offset_of
-from .types import check_feed_schema, check_read_schema
+from .types import arrow_schema_of, check_feed_schema, check_read_schema
 
 __all__ = ["FeedStreamReader", "SnapshotPartition"]
 
@@ -127,7 +126,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         return [SplitPartition("", split) for split in splits]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = arrow_schema_of(self._schema)
         read_split = self._options.store.read_split
         with one_line_errors(), naming_the_cure():
             if isinstance(partition, SnapshotPartition):

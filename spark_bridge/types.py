@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
+import pyarrow as pa
 from pyspark.sql import types as spark
 
 from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, WriteMode
+from structable.spi.arrow import arrow_type
 from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
 from structable.spi.rules.keyless import check_mode
 from structable.spi.showing import not_a_field
 
 __all__ = [
+    "arrow_schema_of",
     "check_feed_schema",
     "check_read_schema",
     "check_write_schema",
@@ -51,6 +54,17 @@ def spark_schema(spec: TableSpecification, columns: Iterable[str] | None = None)
     return spark.StructType(
         [spark.StructField(name, spark_type(_field(spec, name)), name not in spec.primary_key) for name in names]
     )
+
+
+def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
+    """Return the Arrow schema in which Spark takes columns of tables; PySpark's own has other parameters in 4.1."""
+    return pa.schema([pa.field(one.name, _arrow_type(one.dataType), one.nullable) for one in schema.fields])
+
+
+def _arrow_type(kind: spark.DataType) -> pa.DataType:
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return next(arrow_type(Field("_", own)) for own, listed in _TYPES.items() if listed == kind)
 
 
 _FEED_SCHEMA = spark.StructType(

@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from structable.spark_bridge.types import check_read_schema, check_write_schema, spark_schema
+from structable import spark_bridge
+from structable.spark_bridge.types import arrow_schema_of, check_read_schema, check_write_schema, spark_schema
 from structable.spi import InvalidFieldError, WriteMode
 from structable.spi.arrow import arrow_schema
 from tests.spark.support.samples import EVERYTHING, RUNS
@@ -11,7 +14,18 @@ from tests.spark.support.samples import EVERYTHING, RUNS
 
 def test_the_arrow_schema_that_spark_demands_is_the_tables_own() -> None:
     demanded: pa.Schema = to_arrow_schema(spark_schema(EVERYTHING), timezone="UTC")
-    assert demanded.equals(arrow_schema(EVERYTHING))
+    assert arrow_schema_of(spark_schema(EVERYTHING)) == demanded == arrow_schema(EVERYTHING)
+
+
+def test_nullability_is_that_of_the_schema() -> None:
+    nullable = spark.StructType([spark.StructField("app", spark.StringType(), nullable=True)])
+    assert arrow_schema_of(nullable) == pa.schema([pa.field("app", pa.string(), nullable=True)])
+
+
+def test_pysparks_own_schemas_of_arrow_are_not_used() -> None:
+    # Their parameters differ between PySpark 4.1 and 4.2.
+    for module in Path(spark_bridge.__file__).parent.rglob("*.py"):
+        assert "pyspark.sql.pandas" not in module.read_text(), module
 
 
 def test_columns_come_in_the_order_asked_for() -> None:
