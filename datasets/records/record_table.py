@@ -17,6 +17,7 @@ __all__ = ["RecordTable"]
 R = TypeVar("R", bound=Record)
 _INTEGERS = (FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG)
 _FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
+_MOST_DECODERS = 16
 
 
 class RecordTable(Generic[R]):
@@ -67,7 +68,9 @@ class RecordTable(Generic[R]):
             if one.optional or part in self.codec.documents:
                 kind = "a document" if part in self.codec.documents else "optional"
                 raise RecordTypeError(f"{record_type.__name__}.{part} is a field of the key, and cannot be {kind}")
-        self._decoders: dict[tuple[str, ...], Callable[[Row], R]] = {}
+        self.decode: Callable[[Row], R] = self._decode_other
+        """Returns the record of a row, quickly if rows of its class were the last that were read."""
+        self._decoders: dict[type[Row], Callable[[Row], R]] = {}
         self._fitting: TableSpecification | None = None
 
     @property
@@ -134,12 +137,16 @@ class RecordTable(Generic[R]):
             raise SchemaMissingError([], problems)
         self._fitting = specification
 
-    def decoder(self, columns: tuple[str, ...]) -> Callable[[Row], R]:
-        """Return the function that makes records of rows with these columns."""
-        found = self._decoders.get(columns)
-        if found is None:
-            found = self._decoders[columns] = self.codec.decoder(columns)
-        return found
+    def _decode_other(self, row: Row) -> R:
+        """Return the record of a row of another class, of which `decode` takes rows from now on."""
+        decode = self._decoders.get(type(row))
+        if decode is None:
+            decode = self.codec.decoder(type(row), tuple(row), self._decode_other)
+            if len(self._decoders) >= _MOST_DECODERS:
+                self._decoders.clear()
+            self._decoders[type(row)] = decode
+        self.decode = decode
+        return decode(row)
 
     def __repr__(self) -> str:
         return f"RecordTable({self.type.__name__}, {self.name!r})"

@@ -12,7 +12,6 @@ from structable.spi import (
     Range,
     RecordExistsError,
     RecordNotFoundError,
-    Row,
     Storage,
     StructuredTable,
     Transaction,
@@ -54,27 +53,27 @@ class Records(Generic[R]):
         The record class.
     """
 
-    __slots__ = ("_codec", "_columns", "_decode", "_definition", "_row_type", "_storage", "table", "type")
+    __slots__ = ("_codec", "_definition", "_is_plain", "_storage", "_unchecked", "table", "type")
 
     def __init__(self, definition: RecordTable[R], place: Transaction | Storage) -> None:
         self._definition = definition
         self._codec = definition.codec
+        self._is_plain = not self._codec.coded_key
         self._storage = place if isinstance(place, Storage) else None
+        self._unchecked = True
         self.table: StructuredTable = place.table(definition.name)
         self.type = definition.type
-        self._row_type: type[Row] | None = None
-        self._columns: tuple[str, ...] | None = None
-        self._decode: Callable[[Row], R] = self._first
-        definition.require(self.table.specification)
+        if self._storage is not None:
+            self._check()
 
-    # Reading
+    # Reading. The table is checked after the first read: a check before it would cost a round trip of its own.
 
     def get(self, *key: object) -> R | None:
         """Return the record of this key, or None."""
-        row = self.table.read(self._key(key) if self._codec.coded_key else key)  # type: ignore[arg-type] # as in `_key`
-        if row is None:
-            return None
-        return self._decode(row) if row.__class__ is self._row_type else self._first(row)
+        row = self.table.read(key if self._is_plain else self._codec.encode_key(key))  # type: ignore[arg-type] # as there
+        if self._unchecked:
+            self._check()
+        return None if row is None else self._definition.decode(row)
 
     def require(self, *key: object) -> R:
         """Return the record of this key.
@@ -84,15 +83,15 @@ class Records(Generic[R]):
         NotFoundError
             If there is none.
         """
-        encoded = self._key(key)
-        row = self.table.read(encoded)
-        if row is None:
-            raise NotFoundError(self.table.specification.name, encoded)
-        return self._record(row)
+        found = self.get(*key)
+        if found is None:
+            raise NotFoundError(self._definition.name, self._codec.encode_key(key))
+        return found
 
     def get_many(self, keys: Iterable[tuple[object, ...]]) -> list[R]:
         """Return the records of exactly these keys that exist, in key order, each once."""
-        return [self._record(row) for row in self.table.multi_read([self._key(key) for key in keys])]
+        encoded = [self._codec.encode_key(key) for key in keys]
+        return list(map(self._definition.decode, self._read(lambda: self.table.multi_read(encoded))))
 
     def scan(
         self,
@@ -104,10 +103,9 @@ class Records(Generic[R]):
         limit: int | None = None,
     ) -> RecordIterator[R]:
         """Return the records of a key range, as `StructuredTable.scan` orders and limits them."""
-        rows = self.table.scan(
-            self._range(range), where=self._filter(where), order_by=order_by, reverse=reverse, limit=limit
-        )
-        return RecordIterator(rows, self._record)
+        within, kept = self._range(range), self._filter(where)
+        rows = self._read(lambda: self.table.scan(within, where=kept, order_by=order_by, reverse=reverse, limit=limit))
+        return RecordIterator(rows, self._definition.decode)
 
     def find(
         self,
@@ -126,20 +124,16 @@ class Records(Generic[R]):
         InvalidFieldError
             If the field has no index.
         """
-        rows = self.table.scan_index(
-            field,
-            self._codec.encode_value(field, value),
-            range=self._range(range),
-            where=self._filter(where),
-            reverse=reverse,
-            limit=limit,
+        stored, within, kept = self._codec.encode_value(field, value), self._range(range), self._filter(where)
+        rows = self._read(
+            lambda: self.table.scan_index(field, stored, range=within, where=kept, reverse=reverse, limit=limit)
         )
-        return RecordIterator(rows, self._record)
+        return RecordIterator(rows, self._definition.decode)
 
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
         """Return the number of records in the union of the ranges: all, if none is given."""
-        translated = None if ranges is None else [self._range(one) for one in ranges]
-        return self.table.count(translated, self._filter(where))
+        within, kept = None if ranges is None else [self._range(one) for one in ranges], self._filter(where)
+        return self._read(lambda: self.table.count(within, kept))
 
     def page(
         self,
@@ -170,17 +164,16 @@ class Records(Generic[R]):
         """
         check_limit(limit)
         within, kept = self._range(range), self._filter(where)
-        spec = self.table.specification
-        listing = repr((spec.name, "page", within, kept, reverse))
+        listing = repr((self._definition.name, "page", within, kept, reverse))
         if cursor is not None:
-            last = decode_cursor(cursor, listing, spec.key_fields)
+            last = decode_cursor(cursor, listing, self._definition.specification.key_fields)
             if reverse:
                 within = Range(within.begin, last, within.begin_inclusive, False)
             else:
                 within = Range(last, within.end, False, within.end_inclusive)
-        with self.table.scan(within, where=kept, reverse=reverse, limit=limit + 1) as rows:
+        with self._read(lambda: self.table.scan(within, where=kept, reverse=reverse, limit=limit + 1)) as rows:
             found = list(rows)
-        items = [self._record(row) for row in found[:limit]]
+        items = list(map(self._definition.decode, found[:limit]))
         return Page(items, encode_cursor(listing, found[limit - 1].key) if len(found) > limit else None)
 
     # Writing
@@ -193,8 +186,10 @@ class Records(Generic[R]):
         AlreadyExistsError
             If a record of its key exists.
         """
+        row = self._codec.encode(record)
+        self._check()
         try:
-            self.table.insert(self._codec.encode_record(record))
+            self.table.insert(row)
         except RecordExistsError as error:
             raise AlreadyExistsError(error.table, error.key) from None
 
@@ -203,19 +198,15 @@ class Records(Generic[R]):
 
         No merge engine acts.
         """
-        row = self._codec.encode_record(record)
-        if self._whole:
-            self.table.replace(row)
-        else:
-            self.table.update(row, default={})
+        row = self._codec.encode(record)
+        self._write(lambda table: table.replace(row) if self._is_whole(table) else table.update(row, default={}))
 
     def put_many(self, records: Iterable[R]) -> None:
         """`put` of all records, in their order; none of them if one is rejected."""
-        rows = [self._codec.encode_record(record) for record in records]
-        if self._whole:
-            self.table.replace_many(rows)
-        else:
-            self.table.update_many(rows, default={})
+        rows = list(map(self._codec.encode, records))
+        self._write(
+            lambda table: table.replace_many(rows) if self._is_whole(table) else table.update_many(rows, default={})
+        )
 
     def change(self, key: tuple[object, ...], /, **changes: object) -> None:
         """Set the named fields of an existing record.
@@ -227,11 +218,14 @@ class Records(Generic[R]):
         InvalidFieldError
             If a name is no field of the class, or belongs to the key.
         """
-        spec = self.table.specification
+        codec = self._codec
         for name in changes:
-            if name in spec.primary_key:
-                raise InvalidFieldError(spec.name, name, "it belongs to the key; put a new record and delete this one")
-        row = {**self._key_row(key), **{name: self._codec.encode_field(name, value) for name, value in changes.items()}}
+            if name in codec.key:
+                raise InvalidFieldError(
+                    codec.table, name, "it belongs to the key; put a new record and delete this one"
+                )
+        row = {**self._key_row(key), **{name: codec.encode_field(name, value) for name, value in changes.items()}}
+        self._check()
         try:
             self.table.update(row)
         except RecordNotFoundError as error:
@@ -253,82 +247,87 @@ class Records(Generic[R]):
         """
         document = self._codec.documents.get(field)
         if document is None:
-            raise InvalidFieldError(self.table.specification.name, field, f"not a document of {self.type.__name__}")
-        encoded = self._key(key)
+            raise InvalidFieldError(self._definition.name, field, f"not a document of {self.type.__name__}")
+        encoded = self._codec.encode_key(key)
 
         def merge(table: StructuredTable) -> None:
             row = table.read(encoded, [field])
             if row is None:
-                raise NotFoundError(table.specification.name, encoded)
+                raise NotFoundError(self._definition.name, encoded)
             stored = row[field]
             assert stored is None or isinstance(stored, str)
             table.update({**self._key_row(key), field: document.merge(stored, patch)})
 
-        if self._storage is None:
-            merge(self.table)
-        else:
-            name = self._definition.name
-            self._storage.run(lambda transaction: merge(transaction.table(name)))
+        self._write(merge)
 
     def swap(self, key: tuple[object, ...], field: str, expected: object, value: object) -> bool:
         """Set the field to `value` if it equals `expected`, atomically, and return whether it did.
 
         An absent record and a null count as None, as in `StructuredTable.compare_and_swap`.
         """
-        new = self._codec.encode_field(field, value)
-        return self.table.compare_and_swap(self._key(key), field, self._codec.encode_value(field, expected), new)
+        codec = self._codec
+        encoded, old, new = codec.encode_key(key), codec.encode_value(field, expected), codec.encode_field(field, value)
+        self._check()
+        return self.table.compare_and_swap(encoded, field, old, new)
 
     def increment(self, key: tuple[object, ...], field: str, amount: int = 1) -> None:
         """Add `amount` to an integer field; an absent record and a null count as 0.
 
         Two concurrent increments of one field may both commit, as `StructuredTable.increment` says.
         """
-        self.table.increment(self._key(key), field, amount)
+        self._check()
+        self.table.increment(self._codec.encode_key(key), field, amount)
 
     def delete(self, *key: object) -> None:
         """Delete the record of this key; nothing is written if there is none."""
-        self.table.delete(self._key(key))
+        self._check()
+        self.table.delete(self._codec.encode_key(key))
 
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
         """Delete the records of a range for which `where` is true, and return their number."""
+        self._check()
         return self.table.delete_all(self._range(range), self._filter(where))
 
-    # What the table keeps
+    # What the table has and keeps
 
-    @property
-    def _whole(self) -> bool:
-        # `require` has found every field of the class in the table.
-        return len(self.table.specification.fields) == len(self._codec.fields)
+    def _check(self) -> None:
+        """Check, once, that the table has the fields of the class."""
+        if self._unchecked:
+            self._definition.require(self.table.specification)
+            self._unchecked = False
 
-    def _record(self, row: Row) -> R:
-        if row.__class__ is self._row_type:
-            return self._decode(row)
-        return self._first(row)
+    def _read(self, read: Callable[[], Result]) -> Result:
+        try:
+            found = read()
+        except InvalidFieldError:
+            self._check()  # the field may be one that the table lacks
+            raise
+        self._check()
+        return found
 
-    def _first(self, row: Row) -> R:
-        self._definition.require(self.table.specification)
-        self._decode = self._definition.decoder(tuple(row))
-        self._row_type = row.__class__
-        return self._decode(row)
+    def _write(self, write: Callable[[StructuredTable], object]) -> None:
+        """Write in one transaction."""
+        if self._storage is None:
+            self._check()
+            write(self.table)
+        else:
+            name = self._definition.name
+            self._storage.run(lambda transaction: write(transaction.table(name)))
 
-    def _key(self, key: tuple[object, ...]) -> tuple[Value, ...]:
-        spec = self.table.specification
-        if not isinstance(key, tuple):
-            raise InvalidFieldError(spec.name, "key", f"{key!r} is not a tuple in key order")
-        if self._codec.coded_key and len(key) == len(spec.primary_key):
-            names = spec.primary_key
-            return tuple(self._codec.encode_value(name, value) for name, value in zip(names, key, strict=True))
-        return key  # type: ignore[return-value] # the store checks it
+    def _is_whole(self, table: StructuredTable) -> bool:
+        """Tell whether the table has no field but the class's."""
+        specification = table.specification
+        self._definition.require(specification)
+        return len(specification.fields) == len(self._codec.fields)
 
     def _key_row(self, key: tuple[object, ...]) -> dict[str, Value]:
-        spec = self.table.specification
-        encoded = self._key(key)
-        if len(encoded) != len(spec.primary_key):
-            raise InvalidFieldError(spec.name, "key", f"{key!r} must have the fields {', '.join(spec.primary_key)}")
-        return dict(zip(spec.primary_key, encoded, strict=True))
+        names, encoded = self._codec.key, self._codec.encode_key(key)
+        if len(encoded) != len(names):
+            raise InvalidFieldError(self._definition.name, "key", f"{key!r} must have the fields {', '.join(names)}")
+        return dict(zip(names, encoded, strict=True))
 
     def _range(self, range: Range) -> Range:
-        return translated_range(self._codec, self.table.specification.primary_key, range)
+        return translated_range(self._codec, range)
 
     def _filter(self, where: Filter | None) -> Filter | None:
         return None if where is None else translated_filter(self._codec, where)

@@ -27,18 +27,18 @@ def translated_filter(codec: Codec, where: Filter) -> Filter:
     return where
 
 
-def translated_range(codec: Codec, key: tuple[str, ...], range: Range) -> Range:
+def translated_range(codec: Codec, range: Range) -> Range:
     """Return the range with the values that the table keeps."""
     if not codec.coded_key or not isinstance(range, Range):
         return range
-    begin, end = _bound(codec, key, range.begin), _bound(codec, key, range.end)
+    begin, end = _bound(codec, range.begin), _bound(codec, range.end)
     return Range(begin, end, range.begin_inclusive, range.end_inclusive)
 
 
-def _bound(codec: Codec, key: tuple[str, ...], bound: Bound) -> Bound:
-    if isinstance(bound, tuple) and len(bound) <= len(key):
+def _bound(codec: Codec, bound: Bound) -> Bound:
+    if isinstance(bound, tuple) and len(bound) <= len(codec.key):
         values: tuple[Value, ...] = tuple(
-            codec.encode_value(name, value) for name, value in zip(key, bound, strict=False)
+            codec.encode_value(name, value) for name, value in zip(codec.key, bound, strict=False)
         )
         return values
     if isinstance(bound, dict):
