@@ -57,6 +57,7 @@ from .rules.values import check_value
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
+from .statistics import TableStatistics
 from .storage import Storage
 from .table import StructuredTable
 from .traffic import Traffic
@@ -118,6 +119,7 @@ __all__ = [
     "TableAlreadyExistsError",
     "TableNotFoundError",
     "TableSpecification",
+    "TableStatistics",
     "Traffic",
     "Transaction",
     "TransactionClosedError",

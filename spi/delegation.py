@@ -16,6 +16,7 @@ from .ranges import Range
 from .rows import Row
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
+from .statistics import TableStatistics
 from .storage import Storage
 from .table import StructuredTable
 from .traffic import Traffic
@@ -243,6 +244,9 @@ class DelegatingStorage(Storage):
         splits: int = 1,
     ) -> ScanPlan:
         return self._storage.plan_scan(table, range=range, where=where, columns=columns, splits=splits)
+
+    def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
+        return self._storage.statistics(table, range)
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         return self._storage.read_split(split)

@@ -14,6 +14,7 @@ from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
 from .ranges import Range
+from .statistics import TableStatistics
 from .table import StructuredTable
 from .traffic import Traffic
 from .transactions import Transactional
@@ -103,6 +104,21 @@ class Storage(Transactional):
         TransactionClosedError
             If the plan's snapshot is no longer held; no other snapshot replaces it.
         """
+
+    def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
+        """Return about how many rows a table or a range of it has, at a cost that does not grow with them.
+
+        They are of the newest committed state. At most 2,000 rows (`statistics.COUNTED_ROWS`) are counted; beyond that
+        the number may be an estimate, never of 0 rows. Nothing is held afterwards.
+
+        Raises
+        ------
+        TableNotFoundError, InvalidFieldError
+            If there is no such table, or the range does not fit.
+        UnsupportedOperationError
+            If the store has no statistics, which is the default.
+        """
+        raise UnsupportedOperationError(f"{self.url} has no statistics of tables")
 
     @abstractmethod
     def begin_write(

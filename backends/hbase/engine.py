@@ -180,6 +180,9 @@ class HBaseEngine(Engine):
         snapshot = self.begin(True)
         return self._splits.plan(snapshot, begin, end, count, feed)
 
+    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
+        return self._splits.estimate(begin, end)
+
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return self._splits.read(state, intervals)
 

@@ -21,6 +21,8 @@ from .txn.snapshot import HBaseSnapshot
 
 __all__ = ["Splits"]
 
+_SPOTS, _MOST_SPOTS = 8, 16
+_SAMPLE = 250
 _DIGITS = 8
 """Bytes after the common prefix of a region's first and last key that serve to interpolate keys between them."""
 
@@ -88,14 +90,28 @@ class Splits:
                 points += self._inner_points(table, low, high, each)
         return sorted(set(points))
 
+    def estimate(self, begin: bytes, end: bytes) -> int:
+        """Return about how many rows an interval has: as many as some hundred are dense at some spots."""
+        table, low, high = self._layout.interval(begin, end)
+        parts = list(pairwise([low, *self._points(table, low, high, _SPOTS), high]))
+        looked_at = parts[:: -(-len(parts) // _MOST_SPOTS)]
+        return sum(self._estimate_part(table, *part) for part in looked_at) * len(parts) // len(looked_at)
+
+    def _estimate_part(self, table: str, low: bytes, high: bytes) -> int:
+        rows = self._gateway.pages(table, low, high, [FAMILY], before=None, page_rows=_SAMPLE, first_rows=_SAMPLE)
+        found = [row for row, _ in next(rows, [])]
+        greatest = self._edge(table, low, high, reverse=True)
+        if len(found) < 2 or greatest is None or greatest <= found[-1]:
+            return len(found)
+        first, last, end = _numbers(found[0], found[-1], greatest)
+        return max(len(found), len(found) * (end - first) // max(1, last - first))
+
     def _inner_points(self, table: str, low: bytes, high: bytes, count: int) -> list[bytes]:
         """Return about `count` - 1 keys that divide an interval evenly if its keys are spread evenly."""
         least, greatest = self._edge(table, low, high, reverse=False), self._edge(table, low, high, reverse=True)
         if least is None or greatest is None or least >= greatest:
             return []
-        common = 0
-        while common < min(len(least), len(greatest)) and least[common] == greatest[common]:
-            common += 1
+        common = _common(least, greatest)
         one, other = (_number(key[common:]) for key in (least, greatest))
         points = []
         for part in range(1, count):
@@ -138,6 +154,20 @@ class Splits:
             raise TransactionClosedError(
                 "the plan of this split was closed, or its process ended, and its snapshot with it"
             )
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many bytes two keys have in common at their beginnings."""
+    common = 0
+    while common < min(len(one), len(other)) and one[common] == other[common]:
+        common += 1
+    return common
+
+
+def _numbers(*keys: bytes) -> list[int]:
+    """Return where sorted keys lie between the first and the last one, as numbers."""
+    common = _common(keys[0], keys[-1])
+    return [_number(key[common:]) for key in keys]
 
 
 def _number(rest: bytes) -> int:

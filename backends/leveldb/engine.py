@@ -8,6 +8,7 @@ from pathlib import Path
 from structable.backends.ordered.engine import Pair, SplitPlan
 from structable.spi import Traffic
 
+from .estimate import estimate
 from .membership import Membership
 from .routed_engine import RoutedEngine
 from .settings import Settings
@@ -47,6 +48,9 @@ class LevelDBEngine(RoutedEngine):
 
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         return plan_splits(self.folder, self.route.checkpoint, lambda: self.epoch, begin, end, count)
+
+    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
+        return estimate(self.folder, self.route.checkpoint, begin, end, first)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self.folder, state, intervals)

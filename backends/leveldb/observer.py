@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from structable.backends.base.traffic import Tallies
@@ -27,6 +28,7 @@ from structable.spi.errors import (
 )
 
 from .client.client import Client, connect_to_owner
+from .estimate import estimate
 from .folder import Folder
 from .membership import INHERITED
 from .native.checkpoint import copy_checkpoint
@@ -219,16 +221,20 @@ class ObservingEngine(RoutedEngine):
         self._observer = Observer(self, self.folder, self._settings)
         self._observer.open()
 
-    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
-        observer, private = self._observer, private_folder()
+    def _checkpoint(self, private: Folder, name: str) -> None:
+        observer = self._observer
         if observer is None:
             raise StorageUnavailableError(CLOSED)
+        uninterrupted(lambda: observer.checkpoint(name, private))
 
-        def checkpoint(name: str) -> None:
-            uninterrupted(lambda: observer.checkpoint(name, private))
-
-        plan = plan_splits(private, checkpoint, lambda: self.epoch, begin, end, count)
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
+        private = private_folder()
+        plan = plan_splits(private, partial(self._checkpoint, private), lambda: self.epoch, begin, end, count)
         return SplitPlan(elsewhere(plan.states, private), plan.release, plan.epoch, plan.version)
+
+    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
+        private = private_folder()
+        return estimate(private, partial(self._checkpoint, private), begin, end, first)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self.folder, state, intervals, aside=private_folder())

@@ -27,6 +27,7 @@ from structable.backends.ordered.engine import Pair, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
 
+from .division import split_points
 from .folder import Folder
 from .native.checkpoint import link_copy
 from .native.database import Database, DatabaseOptions
@@ -34,12 +35,18 @@ from .permissions import open_private
 from .protocol import messages
 from .version_stamp import VERSION_KEY, unpack_stamp
 
-__all__ = ["Release", "elsewhere", "hold_plan", "plan_splits", "read_planned", "read_split", "sweep_plans"]
+__all__ = [
+    "Release",
+    "checkpointed",
+    "elsewhere",
+    "hold_plan",
+    "plan_splits",
+    "read_planned",
+    "read_split",
+    "sweep_plans",
+]
 
 _OPTIONS = DatabaseOptions(write_buffer=1 << 20, block_cache=8 << 20)
-_BISECTED_BYTES = 32
-_EXACT_ENOUGH = 0.02
-_LEAST_SPLIT = 1 << 15
 _IDLE_SECONDS = 5.0
 _UNFINISHED_SECONDS = 600.0
 _log = logging.getLogger("structable.leveldb")
@@ -60,7 +67,7 @@ def plan_splits(
         # Opening it moves the rows of its log to a table file, once for all readers, so that sizes include them.
         database = Database(folder.checkpoint(plan), _OPTIONS, create=False)
         try:
-            bounds = [begin, *_split_points(database, begin, end, count), end]
+            bounds = [begin, *split_points(database, begin, end, count), end]
             version, _ = unpack_stamp(database.get(VERSION_KEY))
         finally:
             database.close()
@@ -70,6 +77,20 @@ def plan_splits(
     states = [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
     # Read after the checkpoint, so that the epoch includes every schema change in the checkpoint.
     return SplitPlan(states, release, epoch(), version)
+
+
+@contextlib.contextmanager
+def checkpointed(folder: Folder, checkpoint: Callable[[str], None]) -> Iterator[Database]:
+    """Make a checkpoint, open it, and remove it in the end; the arguments are as for `plan_splits`."""
+    sweep_plans(folder)
+    plan, hold = hold_plan(folder)
+    release = _PlanRelease(folder.checkpoints / plan, hold)
+    try:
+        checkpoint(plan)
+        with contextlib.closing(Database(folder.checkpoint(plan), _OPTIONS, create=False)) as database:
+            yield database
+    finally:
+        release()
 
 
 def elsewhere(states: list[bytes], folder: Folder) -> list[bytes]:
@@ -202,64 +223,6 @@ class _PlanRelease(Release):
         if self._hold is not None and os.getpid() == self._process:
             _READERS.drop(self._path / "state")
         super().__call__()
-
-
-# Division
-
-
-def _split_points(database: Database, begin: bytes, end: bytes, count: int) -> list[bytes]:
-    ends = _first_and_last(database, begin, end)
-    if count < 2 or ends is None:
-        return []
-    first, last = ends
-    total = database.sizes([(first, end)])[0]
-    count = min(count, max(1, total // _LEAST_SPLIT))
-    shared = _shared(first, last)
-    points: list[bytes] = []
-    for part in range(1, count):
-        point = _bisect(database, first, last, shared, total * part / count, total / count * _EXACT_ENOUGH)
-        if begin < point < end and (not points or point > points[-1]):
-            points.append(point)
-    return points
-
-
-def _first_and_last(database: Database, begin: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-    for first, _ in database.scan(begin, end, fill_cache=False):
-        for last, _ in database.scan(begin, end, fill_cache=False, reverse=True):
-            return first, last
-    return None
-
-
-def _bisect(database: Database, first: bytes, last: bytes, shared: bytes, wanted: float, tolerance: float) -> bytes:
-    """Return a key with about `wanted` bytes between the first key and it."""
-    low = _number(first, shared)
-    high = _number(last, shared) + 1
-    middle = low
-    while high - low > 1:
-        middle = (low + high) // 2
-        size = database.sizes([(first, _key(middle, shared))])[0]
-        if abs(size - wanted) <= tolerance:
-            break
-        if size < wanted:
-            low = middle
-        else:
-            high = middle
-    return _key(middle, shared)
-
-
-def _shared(first: bytes, last: bytes) -> bytes:
-    for length, (one, other) in enumerate(zip(first, last, strict=False)):
-        if one != other:
-            return first[:length]
-    return first
-
-
-def _number(key: bytes, shared: bytes) -> int:
-    return int.from_bytes(key[len(shared) : len(shared) + _BISECTED_BYTES].ljust(_BISECTED_BYTES, b"\x00"), "big")
-
-
-def _key(number: int, shared: bytes) -> bytes:
-    return shared + number.to_bytes(_BISECTED_BYTES + 1, "big")[1:].rstrip(b"\x00")
 
 
 # Readers

@@ -186,6 +186,9 @@ class MemoryEngine(Engine):
 
         return SplitPlan(states, release, snapshot.epoch, snapshot.number)
 
+    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
+        return self._stored.count_keys(begin, end)
+
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         begin, end = (bytes.fromhex(part.decode()) for part in state.split(_MARK)[2:])
         snapshot = _planned(state)

@@ -49,6 +49,14 @@ class SortedKeys:
         else:
             del block[place]
 
+    def count(self, begin: bytes, end: bytes) -> int:
+        """Return the number of keys of begin <= key < end."""
+        return max(0, self._rank(end) - self._rank(begin))
+
+    def _rank(self, key: bytes) -> int:
+        number = self._block_of(key)
+        return sum(map(len, self._blocks[:number])) + bisect_left(self._blocks[number], key)
+
     def first(self, begin: bytes, end: bytes) -> list[bytes]:
         """Return some first keys of begin <= key < end, at least one if there are any."""
         number = self._block_of(begin)

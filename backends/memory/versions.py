@@ -171,6 +171,13 @@ class VersionedMap:
                 self._remove(key)
             self._deletions.popleft()
 
+    def count_keys(self, begin: bytes, end: bytes) -> int:
+        """Return the number of keys of begin <= key < end that have any version."""
+        with self.lock:
+            if self._unsorted:
+                self._sort()
+            return self._sorted.count(begin, end)
+
     def keys(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[bytes]:
         """Yield the keys of begin <= key < end that have any version, page by page."""
         while begin < end:

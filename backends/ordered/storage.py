@@ -26,6 +26,7 @@ from structable.spi import (
     StorageUnavailableError,
     StructuredTable,
     TableAdmin,
+    TableStatistics,
     Traffic,
     Transaction,
     TransactionConflictError,
@@ -43,6 +44,7 @@ from .feeds.splits import read_change_split, reads_changes
 from .jobs.jobs import WriteJobs
 from .scan.execution import ScanRows
 from .scan.splits import plan_table_scan, read_table_split
+from .scan.statistics import table_statistics
 from .schema.admin import OrderedAdmin
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
@@ -161,6 +163,16 @@ class OrderedStorage(Storage):
             return plan
 
         return renewed(planned)
+
+    def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
+        self._require_open()
+
+        def found() -> TableStatistics:
+            with self.transaction(read_only=True) as transaction:
+                binding = transaction.table(table).binding
+                return table_statistics(self.engine, binding, transaction.snapshot, range)
+
+        return renewed(found)
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()

@@ -29,6 +29,7 @@ from structable.spi import (
     StructuredTable,
     TableAdmin,
     TableNotFoundError,
+    TableStatistics,
     Traffic,
     Transaction,
     WriteJob,
@@ -56,6 +57,7 @@ from .schema.catalog import Catalog, prepare
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call
 from .sql.queries import FEW_ROWS, scan_query
+from .table import PostgreSQLTable
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
 from .txn.merges import SnapshotNeededError
@@ -155,6 +157,16 @@ class PostgreSQLStorage(Storage):
         )
         self._plans[plan.hold] = connection
         return plan
+
+    def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
+        self._require_open()
+
+        def found(transaction: Transaction) -> TableStatistics:
+            bound = transaction.table(table)
+            assert isinstance(bound, PostgreSQLTable)
+            return bound.statistics(range)
+
+        return self.run(found, read_only=True)
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()

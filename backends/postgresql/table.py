@@ -16,6 +16,7 @@ from structable.spi import (
     RowIterator,
     ScanExplanation,
     TableSpecification,
+    TableStatistics,
     Value,
 )
 from structable.spi.rules.arguments import check_many
@@ -27,6 +28,7 @@ from structable.spi.rules.changes import (
 )
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import ScanRequest, check_limit, row_columns
+from structable.spi.statistics import COUNTED_ROWS
 from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call
@@ -38,7 +40,7 @@ from .sql.row_codec import Pieces, at_most
 from .sql.templates import prefix_template
 from .txn.bound_table import on_current_schema
 from .txn.cursor_scan import ScanRows
-from .txn.explain import explain_scan
+from .txn.explain import estimated_size, explain_scan
 from .txn.increments import defer_increments
 from .txn.merges import merge_one
 from .txn.range_writes import count_matching, delete_matching, update_matching
@@ -179,6 +181,20 @@ class PostgreSQLTable(ManyRowsTable):
         """See `StructuredTable.explain`."""
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return explain_scan(self._tx, self, request)
+
+    def statistics(self, range: Range) -> TableStatistics:
+        """See `Storage.statistics`."""
+        column = self.binding.spec.field_names[0]
+        with self.scan(range, columns=[column], limit=COUNTED_ROWS + 1) as rows:
+            counted = sum(1 for _ in rows)
+        rows_found, width = self._estimated_size(range)
+        exact = counted <= COUNTED_ROWS
+        count = counted if exact else max(counted, rows_found)
+        return TableStatistics(count, count * max(1, width), exact)
+
+    @on_current_schema
+    def _estimated_size(self, range: Range) -> tuple[int, int]:
+        return estimated_size(self._tx, self, self._request((range,), None))
 
     @on_current_schema
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:

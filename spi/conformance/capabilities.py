@@ -33,6 +33,9 @@ class Capabilities:
     streams : bool
         Write jobs may be batches of a stream, and of mode patch. Not declared, `begin_write` refuses both with
         UnsupportedOperationError.
+    statistics : bool
+        The store tells how many rows a table has. Not declared, `statistics` is refused with
+        UnsupportedOperationError.
     """
 
     restartable: bool = True
@@ -42,6 +45,7 @@ class Capabilities:
     table_types: bool = False
     change_feeds: bool = False
     streams: bool = False
+    statistics: bool = False
 
 
 _MEANINGS = {
@@ -52,6 +56,7 @@ _MEANINGS = {
     "table_types": "the store has merge engines, row kinds and tables without a key",
     "change_feeds": "tables may have change feeds",
     "streams": "write jobs may be batches of a stream, and of mode patch",
+    "statistics": "the store tells how many rows a table has",
 }
 
 

@@ -52,6 +52,7 @@ from .sequence_rules import SequenceRules
 from .serializable_rules import SerializableRules
 from .specification_rules import SpecificationRules
 from .state_machine import StateMachineCase
+from .statistics_rules import StatisticsRules
 from .store_rules import StoreRules
 from .stream_job_rules import StreamJobRules
 from .sum_rules import SumRules
@@ -97,6 +98,7 @@ class BackendConformance(
     ProcessCases,
     LifecycleRules,
     TrafficRules,
+    StatisticsRules,
     StoreRules,
     BulkScanRules,
     JobModeRules,

@@ -16,7 +16,9 @@ from tests.hbase.support.remote_transactions import OtherProcess
 
 
 class TestHBase(BackendConformance):
-    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
+    capabilities = Capabilities(
+        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+    )
     # Each makes its tables in some tenths of a second.
     max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "8"))
     stress_rounds = int(os.environ.get("STRUCTABLE_TEST_HBASE_ROUNDS", "30"))
@@ -34,7 +36,9 @@ class TestHBase(BackendConformance):
 class TestHBaseWithValuesInIntents(IsolationCases):
     """Nothing is finalised: every reader finds committed values in intents."""
 
-    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
+    capabilities = Capabilities(
+        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+    )
 
     @pytest.fixture
     def storage_url(self, hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -45,7 +49,9 @@ class TestHBaseWithValuesInIntents(IsolationCases):
 class TestHBaseByLists(IsolationCases):
     """Small transactions, too, find one another by the lists of recent writes."""
 
-    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
+    capabilities = Capabilities(
+        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+    )
 
     @pytest.fixture
     def storage_url(self, hbase_url: str) -> str:

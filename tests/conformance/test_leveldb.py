@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class TestLevelDB(BackendConformance):
-    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
+    capabilities = Capabilities(
+        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+    )
     max_examples = min(60, settings().max_examples)
 
     @pytest.fixture
@@ -35,7 +37,9 @@ def owner() -> Iterator[subprocess.Popen[str]]:
 class TestLevelDBOfAnotherProcess(BackendConformance):
     """Another process owns the database: every connection of a test is a client's."""
 
-    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
+    capabilities = Capabilities(
+        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+    )
     max_examples = 30  # the class above tries more
 
     @pytest.fixture

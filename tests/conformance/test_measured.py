@@ -41,7 +41,9 @@ class TestMeasuredLevelDB(
 ):
     """What a storage passes on that a store in memory does not have: other processes, splits, durable jobs."""
 
-    capabilities = Capabilities(writes_never_wait=True, table_types=True, change_feeds=True, streams=True)
+    capabilities = Capabilities(
+        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+    )
     max_examples = 3
     stress_rounds = 10
 

@@ -17,6 +17,7 @@ class TestMemory(BackendConformance):
         table_types=True,
         change_feeds=True,
         streams=True,
+        statistics=True,
     )
     max_examples = min(60, settings().max_examples)
 

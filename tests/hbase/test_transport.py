@@ -128,6 +128,8 @@ def check_scans(gateway: Gateway, table: str) -> None:
     assert [row for page in pages for row in page] == [(key, {COLUMN: (key, 20)}) for key in keys]
     assert next(iter(gateway.pages(table, b"k", b"", [COLUMN], before=None)))[0][1] == {COLUMN: (b"later", 30)}
     assert keys_of(gateway.pages(table, b"", b"k00004", [COLUMN], before=21, reverse=True))[:2] == keys[1::-1]
+    one_by_one = gateway.pages(table, keys[0], keys[3], [COLUMN], before=21, reverse=True, page_rows=1)
+    assert keys_of(one_by_one) == keys[2::-1]
 
 
 def test_absent_rows_are_left_out_and_an_empty_flight_asks_nothing(gateway: Gateway) -> None:

@@ -70,11 +70,9 @@ class Scan:
                 rows.pop()
         return rows
 
-    def is_last(self, page: list[FoundRow], asked: int, trimmed: list[FoundRow], last: bytes | None) -> bool:
-        """Return whether a page for which so many rows were asked is the last, given its rows that `trimmed` left."""
-        if len(page) < asked:
-            return True
-        return len(trimmed) < len(page) and page[-1][0] != (trimmed[-1][0] if trimmed else last)
+    def is_last(self, page: list[FoundRow], asked: int) -> bool:
+        """Return whether a page, not trimmed, for which so many rows were asked is the last."""
+        return len(page) < asked or (self.reverse and page[-1][0] < self.begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,8 @@ def _first_pages(connection: Connection, scans: Sequence[Scan], rows: int) -> li
             raise result
     first: list[FirstPage] = []
     for scan, number, page in zip(scans, asked, cast("list[list[FoundRow]]", found), strict=True):
-        trimmed = scan.trimmed(page, None)
-        first.append(FirstPage(trimmed, scan.is_last(page, number, trimmed, None)))
+        ended = scan.is_last(page, number)
+        first.append(FirstPage(scan.trimmed(page, None), ended))
     return first
 
 
@@ -195,8 +193,8 @@ class _Scanner:
                 taken = len(page)
                 self._size.learn(taken, connection.received - received)
                 received = connection.received
+                self.ended = self._scan.is_last(page, asked.popleft())
                 rows = self._scan.trimmed(page, self._last)
-                self.ended = self._scan.is_last(page, asked.popleft(), rows, self._last)
                 if self.ended:
                     connection.post([close_scanner(scanner)])
                     is_open = False

@@ -49,6 +49,16 @@ class SplitSource(ABC):
         """
 
     @abstractmethod
+    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
+        """Return about how many pairs there are in begin <= key < end, at a cost that does not grow with them.
+
+        Parameters
+        ----------
+        first : sequence of pairs
+            The first pairs of the interval, some thousand; there are more.
+        """
+
+    @abstractmethod
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         """Yield the pairs of a split, in key order; a generator, to be closed early.
 

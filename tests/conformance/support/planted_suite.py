@@ -31,6 +31,7 @@ class Planted(BackendConformance):
         table_types=True,
         change_feeds=True,
         streams=True,
+        statistics=True,
     )
     bug = "nothing"
 

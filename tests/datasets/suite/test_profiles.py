@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from structable.datasets import AlreadyExistsError, InUseError, NotFoundError, ProgramRef, RunStatus, new_run_id
+from structable.datasets import (
+    AlreadyExistsError,
+    InUseError,
+    NotFoundError,
+    ProgramRef,
+    RunStatus,
+    SystemData,
+    new_run_id,
+)
 from structable.datasets.tables.profiles import ProfileStatus
 from structable.spi import TransactionConflictError
 from tests.datasets.conftest import Begin

@@ -260,7 +260,7 @@ class TestRuns:
             child = provision(s, parent_run=parent)
             assert isinstance(s.runs.deprovisioned(WEB, other, source=1), Changed)
         with begin() as s:
-            found = s.runs.get_many([(*WEB, child), (*WEB, parent), (*WEB, new_run_id())])
+            found = s.runs.get_many([WEB.run(run) for run in (child, parent, new_run_id())])
             assert [one.run for one in found] == sorted([parent, child])
             assert [one.run for one in s.runs.children(parent)] == [child]
             assert s.runs.children(child) == []

@@ -1,0 +1,37 @@
+"""The statistics of a table: its first rows, and what the engine makes of them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Pair, SplitSource
+from structable.backends.ordered.schema.binding import TableBinding
+from structable.spi import Range, TableStatistics
+from structable.spi.statistics import COUNTED_ROWS
+
+from .planning import plan_rows
+from .request import KeyedRequest
+
+__all__ = ["table_statistics"]
+
+
+def table_statistics(
+    engine: SplitSource, binding: TableBinding, snapshot: EngineSnapshot, range_: Range
+) -> TableStatistics:
+    """Count the rows of a range in a snapshot if there are few, and estimate their number else.
+
+    See `Storage.statistics`.
+    """
+    first: list[Pair] = []
+    for begin, end in plan_rows(binding, KeyedRequest.of(binding, (range_,))).intervals:  # one, or none
+        with closing(snapshot.scan(begin, end)) as pairs:  # type: ignore[type-var] # a generator
+            first = list(islice(pairs, COUNTED_ROWS + 1))
+        if len(first) > COUNTED_ROWS:
+            rows = max(engine.estimate(begin, end, first), len(first))
+            return TableStatistics(rows, rows * _size(first) // len(first), exact=False)
+    return TableStatistics(len(first), _size(first), exact=True)
+
+
+def _size(pairs: list[Pair]) -> int:
+    return sum(len(key) - SPACE_BYTES + len(value) for key, value in pairs)
