@@ -270,6 +270,16 @@ def move_run(system: SystemData, chance: random.Random) -> None:
     system.run(move)
 
 
+def kill_runs(system: SystemData, chance: random.Random) -> None:
+    """End all runs, so that versions can be deleted."""
+
+    def kill(s: Session) -> None:
+        for run in list(s.runs.active(NS, RUNNING)):
+            _note_move(s, s.runs.stop(run.ref, run.run, status=RunStatus.KILLED, source=run.source))
+
+    system.run(kill)
+
+
 def delete_history(system: SystemData, chance: random.Random) -> None:
     prefix = chance.choice([(NS,), (NS, RUNNING), tuple(_PROGRAMS[0])])
     system.run(lambda s: s.runs.delete_history(*prefix))
@@ -287,6 +297,7 @@ RUNS = (
     *(provision,) * 5,
     reject,
     *(move_run,) * 10,
+    kill_runs,
     delete_history,
     expire_runs,
 )
@@ -304,8 +315,8 @@ def create_profile(system: SystemData, chance: random.Random) -> None:
 
 
 def disable_profile(system: SystemData, chance: random.Random) -> None:
-    """Disable a profile, which then gets no further assignment until it is deleted."""
-    profile = chance.choice(_PROFILES)
+    """Disable a profile, which then gets no further assignment until it is deleted; perhaps take back those it has."""
+    profile, take_back = chance.choice(_PROFILES), chance.random() < 0.5
 
     def disable(s: Session) -> None:
         found = s.profiles.get(NS, profile)
@@ -314,6 +325,10 @@ def disable_profile(system: SystemData, chance: random.Random) -> None:
         assert isinstance(found.provisioner, dict)
         s.profiles.set_status(NS, profile, ProfileStatus.DISABLED)
         assigned = [one.entity for one in s.profiles.assignments(NS, profile)]
+        if take_back:
+            for entity in assigned:
+                s.profiles.unassign(NS, profile, entity)
+            assigned = []
         note(s.tx, "disabled", str(found.provisioner["tag"]), entities=assigned)
 
     system.run(disable)

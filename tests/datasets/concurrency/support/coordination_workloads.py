@@ -40,7 +40,9 @@ def _write_under(system: SystemData, held: Lease | Permit) -> None:
 
 def acquire_lease(system: SystemData, chance: random.Random) -> None:
     """Acquire the lease, write under it a few times, and release it or leave it to expire."""
-    lease = system.leases.acquire(_LEASE, new_tag(), ttl=1)
+    owner = new_tag()
+    # The second look finds that the beat stands still.
+    lease = system.leases.acquire(_LEASE, owner, ttl=1) or system.leases.acquire(_LEASE, owner, ttl=1)
     if lease is None:
         raise LeaseLostError(_LEASE)
     for _ in range(3):
@@ -82,7 +84,8 @@ def hold_permit(system: SystemData, chance: random.Random) -> None:
 
 def acquire_only_permit(system: SystemData, chance: random.Random) -> None:
     """Acquire the permit of a pool of one as `acquire_lease` the lease."""
-    permit = system.permits.acquire(_SMALL_POOL, new_tag(), 1, ttl=1)
+    holder = new_tag()
+    permit = system.permits.acquire(_SMALL_POOL, holder, 1, 1) or system.permits.acquire(_SMALL_POOL, holder, 1, 1)
     if permit is None:
         raise LeaseLostError(_SMALL_POOL)
     for _ in range(3):
