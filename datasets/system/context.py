@@ -62,6 +62,7 @@ class Context:
         self._clock = clock
         self._records: dict[str, Records[Any]] = {}
         self._fenced: set[str] = set()
+        self._present: set[str] = set()
 
     def records(self, table: RecordTable[R]) -> Records[R]:
         """Return the records of a table, named without the prefix, in the transaction."""
@@ -114,12 +115,18 @@ class Context:
         NotFoundError
             If there is no such namespace.
         """
-        if f"ns/{namespace}" in self._fenced:
+        if namespace in self._present:
             return
         found = self.records(NAMESPACES)
         if found.get(namespace) is None:
             raise NotFoundError(found.table.specification.name, (namespace,))
         self.share(f"ns/{namespace}")
+        self._present.add(namespace)
+
+    def no_member_of(self, namespace: str) -> None:
+        """Exclude the fence of a namespace, which goes: what becomes a member of it later is refused."""
+        self.exclude(f"ns/{namespace}")
+        self._present.discard(namespace)
 
 
 class Dataset:

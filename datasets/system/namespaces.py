@@ -117,7 +117,7 @@ class Namespaces(Dataset):
             If it has members; their numbers are in `counts`, by dataset.
         """
         self._namespaces.require(name)
-        self._context.exclude(f"ns/{name}")
+        self._context.no_member_of(name)
         within = [Range.prefix((name,))]
         counts = {table.name: self._context.records(table).count(within) for table in _MEMBERS}
         if any(counts.values()):

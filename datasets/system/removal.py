@@ -56,7 +56,7 @@ def _remove_all(context: Context, values: dict[str, str]) -> None:
     if "application" in values:
         context.exclude("app/{namespace}/{application}".format(**values))
     else:
-        context.exclude("ns/{namespace}".format(**values))
+        context.no_member_of(values["namespace"])
         # What belongs to an application, such as a run, shares the application's fence alone.
         with context.records(APPLICATIONS).scan(Range.prefix((values["namespace"],))) as found:
             for one in found:

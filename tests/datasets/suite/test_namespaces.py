@@ -69,6 +69,18 @@ class TestNamespaces:
             with pytest.raises(NotFoundError):
                 s.namespaces.delete("sales")
 
+    def test_deleted_one_takes_no_members_in_its_transaction(self, begin: Begin) -> None:
+        with begin() as s:
+            s.namespaces.create("sales")
+        with begin() as s:
+            s.configs.put("sales", "service", "web", properties={})
+            s.namespaces.delete("sales")
+            with pytest.raises(NotFoundError):
+                s.applications.deploy("sales", "shop", "1", {})
+            s.fences.share("ns/absent")
+            with pytest.raises(NotFoundError):
+                s.applications.deploy("absent", "shop", "1", {})
+
     def test_deletion_and_new_members_exclude_each_other(self, begin: Begin) -> None:
         with begin() as s:
             s.namespaces.create("sales")
