@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import invariant, rule
 
 from structable.datasets import (
     NotFoundError,
@@ -71,7 +71,6 @@ class PreferencesMachine(SessionMachine[Model]):
             assert s.preferences.delete(scope) == present + 1
         self.model.stored[scope] = None, present + 1
 
-    @precondition(lambda self: not self.in_transaction)
     @rule()
     def create_or_delete_namespace(self) -> None:
         """Preferences are no members of their namespace, and outlive it."""

@@ -42,11 +42,6 @@ class SessionMachine(RuleBasedStateMachine, Generic[Model]):
         self._session: Session | None = None
         self._before = model
 
-    @property
-    def in_transaction(self) -> bool:
-        """Whether operations are part of a transaction that is open."""
-        return self._open is not None
-
     @contextmanager
     def session(self) -> Iterator[Session]:
         """Return the session of the open transaction, or of a new one that is committed at the end."""
