@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from benchmarks.measuring import Contender, Measurement, Scale, compare
+from benchmarks.measuring import Contender, Measurement, Scale, compare, measured
 from benchmarks.postgresql.database import Connection, Database
 from structable.datasets import Changed, RunRef, SystemData
 from structable.datasets.identifiers import run_id_bound
@@ -74,12 +75,10 @@ def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
     """Measure a change of a run in its transaction, and the query of the active runs."""
     with database.storage() as storage:
         SystemData.create(storage)
-    rounds = 2 * scale.rounds
-    samples = max(scale.samples // 50, 20)
-    starting = samples * (rounds + 1) // _NAMESPACES * _NAMESPACES
+    starting = max(scale.samples // 40, 20) * (scale.rounds + 1) // _NAMESPACES * _NAMESPACES
     _load(database, starting, 1)
     with _opened(database) as (raw, system):
-        yield from _changes(raw, system, [_key(number, starting) for number in range(starting)], samples, rounds)
+        yield _changes(raw, system, [_key(number, starting) for number in range(starting)], scale)
     count = scale.many_rows // 2
     _load(database, count, _ENDED)
     with _opened(database) as (raw, system):
@@ -149,41 +148,38 @@ def _batches(count: int, every: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(columns, schema=schema)
 
 
-def _changes(
-    raw: Connection, system: SystemData, runs: Sequence[RunRef], samples: int, rounds: int
-) -> list[Measurement]:
-    """STARTING to RUNNING, each run once, in both tables."""
-    random.Random(7).shuffle(shuffled := list(runs))
-    turns = [shuffled[first : first + samples] for first in range(0, len(shuffled), samples)]
-    theirs, ours_too = iter(turns), iter(turns)
+def _changes(raw: Connection, system: SystemData, runs: list[RunRef], scale: Scale) -> Measurement:
+    """STARTING to RUNNING, each run once in both tables, by turns: the time of a sync changes within a round."""
+    random.Random(7).shuffle(runs)
     source = 1 << 40
     execute = raw.execute
 
-    def by_hand() -> float:
-        given = next(theirs)
-        begun = perf_counter()
-        for run in given:
-            execute("BEGIN ISOLATION LEVEL REPEATABLE READ", prepare=True)
-            row = execute(_SELECT, run, prepare=True).fetchone()
-            if row is None or row[1] > source or row[0] != "STARTING":
-                raise AssertionError(f"{run} is {row}")
-            now = dt.datetime.now(dt.UTC)
-            assert execute(_UPDATE, ("RUNNING", now, source, *run), prepare=True).rowcount == 1
-            execute("COMMIT", prepare=True)
-        return (perf_counter() - begun) / len(given)
+    def by_hand(run: RunRef) -> None:
+        execute("BEGIN ISOLATION LEVEL REPEATABLE READ", prepare=True)
+        row = execute(_SELECT, run, prepare=True).fetchone()
+        if row is None or row[1] > source or row[0] != "STARTING":
+            raise AssertionError(f"{run} is {row}")
+        now = dt.datetime.now(dt.UTC)
+        assert execute(_UPDATE, ("RUNNING", now, source, *run), prepare=True).rowcount == 1
+        execute("COMMIT", prepare=True)
 
-    def ours() -> float:
-        given = [(run.ref, run.run) for run in next(ours_too)]
-        begun = perf_counter()
-        for ref, run in given:
-            with system.transaction() as s:
-                changed = s.runs.running(ref, run, source=source)
-            assert isinstance(changed, Changed)
-        return (perf_counter() - begun) / len(given)
+    def ours(run: RunRef) -> None:
+        with system.transaction() as s:
+            changed = s.runs.running(run.ref, run.run, source=source)
+        assert isinstance(changed, Changed)
 
-    contender = Contender("runs.running in its transaction, PostgreSQL", ours, 0.9)
+    def timed(work: Callable[[RunRef], None], run: RunRef) -> float:
+        begun = perf_counter()
+        work(run)
+        return (perf_counter() - begun) * 1e6
+
+    times = [(timed(by_hand, run), timed(ours, run)) for run in runs]
+    size = len(runs) // (scale.rounds + 1)
+    rounds = [zip(*times[first : first + size], strict=True) for first in range(size, len(times) - size + 1, size)]
+    floors, found = zip(*[map(median, one) for one in rounds], strict=True)
+    name = "runs.running in its transaction, PostgreSQL"
     against = "psycopg, prepared: begin, select, update, commit, a round trip each"
-    return compare(_AREA, against, by_hand, [contender], rounds)
+    return measured(_AREA, name, against, list(floors), list(found), 0.9)
 
 
 def _active(raw: Connection, system: SystemData, expected: int, scale: Scale) -> list[Measurement]:
