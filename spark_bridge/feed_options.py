@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
-import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,13 +11,13 @@ from structable.spi import ChangeFeed, ChangesLostError, FeedPosition
 from structable.spi.showing import shown
 
 from .option_names import READ_OPTIONS
+from .time_zones import time_zone
 
 __all__ = ["FEED_READ_OPTIONS", "FeedOptions"]
 
 FEED_READ_OPTIONS = ("startingversion", "startingtimestamp", "endingversion", "endingtimestamp", "netchanges")
 """The options that need `readChangeFeed`."""
 
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 _MOST = (1 << 63) - 1
 _DIGITS = 30  # Python reads no number of thousands of digits
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -136,22 +134,10 @@ def _in_zone(text: str, name: str, zone: str | None) -> dt.datetime:
     if moment.utcoffset() is not None:
         return moment
     try:
-        return moment.replace(tzinfo=_zone(zone))
-    except (ValueError, zoneinfo.ZoneInfoNotFoundError):
+        return moment.replace(tzinfo=time_zone(zone))
+    except ValueError:
         named = "" if zone is None else f" {zone!r}"
         raise ValueError(
             f"the option {READ_OPTIONS[name]} is {text!r}, and the session's time zone{named} is not known here: add "
             "an offset, as in 2026-01-31 12:00:00+00:00"
         ) from None
-
-
-def _zone(name: str | None) -> dt.tzinfo:
-    """Return the time zone of a name of Spark: of a region, or an offset such as +01:00."""
-    if name is None:
-        raise ValueError
-    offset = _OFFSET.fullmatch(name)
-    if offset is None:
-        return dt.UTC if name == "Z" else zoneinfo.ZoneInfo(name)
-    hours, minutes, seconds = (int(part or 0) for part in offset.groups()[1:])
-    size = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return dt.timezone(-size if offset[1] == "-" else size)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from structable.spi import InvalidFieldError, TableSpecification
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.rules.jobs import requested_job
 
@@ -17,7 +18,8 @@ from .micro_batches import require_streaming
 from .options import ReadOptions, WriteOptions
 from .reader import ChangeReader, FilteringReader, StructableReader
 from .stream_writer import StructableStreamWriter
-from .types import check_write_schema, feed_schema, spark_schema
+from .time_zones import time_zone
+from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
 from .writer import StructableWriter
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class StructableDataSource(DataSource):
         check_write_schema(spec, schema, options.mode)
         requested = requested_job(options.table, options.mode, options.job_id or f"spark-{uuid.uuid4()}")
         job = self.coordinator.begin_write(options.store, requested)
-        return StructableWriter(self.coordinator, options, spec, job)
+        return StructableWriter(self.coordinator, options, spec, job, self._zone(spec, schema))
 
     @one_line_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StructableStreamWriter:
@@ -81,7 +83,20 @@ class StructableDataSource(DataSource):
         spec = self.coordinator.describe(options.store, options.table)
         options = options.for_table(spec)
         check_write_schema(spec, schema, options.mode)
-        return StructableStreamWriter(self.coordinator, options, spec)
+        return StructableStreamWriter(self.coordinator, options, spec, self._zone(spec, schema))
+
+    def _zone(self, spec: TableSpecification, schema: StructType) -> str | None:
+        """Return the session's time zone, if dates are to become timestamps; refuse one that is not known here."""
+        days = days_to_cast(spec, schema)
+        if not days:
+            return None
+        zone = self.coordinator.zone(self.session)
+        try:
+            time_zone(zone)
+        except ValueError as error:
+            reason = f"is date in the DataFrame, and {error}; cast it: .cast('timestamp')"
+            raise InvalidFieldError(spec.name, ", ".join(days), reason) from None
+        return zone
 
 
 def _check_columns(options: ReadOptions, schema: StructType) -> None:

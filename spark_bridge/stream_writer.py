@@ -40,10 +40,13 @@ class StructableStreamWriter(DataSourceStreamArrowWriter):
     Only tasks know of which query and micro-batch they are, so each of them begins the job, or finds it begun.
     """
 
-    def __init__(self, coordinator: CoordinatorClient, options: WriteOptions, spec: TableSpecification) -> None:
+    def __init__(
+        self, coordinator: CoordinatorClient, options: WriteOptions, spec: TableSpecification, zone: str | None
+    ) -> None:
         self._coordinator = coordinator
         self._options = options
         self._spec = spec
+        self._zone = zone
 
     @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchMessage:  # type: ignore[override]
@@ -57,7 +60,7 @@ class StructableStreamWriter(DataSourceStreamArrowWriter):
                 for _ in iterator:
                     pass  # Spark requires that the rows are consumed
                 return BatchMessage(micro_batch, job, None)
-            rows = typed_batches(self._spec, iterator)
+            rows = typed_batches(self._spec, iterator, self._zone)
             return BatchMessage(micro_batch, job, storage.stage(job, task.partitionId(), task.attemptNumber(), rows))
 
     @one_line_errors()

@@ -15,6 +15,8 @@ from structable.spi.showing import not_a_field
 
 __all__ = [
     "arrow_schema_of",
+    "castable",
+    "days_to_cast",
     "check_feed_schema",
     "check_read_schema",
     "check_write_schema",
@@ -142,7 +144,8 @@ def write_problems(
         if column.name in beside or (changes and column.name in FEED_COLUMNS):
             continue
         if column.name not in spec:
-            yield _unknown(spec, column.name)
+            reason = f"{_unknown(spec, column.name).reason}; leave it out"
+            yield InvalidFieldError(spec.name, column.name, reason)
             continue
         field, is_key = spec.field(column.name), column.name in spec.primary_key
         if column.name in names[:place]:
@@ -150,15 +153,69 @@ def write_problems(
         elif mode is WriteMode.DELETE and not is_key:
             key = ", ".join(spec.primary_key)
             yield InvalidFieldError(spec.name, column.name, f"is not part of the key; delete takes only {key}")
-        elif column.dataType != spark_type(field) and (is_key or column.dataType != spark.NullType()):
-            wanted = _text(spark_type(field))
-            yield InvalidFieldError(
-                spec.name, column.name, f"is {_text(column.dataType)} in the DataFrame; cast it: .cast({wanted!r})"
-            )
+        elif not castable(column.dataType, field) or (is_key and column.dataType == spark.NullType()):
+            reason = f"is {_text(column.dataType)} in the DataFrame{_remedy(column.dataType, field)}"
+            yield InvalidFieldError(spec.name, column.name, reason)
     for name in spec.primary_key:
         if name not in names or name in beside:
             reason = f"is part of the primary key and missing in the DataFrame, which has {', '.join(names)}"
             yield InvalidFieldError(spec.name, name, reason)
+
+
+_WIDER = (
+    (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType),
+    (spark.FloatType, spark.DoubleType),
+    (spark.DateType, spark.TimestampType),
+    (spark.DateType, spark.TimestampNTZType),
+)
+"""Each type is cast to the later ones of its row."""
+_DIGITS: dict[type[spark.DataType], int] = {
+    spark.ByteType: 3,
+    spark.ShortType: 5,
+    spark.IntegerType: 10,
+    spark.LongType: 19,
+}
+
+
+def castable(kind: spark.DataType, field: Field) -> bool:
+    """Whether a column of a type can be cast to a field without loss of any value; `void` is one of nulls."""
+    wanted = spark_type(field)
+    if kind in (wanted, spark.NullType()):
+        return True
+    if isinstance(wanted, spark.DecimalType):
+        if isinstance(kind, spark.DecimalType):
+            digits, scale = kind.precision - kind.scale, kind.scale
+        else:
+            digits, scale = _DIGITS.get(type(kind), wanted.precision + 1), 0
+        return digits <= wanted.precision - wanted.scale and scale <= wanted.scale
+    for row in _WIDER:
+        if type(kind) in row and type(wanted) in row:
+            return row.index(type(kind)) <= row.index(type(wanted))
+    return False
+
+
+def days_to_cast(spec: TableSpecification, schema: spark.StructType) -> list[str]:
+    """Return the columns of dates whose fields are timestamps, which depend on a time zone."""
+    days = [column.name for column in schema.fields if column.dataType == spark.DateType() and column.name in spec]
+    return [name for name in days if spec.field(name).type is FieldType.TIMESTAMP]
+
+
+def _remedy(kind: spark.DataType, field: Field) -> str:
+    wanted = _text(spark_type(field))
+    match kind:
+        case spark.ArrayType():
+            instead = "write to_json(...) into a string field, or the elements as rows of a table of their own"
+        case spark.MapType():
+            instead = "write to_json(...) into a string field, or the entries as rows of a table of their own"
+        case spark.StructType():
+            instead = "write to_json(...) into a string field, or one column for each member"
+        case spark.VariantType():
+            instead = "write to_json(...) into a string field, or one column for each member, by variant_get(...)"
+        case spark.DayTimeIntervalType() | spark.YearMonthIntervalType() | spark.CalendarIntervalType():
+            instead = "write its number of units, as of extract(...), into a number, or .cast('string') into a string"
+        case _:
+            return f"; cast it: .cast({wanted!r})"
+    return f", of which no field can be, and the field is {wanted}; {instead}"
 
 
 def _field(spec: TableSpecification, name: str) -> Field:

@@ -30,11 +30,17 @@ class StructableWriter(DataSourceArrowWriter):
     """Writes one DataFrame as one atomic job."""
 
     def __init__(
-        self, coordinator: CoordinatorClient, options: WriteOptions, spec: TableSpecification, job: WriteJob
+        self,
+        coordinator: CoordinatorClient,
+        options: WriteOptions,
+        spec: TableSpecification,
+        job: WriteJob,
+        zone: str | None,
     ) -> None:
         self._coordinator = coordinator
         self._options = options
         self._spec = spec
+        self._zone = zone
         self._job = job
 
     @one_line_errors()
@@ -47,7 +53,7 @@ class StructableWriter(DataSourceArrowWriter):
             return StagedMessage(None)
         with self._options.store.connect() as storage:
             staged = storage.stage(
-                self._job, task.partitionId(), task.attemptNumber(), typed_batches(self._spec, iterator)
+                self._job, task.partitionId(), task.attemptNumber(), typed_batches(self._spec, iterator, self._zone)
             )
         return StagedMessage(staged)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import NullType
 
 from structable.spark_bridge.types import spark_type
 from structable.spi import RowKind, TableSpecification
@@ -51,9 +50,10 @@ class Arrangement:
 
     def apply(self, spec: TableSpecification, frame: DataFrame) -> DataFrame:
         """Return the columns to stage; of a batch DataFrame, or that of a micro-batch."""
-        nulls = {one.name for one in frame.schema.fields if one.dataType == NullType() and one.name in spec}
+        given = {one.name: one.dataType for one in frame.schema.fields}
+        wanted = {name: spark_type(spec.field(name)) for name in self.fields if name in spec}
         columns = [
-            named(name).cast(spark_type(spec.field(name))).alias(name) if name in nulls else named(name)
+            named(name).cast(wanted[name]).alias(name) if wanted.get(name, given[name]) != given[name] else named(name)
             for name in self.fields
         ]
         columns += [column.alias(name) for name, column in self.beside.items()]

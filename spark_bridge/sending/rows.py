@@ -51,7 +51,7 @@ def send_to(
     Parameters
     ----------
     df : DataFrame
-        The rows: the key and any other fields, in exactly the types of the table.
+        The rows: the key and any other fields, in the table's types, or ones that are cast to them without loss.
     table : TableRef
         The table.
     mode : str

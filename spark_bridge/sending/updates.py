@@ -47,7 +47,8 @@ def send_update_to(
     Parameters
     ----------
     df : DataFrame
-        The updates: the key, and the fields to change, in exactly the types of the table.
+        The updates: the key, and the fields to change, in the table's types, or ones that are cast to them without
+        loss.
     table : TableRef
         The table; it has a primary key.
     default : mapping or str, optional

@@ -243,7 +243,7 @@ def test_arguments_that_do_not_go_together(
 
 def test_arguments_of_updates(spark: SparkSession, table: TableRef) -> None:
     frame = spark.range(1).selectExpr(
-        "'x' k", "1 n", "1L a", "struct(1L as a, 'y' as k, 2 as c) d", "struct(1 a) e", "map(1, 1) m"
+        "'x' k", "1 n", "1L a", "struct(1L as a, 'y' as k, 2 as c) d", "struct(1D a) e", "map(1, 1) m"
     )
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"nulls": "drop"}, ValueError, "nulls is 'drop'; allowed are set and keep"),
@@ -254,7 +254,7 @@ def test_arguments_of_updates(spark: SparkSession, table: TableRef) -> None:
         ({"default": {"a": "x", "z": 1}, "order_by": "o"}, InvalidFieldError, r"'default\.a, default\.z, order_by'"),
         ({"order_by": "m"}, InvalidFieldError, "names 'm' of type map<int,int>, which has no order"),
         ({"default": "a", "deletes": "a"}, InvalidFieldError, "names 'a', which must be one struct column .*; deletes"),
-        ({"default": "e"}, InvalidFieldError, r"'e\.a': is int in the DataFrame"),
+        ({"default": "e"}, InvalidFieldError, r"'e\.a': is double in the DataFrame"),
         ({"default": "d", "order_by": "z"}, InvalidFieldError, r"d\.c is not a field.*order_by names 'z'"),
     ]
     for given, error, message in cases:
@@ -268,12 +268,12 @@ def test_arguments_of_updates(spark: SparkSession, table: TableRef) -> None:
 def test_a_frame_that_does_not_fit_is_refused_with_every_difference(
     spark: SparkSession, storage: Storage, table: TableRef, url: str
 ) -> None:
-    frame = spark.range(1).selectExpr("'x' k", "id n", "1 a", "2 c")
+    frame = spark.range(1).selectExpr("'x' k", "id n", "1.5D a", "2 c")
     with pytest.raises(InvalidFieldError) as caught:
         send_to(frame, table)
     for told in (
         "n is bigint in the DataFrame; cast it: .cast('int')",
-        "a is int in the DataFrame",
+        "a is double in the DataFrame",
         "c is not a field",
     ):
         assert told in str(caught.value)

@@ -165,9 +165,9 @@ def test_what_does_not_fit_is_refused_before_a_task_runs(
         query = sink(arrivals.stream().writeStream, url, "pages", tmp_path / option).option(option, value).start()
         with pytest.raises(StreamingQueryException, match=message):
             ended(query)
-    narrow = arrivals.stream().selectExpr("page", "cast(views as int) views", "page as other")
+    wrong = arrivals.stream().selectExpr("page", "cast(views as double) views", "page as other")
     with pytest.raises(StreamingQueryException, match=r"views.*cast it: .cast\('bigint'\)"):
-        ended(sink(narrow.writeStream, url, "pages", tmp_path / "narrow").start())
+        ended(sink(wrong.writeStream, url, "pages", tmp_path / "wrong").start())
     assert contents(storage, "pages") == {}
 
 

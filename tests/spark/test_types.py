@@ -64,9 +64,9 @@ def test_a_key_field_may_be_read_as_nullable_or_not() -> None:
         ("app string, cost double", WriteMode.UPSERT, "field 'started': is part of the primary key and missing"),
         ("app string, started bigint, colour int", WriteMode.UPSERT, "field 'colour': is not a field"),
         (
-            "app string, started bigint, cost float",
+            "app string, started bigint, cost bigint",
             WriteMode.UPSERT,
-            r"is float in the DataFrame; cast it: .cast\('double'\)",
+            r"is bigint in the DataFrame; cast it: .cast\('double'\)",
         ),
         ("app string, started void", WriteMode.UPSERT, "field 'started': is void in the DataFrame"),
         ("app string, started bigint, cost double", WriteMode.DELETE, "delete takes only app, started"),
