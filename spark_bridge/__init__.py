@@ -14,6 +14,7 @@ from .foreach_batch import foreach_batch
 from .options import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS
 from .registration import register
 from .sending import WriteSummary, send_to, send_update_to
+from .table_creation import create_table
 from .table_ref import TableRef
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_LEASE_SECONDS",
     "TableRef",
     "WriteSummary",
+    "create_table",
     "foreach_batch",
     "register",
     "send_to",

@@ -34,7 +34,7 @@ class StoreClient:
             return connect(self.url, **options)
         except StoreNotFoundError as error:
             reason = str(error).partition("; connect without")[0]
-            raise StoreNotFoundError(f"{reason}; Spark creates neither stores nor tables") from None
+            raise StoreNotFoundError(f"{reason}; Spark creates no stores") from None
         except ValueError as error:
             if not self.options:
                 raise

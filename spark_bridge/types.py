@@ -24,6 +24,7 @@ __all__ = [
     "refuse",
     "spark_schema",
     "spark_type",
+    "table_fields",
     "write_problems",
 ]
 
@@ -116,15 +117,15 @@ def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode:
     the mode, and a missing key column.
     """
     check_mode(spec, mode)
-    refuse(spec, write_problems(spec, schema, mode))
+    refuse(spec.name, write_problems(spec, schema, mode))
 
 
-def refuse(spec: TableSpecification, problems: Iterable[InvalidFieldError]) -> None:
+def refuse(table: str, problems: Iterable[InvalidFieldError]) -> None:
     """Raise the problem that there is, or one InvalidFieldError that names all of them."""
     found = list(problems)
     if len(found) > 1:
         fields = ", ".join(dict.fromkeys(problem.field for problem in found))
-        raise InvalidFieldError(spec.name, fields, "; ".join(f"{one.field} {one.reason}" for one in found))
+        raise InvalidFieldError(table, fields, "; ".join(f"{one.field} {one.reason}" for one in found))
     for problem in found:
         raise problem
 
@@ -200,22 +201,72 @@ def days_to_cast(spec: TableSpecification, schema: spark.StructType) -> list[str
     return [name for name in days if spec.field(name).type is FieldType.TIMESTAMP]
 
 
+def table_fields(table: str, schema: spark.StructType) -> list[Field]:
+    """Return the fields of a table for the rows of a DataFrame.
+
+    Raises
+    ------
+    InvalidFieldError
+        That names every column whose type no field can have, and what to do instead.
+    """
+    found = [(column, _counterpart(column)) for column in schema.fields]
+    refuse(
+        table,
+        (
+            InvalidFieldError(
+                table,
+                column.name,
+                f"is {_text(column.dataType)} in the DataFrame, of which no field can be; {_instead(column.dataType)}",
+            )
+            for column, field in found
+            if field is None
+        ),
+    )
+    return [field for _, field in found if field is not None]
+
+
+def _counterpart(column: spark.StructField) -> Field | None:
+    kind = column.dataType
+    if isinstance(kind, spark.DecimalType):
+        return Field.decimal(column.name, kind.precision, kind.scale)
+    return next((Field(column.name, own) for own, listed in _TYPES.items() if listed == kind), None)
+
+
 def _remedy(kind: spark.DataType, field: Field) -> str:
     wanted = _text(spark_type(field))
+    if isinstance(kind, _NOT_CAST):
+        return f", of which no field can be, and the field is {wanted}; {_instead(kind)}"
+    return f"; cast it: .cast({wanted!r})"
+
+
+_NOT_CAST = (
+    spark.ArrayType,
+    spark.MapType,
+    spark.StructType,
+    spark.VariantType,
+    spark.DayTimeIntervalType,
+    spark.YearMonthIntervalType,
+    spark.CalendarIntervalType,
+)
+
+
+def _instead(kind: spark.DataType) -> str:
+    """Return what to do with a column whose type no field can have."""
     match kind:
         case spark.ArrayType():
-            instead = "write to_json(...) into a string field, or the elements as rows of a table of their own"
+            return "write to_json(...) into a string field, or the elements as rows of a table of their own"
         case spark.MapType():
-            instead = "write to_json(...) into a string field, or the entries as rows of a table of their own"
+            return "write to_json(...) into a string field, or the entries as rows of a table of their own"
         case spark.StructType():
-            instead = "write to_json(...) into a string field, or one column for each member"
+            return "write to_json(...) into a string field, or one column for each member"
         case spark.VariantType():
-            instead = "write to_json(...) into a string field, or one column for each member, by variant_get(...)"
+            return "write to_json(...) into a string field, or one column for each member, by variant_get(...)"
         case spark.DayTimeIntervalType() | spark.YearMonthIntervalType() | spark.CalendarIntervalType():
-            instead = "write its number of units, as of extract(...), into a number, or .cast('string') into a string"
+            return "write its number of units, as of extract(...), into a number, or .cast('string') into a string"
+        case spark.NullType():
+            return "cast it to the type of its values to come, as in .cast('string')"
         case _:
-            return f"; cast it: .cast({wanted!r})"
-    return f", of which no field can be, and the field is {wanted}; {instead}"
+            return "cast it: .cast('string')"
 
 
 def _field(spec: TableSpecification, name: str) -> Field:

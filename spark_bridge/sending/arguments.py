@@ -189,7 +189,7 @@ def columns_of(
             problems.append(InvalidFieldError(spec.name, "deletes", reason))
     others = {*beside, *(name for name in order or () if name not in spec), *([] if deletes is None else [deletes])}
     problems += write_problems(spec, schema, mode, others)
-    refuse(spec, problems)
+    refuse(spec.name, problems)
     return tuple(name for name in names if name in spec and name not in others)
 
 
