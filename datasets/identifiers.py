@@ -17,6 +17,7 @@ __all__ = [
     "check_names",
     "check_namespace_name",
     "check_run_id",
+    "joined",
     "new_run_id",
     "run_id_bound",
     "run_time",
@@ -87,6 +88,14 @@ def check_names(**names: str) -> None:
     """Check names by `check_name`; the keywords say what they name."""
     for what, name in names.items():
         check_name(name, what)
+
+
+def joined(*names: str) -> str:
+    """Return names as one text with slashes between them.
+
+    A slash in a name becomes `%2F`, a percent sign `%25`, so that the texts of different names differ.
+    """
+    return "/".join([name.replace("%", "%25").replace("/", "%2F") for name in names])
 
 
 def check_namespace_name(name: str) -> str:

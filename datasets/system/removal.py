@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from structable.datasets.identifiers import check_name, check_namespace_name
+from structable.datasets.identifiers import check_name, check_namespace_name, joined
 from structable.datasets.records import RecordTable
 from structable.datasets.tables import ALL_TABLES
 from structable.datasets.tables.applications import APPLICATIONS
 from structable.datasets.tables.runs import RUNS
+from structable.datasets.tables.schedules import SCHEDULE_JOBS
 from structable.spi import Key, Range, col
 
 from .context import Context
@@ -25,14 +26,14 @@ Run = Callable[[Callable[[Context], Any]], Any]
 
 
 def remove_application(run: Run, namespace: str, application: str) -> None:
-    """Remove the rows whose fields `namespace` and `application` are these."""
+    """Remove the rows whose fields `namespace` and `application` are these, and the jobs of its schedules."""
     check_namespace_name(namespace)
     check_name(application, "application")
     _remove(run, {"namespace": namespace, "application": application})
 
 
 def remove_namespace(run: Run, namespace: str) -> None:
-    """Remove the rows whose field `namespace` is this."""
+    """Remove the rows whose field `namespace` is this, and the jobs of its schedules."""
     _remove(run, {"namespace": check_namespace_name(namespace)})
 
 
@@ -61,6 +62,8 @@ def _remove_all(context: Context, values: dict[str, str]) -> None:
         with context.records(APPLICATIONS).scan(Range.prefix((values["namespace"],))) as found:
             for one in found:
                 context.exclude(f"app/{one.namespace}/{one.application}")
+    jobs = joined(*values.values()) + "/"
+    context.records(SCHEDULE_JOBS).delete_all(Range.all(), col("schedule").startswith(jobs))
     for table in ALL_TABLES:
         if values.keys() <= table.fields.keys():
             _remove_rows(context, table, values)

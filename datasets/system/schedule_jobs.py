@@ -7,10 +7,11 @@ import zlib
 
 import msgspec
 
-from structable.datasets.errors import IllegalTransitionError
+from structable.datasets.errors import IllegalTransitionError, NotFoundError
 from structable.datasets.records import Records
 from structable.datasets.tables.schedules import (
     SCHEDULE_JOBS,
+    SCHEDULES,
     Schedule,
     ScheduleJobRow,
     ScheduleJobState,
@@ -74,12 +75,16 @@ class ScheduleJobs(Dataset):
     ) -> ScheduleJob | None:
         """Add a notification to the schedule's job that waits for triggers, or begin the next; return the job.
 
-        Nothing happens, and the result is None, unless the schedule is SCHEDULED. A waiting job that is marked, was
-        made for an older generation of the schedule, or waits for longer than `timeout`, is marked obsolete, and the
-        job of the next generation begins.
+        Nothing happens, and the result is None, unless the schedule is there and SCHEDULED now. A waiting job that is
+        marked, was made for an older generation of the schedule, or waits for longer than `timeout`, is marked
+        obsolete, and the job of the next generation begins.
         """
-        if schedule.status is not ScheduleStatus.SCHEDULED:
+        stored = self._context.records(SCHEDULES).get(schedule.namespace, schedule.application, schedule.schedule)
+        if stored is None or stored.status is not ScheduleStatus.SCHEDULED:
             return None
+        schedule = stored
+        # Which the removal of the application and of the namespace exclude.
+        self._context.share(f"app/{schedule.namespace}/{schedule.application}")
         now = self._context.now(at)
         last = self._last(schedule.text)
         if last is not None and last.state is ScheduleJobState.PENDING_TRIGGER:
@@ -116,7 +121,7 @@ class ScheduleJobs(Dataset):
         return made
 
     def advance(self, job: ScheduleJob, state: ScheduleJobState, *, at: dt.datetime | None = None) -> ScheduleJob:
-        """Advance a job: PENDING_TRIGGER, PENDING_CONSTRAINT, PENDING_LAUNCH.
+        """Advance a job: PENDING_TRIGGER, PENDING_CONSTRAINT, PENDING_LAUNCH; return it with all notifications so far.
 
         Raises
         ------
@@ -127,12 +132,17 @@ class ScheduleJobs(Dataset):
         """
         state = ScheduleJobState(state)
         now = self._context.now(at)
-        stored = self._rows.require(*_key(job))
+        stored = self._rows.get(*_key(job))
+        # The number of a job that was deleted is given again.
+        if stored is None or stored.created != job.created:
+            raise NotFoundError(self._rows.table.specification.name, _key(job))
         before = stored.state or ScheduleJobState.PENDING_TRIGGER
         if _NEXT.get(before) is not state:
             raise IllegalTransitionError(before, state)
         self._rows.change(_key(job), state=state, at=now)
-        return msgspec.structs.replace(job, state=state, at=now)
+        return msgspec.structs.replace(
+            _job(stored, set()), state=state, at=now, deleted=job.deleted, obsolete=job.obsolete
+        )
 
     def mark_deleted(self, schedule: Schedule) -> int:
         """Mark every job of a schedule as deleted, so that their processor drops them; return their number."""
@@ -216,5 +226,5 @@ def _partition(schedule: str) -> int:
     return zlib.crc32(schedule.encode()) % PARTITIONS
 
 
-def _key(job: ScheduleJob) -> tuple[object, ...]:
+def _key(job: ScheduleJob) -> tuple[int, str, int, str]:
     return (job.partition, job.schedule, job.generation, _JOB)

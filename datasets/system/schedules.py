@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable
 
 from structable.datasets.errors import NotFoundError
-from structable.datasets.identifiers import ProgramRef, check_name
+from structable.datasets.identifiers import ProgramRef, check_name, joined
 from structable.datasets.records import Page, Records
 from structable.datasets.tables.applications import APPLICATIONS
 from structable.datasets.tables.schedules import (
@@ -27,7 +27,7 @@ _PROGRAM = "program:"
 
 def program_trigger(ref: ProgramRef) -> str:
     """Return the text that a trigger by a program begins with; `drop_program` finds triggers by it."""
-    return _PROGRAM + "/".join(ref)
+    return _PROGRAM + joined(*ref)
 
 
 class Schedules(Dataset):

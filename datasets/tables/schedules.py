@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 from typing import Annotated
 
+from structable.datasets.identifiers import joined
 from structable.datasets.records import Int, Json, Record, RecordTable
 
 __all__ = [
@@ -49,8 +50,8 @@ class Schedule(Record):
 
     @property
     def text(self) -> str:
-        """The key as one text, `namespace/application/schedule`."""
-        return f"{self.namespace}/{self.application}/{self.schedule}"
+        """The key as one text, `namespace/application/schedule`; a slash in a name is `%2F`, a percent sign `%25`."""
+        return joined(self.namespace, self.application, self.schedule)
 
 
 class ScheduleTrigger(Record):

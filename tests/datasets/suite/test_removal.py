@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from structable.datasets import NotFoundError, ProgramRef, SystemData, new_run_id
+from structable.datasets import NotFoundError, ProgramRef, ScheduleStatus, SystemData, new_run_id
 from structable.datasets.system import removal
 from structable.datasets.tables.runs import RUNS, Run, RunStatus
 from structable.spi import Storage, TransactionConflictError
@@ -53,6 +54,27 @@ def test_application_goes_with_all_that_is_its_own(begin: Begin, system: SystemD
         assert s.applications.latest("default", "shop") is not None
     system.remove_application("sales", "shop")
     assert counts(system.storage) == after
+
+
+@pytest.mark.parametrize("cascade", ["application", "namespace"])
+def test_jobs_of_schedules_go_too(begin: Begin, system: SystemData, cascade: str) -> None:
+    fill(begin)
+    with begin() as s:
+        for application in ("shop", "mail"):
+            s.schedules.add("sales", application, "nightly", {}, triggers=[])
+            s.schedules.set_status("sales", application, "nightly", ScheduleStatus.SCHEDULED)
+            schedule = s.schedules.get("sales", application, "nightly")
+            assert schedule is not None
+            s.schedule_jobs.notify(schedule, 1)
+    if cascade == "application":
+        system.remove_application("sales", "shop")
+    else:
+        system.remove_namespace("sales")
+    with begin() as s:
+        left = [job.schedule for partition in range(16) for job in s.schedule_jobs.jobs(partition)]
+        assert left == (["sales/mail/nightly"] if cascade == "application" else [])
+        gone = msgspec.structs.replace(schedule, application="shop")
+        assert s.schedule_jobs.notify(gone, 2) is None
 
 
 def test_namespace_goes_with_all_that_is_its_own(begin: Begin, system: SystemData) -> None:

@@ -98,6 +98,19 @@ class TestSchedules:
         with begin() as s:
             assert [one.schedule for one in s.schedules.drop_program(LOAD)] == ["other"]
 
+    def test_names_with_slashes_are_told_apart(self, begin: Begin) -> None:
+        one, other = LOAD._replace(program_type="a", program="b/c"), LOAD._replace(program_type="a/b", program="c")
+        with begin() as s:
+            s.applications.deploy("default", "shop", "1", {})
+            add(s, program_trigger(one), name="one")
+            add(s, program_trigger(other), name="other")
+            assert [found.schedule for found in s.schedules.drop_program(one)] == ["one"]
+            s.applications.deploy("default", "shop/x", "1", {})
+            left = s.schedules.add("default", "shop/x", "y", {}, triggers=[])
+            right = s.schedules.add("default", "shop", "x/y", {}, triggers=[])
+            assert left.text == "default/shop%2Fx/y"
+            assert right.text == "default/shop/x%2Fy"
+
     def test_schedule_and_deletion_of_its_application_exclude_each_other(self, begin: Begin) -> None:
         with begin() as s:
             s.applications.deploy("default", "shop", "1", {})
@@ -121,6 +134,31 @@ class TestScheduleJobs:
             assert job.created == first.created
         with begin() as s:
             assert s.schedule_jobs.jobs(job.partition) == [job]
+
+    def test_notifications_of_an_older_generation_join_the_job_of_a_newer(self, begin: Begin) -> None:
+        with begin() as s:
+            old = scheduled(s)
+            new = s.schedules.update(*KEY, {}, triggers=[])
+            first = s.schedule_jobs.notify(new, 1)
+            second = s.schedule_jobs.notify(old, 2)
+            assert first is not None
+            assert second is not None
+            assert (second.generation, second.schedule_generation) == (first.generation, new.generation)
+
+    def test_advanced_job_has_all_notifications(self, begin: Begin, clock: Clock) -> None:
+        with begin() as s:
+            schedule = scheduled(s)
+            read = s.schedule_jobs.notify(schedule, 1)
+            s.schedule_jobs.notify(schedule, 2)
+            assert read is not None
+            assert s.schedule_jobs.advance(read, ScheduleJobState.PENDING_CONSTRAINT).notifications == [1, 2]
+            s.schedule_jobs.delete(read)
+            clock.tick()
+            again = s.schedule_jobs.notify(schedule, 3)
+            assert again is not None
+            assert again.generation == read.generation
+            with pytest.raises(NotFoundError):
+                s.schedule_jobs.advance(read, ScheduleJobState.PENDING_CONSTRAINT)
 
     def test_suspended_schedules_are_not_notified(self, begin: Begin) -> None:
         with begin() as s:
