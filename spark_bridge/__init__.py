@@ -11,6 +11,7 @@ except ModuleNotFoundError as missing:
     ) from None
 
 from .foreach_batch import foreach_batch
+from .lookup_join import lookup_join
 from .options import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS
 from .registration import register
 from .sending import WriteSummary, send_to, send_update_to
@@ -24,6 +25,7 @@ __all__ = [
     "WriteSummary",
     "create_table",
     "foreach_batch",
+    "lookup_join",
     "register",
     "send_to",
     "send_update_to",
