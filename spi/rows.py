@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .values import Value
 
@@ -39,7 +39,10 @@ class RowShape:
         own: dict[str, object] = {
             name: _column(position) for name, position in self.positions.items() if name not in _OWN_NAMES
         }
-        self.row_type: type[Row] = type("Row", (Row,), {**own, "__slots__": (), "__doc__": None, "_shape": self})
+        # The name is for the AttributeError of a column that is not there.
+        self.row_type: type[Row] = type(
+            f"Row of {table}", (Row,), {**own, "__slots__": (), "__doc__": None, "_shape": self}
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return _shape, (self.table, self.columns, tuple(self.columns[i] for i in self.key_positions))
@@ -94,14 +97,10 @@ class Row(Mapping[str, Value]):
     def __getitem__(self, name: str) -> Value:
         return self._values[self._shape.positions[name]]
 
-    # Any: a field's type is known to the table, not to the type checker.
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("_"):
-            raise AttributeError(name)  # no field's name
-        shape = self._shape  # which has properties for all columns
-        raise AttributeError(
-            f"the row of table {shape.table!r} has the columns {', '.join(shape.columns)}, not {name!r}"
-        )
+    if TYPE_CHECKING:
+        # For checkers alone: a class that has it is slower at every attribute, by 15 to 35 ns in a scan.
+        # Any: a field's type is known to the table, not to the checker.
+        def __getattr__(self, name: str) -> Any: ...  # noqa: ANN401
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shape.columns)

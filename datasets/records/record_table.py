@@ -83,15 +83,20 @@ class RecordTable(Generic[R]):
         spec = self.specification
         return RecordTable(self.type, name, key=spec.primary_key, indexes=spec.indexes, options=spec.options)
 
-    def __call__(self, place: Transaction | Storage) -> Records[R]:
+    def __call__(self, place: Transaction | Storage, *, checked: bool = False) -> Records[R]:
         """Return the records in a transaction, or in a storage, where each call is a transaction of its own.
+
+        Parameters
+        ----------
+        checked : bool
+            Whether the caller has checked the table, which is then not done again: it may cost a round trip.
 
         Raises
         ------
         TableNotFoundError
             If there is no such table.
         """
-        return Records(self, place)
+        return Records(self, place, checked=checked)
 
     def check(self, specification: TableSpecification) -> list[str]:
         """Return how a table differs from what this class needs, a sentence each; an empty list if it fits.

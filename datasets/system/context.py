@@ -68,7 +68,7 @@ class Context:
         """Return the records of a table, named without the prefix, in the transaction."""
         found = self._records.get(table.name)
         if found is None:
-            found = self._records[table.name] = self._tables[table](self.tx)
+            found = self._records[table.name] = self._tables[table](self.tx, checked=True)
         return found
 
     def now(self, at: dt.datetime | None = None) -> dt.datetime:

@@ -183,6 +183,55 @@ def test_lacking_field(store: Storage) -> None:
         NEW_JOBS(store)
 
 
+FIRST_OPERATIONS: dict[str, Callable[[Records[NewJob]], object]] = {
+    "get": lambda jobs: jobs.get(Kind.BATCH, 1),
+    "count": lambda jobs: jobs.count(),
+    "delete": lambda jobs: jobs.delete(Kind.BATCH, 1),
+    "put": lambda jobs: jobs.put(NewJob(kind=Kind.BATCH, number=1)),
+    "increment": lambda jobs: jobs.increment((Kind.BATCH, 1), "attempts"),
+    "scan": lambda jobs: jobs.scan(),
+}
+
+
+@pytest.mark.parametrize("operation", FIRST_OPERATIONS)
+def test_lacking_field_is_found_by_the_first_operation_of_a_transaction(store: Storage, operation: str) -> None:
+    with store.transaction() as transaction:
+        jobs = NEW_JOBS(transaction)
+        with pytest.raises(SchemaMissingError, match=r"record_tests\.priority"):
+            FIRST_OPERATIONS[operation](jobs)
+
+
+def test_classes_that_check_themselves_and_wide_ones(store: Storage) -> None:
+    """Both are made another way than small plain classes."""
+
+    class Checked(Record):
+        id: int
+        low: int
+        high: int
+
+        def __post_init__(self) -> None:
+            if self.low > self.high:
+                raise ValueError(f"{self.low} > {self.high}")
+
+    wide = type("Wide", (Record,), {"__annotations__": {"id": int, **{f"n{number}": int for number in range(40)}}})
+    for place, table in enumerate(
+        (RecordTable(Checked, "checked", key=("id",)), RecordTable(wide, "wide", key=("id",)))
+    ):
+        store.admin.create_or_update(table.specification)
+        records = table(store)
+        names = [name for name in table.specification.field_names if name != "id"]
+        made = table.type(id=1, **{name: number for number, name in enumerate(names)})
+        records.put(made)
+        assert records.get(1) == made
+        with records.scan() as found:
+            assert list(found) == [made]
+        if place == 0:
+            store.table("checked").update({"id": 1, "low": 9})
+            with pytest.raises(ValueError, match="9 > 1"):
+                records.get(1)
+        store.admin.drop(table.name)
+
+
 def test_pages(begin: Begin) -> None:
     with begin() as jobs:
         jobs.put_many([job(number) for number in range(0, 20, 2)])
