@@ -56,6 +56,7 @@ from .rules.schema_changes import SchemaChange, plan_schema_change
 from .rules.values import check_value
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
+from .shared_snapshots import SharedSnapshot
 from .specification import TableSpecification
 from .statistics import TableStatistics
 from .storage import Storage
@@ -107,6 +108,7 @@ __all__ = [
     "ScanPlan",
     "ScanSplit",
     "SchemaIncompatibleError",
+    "SharedSnapshot",
     "SnapshotHold",
     "StagedWrite",
     "Storage",

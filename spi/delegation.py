@@ -15,6 +15,7 @@ from .filters import Filter
 from .ranges import Range
 from .rows import Row
 from .scans import RowIterator, ScanExplanation
+from .shared_snapshots import SharedSnapshot
 from .specification import TableSpecification
 from .statistics import TableStatistics
 from .storage import Storage
@@ -244,6 +245,9 @@ class DelegatingStorage(Storage):
         splits: int = 1,
     ) -> ScanPlan:
         return self._storage.plan_scan(table, range=range, where=where, columns=columns, splits=splits)
+
+    def share_snapshot(self) -> SharedSnapshot:
+        return self._storage.share_snapshot()
 
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         return self._storage.statistics(table, range)

@@ -14,6 +14,7 @@ from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
 from .ranges import Range
+from .shared_snapshots import SharedSnapshot
 from .statistics import TableStatistics
 from .table import StructuredTable
 from .traffic import Traffic
@@ -104,6 +105,16 @@ class Storage(Transactional):
         TransactionClosedError
             If the plan's snapshot is no longer held; no other snapshot replaces it.
         """
+
+    def share_snapshot(self) -> SharedSnapshot:
+        """Return a snapshot from which scans of several tables are planned; its first plan takes it.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            If plans of the store cannot share a snapshot, which is the default.
+        """
+        raise UnsupportedOperationError(f"plans of {self.url} cannot share a snapshot")
 
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         """Return about how many rows a table or a range of it has, at a cost that does not grow with them.

@@ -15,6 +15,7 @@ from structable.backends.ordered.engine import (
     EngineSnapshot,
     Pair,
     SchemaChangedError,
+    SharedSplits,
     Spaces,
     SplitPlan,
     Step,
@@ -55,6 +56,7 @@ class HBaseEngine(Engine):
     bulk_application = BulkApplication.AT_ONCE
     epoch_lags = True
     plans_hold_everything = True
+    shares_snapshots = True
     takes_operands = True
     keeps_versions = True
 
@@ -179,6 +181,9 @@ class HBaseEngine(Engine):
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         snapshot = self.begin(True)
         return self._splits.plan(snapshot, begin, end, count, feed)
+
+    def share_snapshot(self) -> SharedSplits:
+        return self._splits.share(self.begin(True))
 
     def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
         return self._splits.estimate(begin, end)

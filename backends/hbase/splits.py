@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from structable.backends.ordered.engine import SPACE_BYTES, Pair, SplitPlan
+from structable.backends.ordered.engine import SPACE_BYTES, Pair, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, TransactionClosedError
 
@@ -19,7 +20,7 @@ from .txn.reader import Reader, space_missing
 from .txn.sessionless import SessionlessSnapshot, removed_point
 from .txn.snapshot import HBaseSnapshot
 
-__all__ = ["Splits"]
+__all__ = ["HeldSplits", "Splits"]
 
 _SPOTS, _MOST_SPOTS = 8, 16
 _SAMPLE = 250
@@ -37,21 +38,37 @@ class Splits:
 
     def plan(self, snapshot: HBaseSnapshot, begin: bytes, end: bytes, count: int, feed: bytes | None) -> SplitPlan:
         """Divide a snapshot, which the plan takes over; see `Engine.plan_splits`."""
-        table, first, last = self._layout.interval(begin, end)
+        held = self.share(snapshot)
+        try:
+            plan = held.plan_splits(begin, end, count, feed=feed)
+        except BaseException:
+            held.release()
+            raise
+        return replace(plan, release=held.release)
+
+    def share(self, snapshot: HBaseSnapshot) -> HeldSplits:
+        """Hold a snapshot for plans, which takes it over."""
         row = b"" if isinstance(snapshot, SessionlessSnapshot) else plan_row(uuid.uuid4().bytes)
         try:
             if row:
                 # The record tells readers in other processes that the plan is still open.
                 about = json.dumps({"session": snapshot.session.id.hex(), "timestamp": snapshot.timestamp}).encode()
                 self._gateway.call(compare_and_put(self._layout.transactions, row, STATE, None, about), retry=False)
-            version = None if feed is None else snapshot.settled_version(feed)
-            bounds = [first, *self._points(table, first, last, count), last] if first < last else [first, last]
-        except TableMissingError as error:
-            snapshot.close()
-            raise space_missing(self._layout, begin[:SPACE_BYTES]) from error
         except BaseException:
             snapshot.close()
             raise
+        return HeldSplits(self, self._gateway, self._layout, snapshot, row)
+
+    def divide(
+        self, snapshot: HBaseSnapshot, row: bytes, begin: bytes, end: bytes, count: int, feed: bytes | None
+    ) -> tuple[list[bytes], int | None]:
+        """Return the states of the splits of a snapshot that a record holds, and its version."""
+        table, first, last = self._layout.interval(begin, end)
+        try:
+            version = None if feed is None else snapshot.settled_version(feed)
+            bounds = [first, *self._points(table, first, last, count), last] if first < last else [first, last]
+        except TableMissingError as error:
+            raise space_missing(self._layout, begin[:SPACE_BYTES]) from error
         space, skip = self._layout.head(begin[:SPACE_BYTES])
         states = [
             json.dumps(
@@ -64,21 +81,7 @@ class Splits:
             ).encode()
             for low, high in pairwise(bounds)
         ]
-        return SplitPlan(states, self._release(row, snapshot), snapshot.epoch, version)
-
-    def _release(self, row: bytes, snapshot: HBaseSnapshot) -> Callable[[], None]:
-        gateway, table = self._gateway, self._layout.transactions
-
-        def release() -> None:
-            # The record first: readers must not find it once versions may be removed.
-            try:
-                if row:
-                    gateway.call(delete_row(table, row))
-            except StorageUnavailableError:
-                return  # the session holds the snapshot until it ends
-            snapshot.close()
-
-        return release
+        return states, version
 
     def _points(self, table: str, first: bytes, last: bytes, count: int) -> list[bytes]:
         """Return where to divide first <= row < last: at region boundaries, and between them by the values of keys."""
@@ -154,6 +157,35 @@ class Splits:
             raise TransactionClosedError(
                 "the plan of this split was closed, or its process ended, and its snapshot with it"
             )
+
+
+class HeldSplits(SharedSplits):
+    """A snapshot with its record, which one plan or several divide."""
+
+    def __init__(self, splits: Splits, gateway: Gateway, layout: Layout, snapshot: HBaseSnapshot, row: bytes) -> None:
+        self._splits = splits
+        self._gateway = gateway
+        self._table = layout.transactions
+        self._row = row
+        self.snapshot: HBaseSnapshot = snapshot
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
+        self.snapshot.session.require_alive()
+        states, version = self._splits.divide(self.snapshot, self._row, begin, end, count, feed)
+        return SplitPlan(states, _keep, self.snapshot.epoch, version)
+
+    def release(self) -> None:
+        # The record first: readers must not find it once versions may be removed.
+        try:
+            if self._row:
+                self._gateway.call(delete_row(self._table, self._row))
+        except StorageUnavailableError:
+            return  # the session holds the snapshot until it ends
+        self.snapshot.close()
+
+
+def _keep() -> None:
+    """Leave a snapshot to the other plans."""
 
 
 def _common(one: bytes, other: bytes) -> int:

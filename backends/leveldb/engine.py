@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from structable.backends.ordered.engine import Pair, SplitPlan
+from structable.backends.ordered.engine import Pair, SharedSplits, SplitPlan
 from structable.spi import Traffic
 
 from .estimate import estimate
@@ -13,7 +13,7 @@ from .membership import Membership
 from .routed_engine import RoutedEngine
 from .settings import Settings
 from .shared_traffic import NO_TRAFFIC, SharedTraffic
-from .splits import plan_splits, read_planned, read_split
+from .splits import SharedCheckpoint, plan_splits, read_planned, read_split
 
 __all__ = ["LevelDBEngine"]
 
@@ -48,6 +48,9 @@ class LevelDBEngine(RoutedEngine):
 
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         return plan_splits(self.folder, self.route.checkpoint, lambda: self.epoch, begin, end, count)
+
+    def share_snapshot(self) -> SharedSplits:
+        return SharedCheckpoint(self.folder, self.route.checkpoint)
 
     def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
         return estimate(self.folder, self.route.checkpoint, begin, end, first)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from structable.backends.base.traffic import Tallies
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Pair, RunLostError, SplitPlan, Upcalls
+from structable.backends.ordered.engine import Pair, RunLostError, SharedSplits, SplitPlan, Upcalls
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Traffic
 from structable.spi.errors import (
@@ -40,7 +40,7 @@ from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
 from .settings import Settings
-from .splits import elsewhere, plan_splits, read_planned, read_split
+from .splits import SharedCheckpoint, elsewhere, plan_splits, read_planned, read_split
 
 __all__ = ["ObservingEngine"]
 
@@ -231,6 +231,10 @@ class ObservingEngine(RoutedEngine):
         private = private_folder()
         plan = plan_splits(private, partial(self._checkpoint, private), lambda: self.epoch, begin, end, count)
         return SplitPlan(elsewhere(plan.states, private), plan.release, plan.epoch, plan.version)
+
+    def share_snapshot(self) -> SharedSplits:
+        private = private_folder()
+        return SharedCheckpoint(private, partial(self._checkpoint, private), is_elsewhere=True)
 
     def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
         private = private_folder()

@@ -37,6 +37,7 @@ class RoutedEngine(Engine):
 
     bulk_application = BulkApplication.IN_ORDER
     plans_hold_everything = True
+    shares_snapshots = True
     takes_operands = True
     keeps_versions = True
     describes_merges = True

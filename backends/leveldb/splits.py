@@ -23,7 +23,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from structable.backends.ordered.engine import Pair, SplitPlan
+from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
 
@@ -37,6 +37,7 @@ from .version_stamp import VERSION_KEY, unpack_stamp
 
 __all__ = [
     "Release",
+    "SharedCheckpoint",
     "checkpointed",
     "elsewhere",
     "hold_plan",
@@ -74,9 +75,73 @@ def plan_splits(
     except BaseException:
         release()
         raise
-    states = [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
+    states = _states(plan, bounds)
     # Read after the checkpoint, so that the epoch includes every schema change in the checkpoint.
     return SplitPlan(states, release, epoch(), version)
+
+
+def _states(plan: str, bounds: list[bytes]) -> list[bytes]:
+    return [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
+
+
+class SharedCheckpoint(SharedSplits):
+    """A checkpoint that several plans divide; the arguments are as for `plan_splits`.
+
+    It is closed once it is made, and plans look into this process's copy, as readers do: they may be copying its files.
+    """
+
+    def __init__(self, folder: Folder, checkpoint: Callable[[str], None], *, is_elsewhere: bool = False) -> None:
+        sweep_plans(folder)
+        self._folder = folder
+        self._is_elsewhere = is_elsewhere
+        self._plan, hold = hold_plan(folder)
+        path = folder.checkpoint(self._plan)
+        self._release = _PlanRelease(path.parent, hold)
+        try:
+            checkpoint(self._plan)
+            with contextlib.closing(Database(path, _OPTIONS, create=False)) as database:
+                self._version, _ = unpack_stamp(database.get(VERSION_KEY))
+        except BaseException:
+            self._release()
+            raise
+        self.snapshot = _CheckpointSnapshot(path)
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
+        with _opened(self._folder.checkpoint(self._plan), None) as database:
+            states = _states(self._plan, [begin, *split_points(database, begin, end, count), end])
+        if self._is_elsewhere:
+            states = elsewhere(states, self._folder)
+        return SplitPlan(states, _keep, self.snapshot.epoch, self._version)
+
+    def release(self) -> None:
+        self._release()
+
+
+def _keep() -> None:
+    """Leave a checkpoint to the other plans."""
+
+
+class _CheckpointSnapshot(EngineSnapshot):
+    """The state in a checkpoint, while that is there."""
+
+    epoch = 0
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.get_many((key,))[0]
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        with _opened(self._path, None) as database:
+            return [database.get(key) for key in keys]
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        with _opened(self._path, None) as database:
+            yield from database.scan(begin, end, reverse=reverse, fill_cache=False)
+
+    def close(self) -> None:
+        """Do nothing: the checkpoint is released by its owner."""
 
 
 @contextlib.contextmanager

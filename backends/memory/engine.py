@@ -7,9 +7,19 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 
-from structable.backends.ordered import BulkApplication, BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.backends.ordered import (
+    BulkApplication,
+    BulkCommit,
+    Engine,
+    EngineSnapshot,
+    Pair,
+    SharedSplits,
+    SplitPlan,
+    WriteSet,
+)
 from structable.backends.ordered.engine import entry_pairs
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi import (
@@ -69,6 +79,7 @@ class MemoryEngine(Engine):
 
     bulk_application = BulkApplication.AT_ONCE
     plans_hold_everything = True
+    shares_snapshots = True
     takes_operands = True
     keeps_versions = True
     times_ascend = True
@@ -170,21 +181,17 @@ class MemoryEngine(Engine):
 
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         """Divide the newest state by the number of keys; other processes cannot read the splits."""
-        snapshot = self.begin(True)
-        keys = [key for key, _ in snapshot.scan(begin, end)]
-        size = max(1, -(-len(keys) // count))
-        begins = [begin, *keys[size::size]]
-        token = next(_tokens)
-        _plans[token] = snapshot
-        states = [
-            _MARK.join((str(os.getpid()).encode(), str(token).encode(), one.hex().encode(), other.hex().encode()))
-            for one, other in zip(begins, [*begins[1:], end], strict=True)
-        ]
+        shared = _SharedSplits(self.begin(True))
+        plan = shared.plan_splits(begin, end, count)
 
         def release() -> None:
-            _plans.pop(token).close()
+            plan.release()
+            shared.release()
 
-        return SplitPlan(states, release, snapshot.epoch, snapshot.number)
+        return replace(plan, release=release)
+
+    def share_snapshot(self) -> SharedSplits:
+        return _SharedSplits(self.begin(True))
 
     def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
         return self._stored.count_keys(begin, end)
@@ -224,6 +231,33 @@ class MemoryEngine(Engine):
     def close(self) -> None:
         """End this connection; a named store stays."""
         self._closed = True
+
+
+class _SharedSplits(SharedSplits):
+    """A snapshot that is divided by the number of keys."""
+
+    def __init__(self, snapshot: MemorySnapshot) -> None:
+        self.snapshot: MemorySnapshot = snapshot
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
+        snapshot = self.snapshot
+        keys = [key for key, _ in snapshot.scan(begin, end)]
+        size = max(1, -(-len(keys) // count))
+        begins = [begin, *keys[size::size]]
+        token = next(_tokens)
+        _plans[token] = snapshot
+        states = [
+            _MARK.join((str(os.getpid()).encode(), str(token).encode(), one.hex().encode(), other.hex().encode()))
+            for one, other in zip(begins, [*begins[1:], end], strict=True)
+        ]
+
+        def release() -> None:
+            _plans.pop(token)
+
+        return SplitPlan(states, release, snapshot.epoch, snapshot.number)
+
+    def release(self) -> None:
+        self.snapshot.close()
 
 
 _MARK = b":"

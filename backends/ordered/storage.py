@@ -20,6 +20,7 @@ from structable.spi import (
     RowIterator,
     ScanPlan,
     ScanSplit,
+    SharedSnapshot,
     SnapshotHold,
     StagedWrite,
     Storage,
@@ -30,6 +31,7 @@ from structable.spi import (
     Traffic,
     Transaction,
     TransactionConflictError,
+    UnsupportedOperationError,
     WriteJob,
     WriteMode,
 )
@@ -50,6 +52,7 @@ from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .schema.garbage import GarbageCollector
 from .schema.spaces import read_spaces
+from .shared_snapshot import OrderedSharedSnapshot
 from .transaction import OrderedTransaction
 
 if TYPE_CHECKING:
@@ -163,6 +166,12 @@ class OrderedStorage(Storage):
             return plan
 
         return renewed(planned)
+
+    def share_snapshot(self) -> SharedSnapshot:
+        self._require_open()
+        if not self.engine.shares_snapshots:
+            raise UnsupportedOperationError(f"plans of {self._url} cannot share a snapshot")
+        return OrderedSharedSnapshot(self.engine, self._catalog, self._plans.add, self._require_open)
 
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         self._require_open()

@@ -22,6 +22,7 @@ from structable.spi import (
     RowIterator,
     ScanPlan,
     ScanSplit,
+    SharedSnapshot,
     SnapshotHold,
     StagedWrite,
     Storage,
@@ -42,6 +43,7 @@ from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
 
 from .bulk.jobs import WriteJobs
+from .bulk.shared_plans import SharedPlans
 from .bulk.split_planning import plan_table_scan
 from .bulk.split_reading import SplitReader
 from .changes.change_splits import read_change_split, reads_changes
@@ -103,7 +105,7 @@ class PostgreSQLStorage(Storage):
         self._feeds = StoreFeeds(
             VersionGate(schema, self._splits.pool.connection), _ignored if read_only else self._upkeep.noticed
         )
-        self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection] = weakref.WeakKeyDictionary()
+        self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection | None] = weakref.WeakKeyDictionary()
         try:
             with self.pool.connection() as connection:
                 prepare(connection, schema, create=create)
@@ -157,6 +159,11 @@ class PostgreSQLStorage(Storage):
         )
         self._plans[plan.hold] = connection
         return plan
+
+    def share_snapshot(self) -> SharedSnapshot:
+        self._require_open()
+        aside = self._splits.pool.connection
+        return SharedPlans(self.pool, aside, self._catalog, self._feeds.gate, self._plans, self._require_open)
 
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         self._require_open()

@@ -36,6 +36,9 @@ class Capabilities:
     statistics : bool
         The store tells how many rows a table has. Not declared, `statistics` is refused with
         UnsupportedOperationError.
+    shared_snapshots : bool
+        Plans of several tables can share a snapshot. Not declared, `share_snapshot` is refused with
+        UnsupportedOperationError.
     """
 
     restartable: bool = True
@@ -46,6 +49,7 @@ class Capabilities:
     change_feeds: bool = False
     streams: bool = False
     statistics: bool = False
+    shared_snapshots: bool = False
 
 
 _MEANINGS = {
@@ -57,6 +61,7 @@ _MEANINGS = {
     "change_feeds": "tables may have change feeds",
     "streams": "write jobs may be batches of a stream, and of mode patch",
     "statistics": "the store tells how many rows a table has",
+    "shared_snapshots": "plans of several tables can share a snapshot",
 }
 
 

@@ -333,6 +333,21 @@ class ForkCases(ConformanceCase):
         transaction.commit()
         assert keys(forkable.scan()) == [(1,), (2,)]
 
+    def test_inherited_shared_snapshot_is_left_to_the_parent(self, storage: Storage, forkable: StructuredTable) -> None:
+        """A forked child plans nothing at a shared snapshot of its parent, and closing it frees nothing there."""
+        self.require("shared_snapshots")
+        with storage.share_snapshot() as shared, shared.plan_scan("items") as plan:
+            forkable.upsert({"id": 2})
+            assert self.in_a_fork(lambda: shared.plan_scan("items")) == StorageUnavailableError.__name__
+            for inherited in (plan, shared):
+                assert self.in_a_fork(inherited.close) is None
+            with shared.plan_scan("items") as again:
+                for one in (plan, again):
+                    rows = [
+                        row for split in one.splits for found in storage.read_split(split) for row in found.to_pylist()
+                    ]
+                    assert [row["id"] for row in rows] == [1]
+
     def test_child_connects_anew(self, storage: Storage, storage_url: str, forkable: StructuredTable) -> None:
         """A forked process that connects anew works like any other."""
         self.require("multi_process")

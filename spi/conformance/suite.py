@@ -50,6 +50,8 @@ from .scan_rules import ScanRules
 from .schema_change_rules import SchemaChangeRules
 from .sequence_rules import SequenceRules
 from .serializable_rules import SerializableRules
+from .shared_plan_rules import SharedFeedRules, SharedPlanRules
+from .shared_snapshot_rules import SharedSnapshotRules
 from .specification_rules import SpecificationRules
 from .state_machine import StateMachineCase
 from .statistics_rules import StatisticsRules
@@ -101,6 +103,8 @@ class BackendConformance(
     StatisticsRules,
     StoreRules,
     BulkScanRules,
+    SharedSnapshotRules,
+    SharedPlanRules,
     JobModeRules,
     JobIdRules,
     JobRaceRules,
@@ -124,6 +128,7 @@ class BackendConformance(
     FeedPositionRules,
     FeedSnapshotRules,
     FeedReadingRules,
+    SharedFeedRules,
     FeedSchemaRules,
     FeedRetentionRules,
     NetChangeRules,

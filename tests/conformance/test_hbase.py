@@ -17,7 +17,12 @@ from tests.hbase.support.remote_transactions import OtherProcess
 
 class TestHBase(BackendConformance):
     capabilities = Capabilities(
-        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+        writes_never_wait=True,
+        table_types=True,
+        change_feeds=True,
+        streams=True,
+        statistics=True,
+        shared_snapshots=True,
     )
     # Each makes its tables in some tenths of a second.
     max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "8"))
@@ -37,7 +42,12 @@ class TestHBaseWithValuesInIntents(IsolationCases):
     """Nothing is finalised: every reader finds committed values in intents."""
 
     capabilities = Capabilities(
-        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+        writes_never_wait=True,
+        table_types=True,
+        change_feeds=True,
+        streams=True,
+        statistics=True,
+        shared_snapshots=True,
     )
 
     @pytest.fixture
@@ -50,7 +60,12 @@ class TestHBaseByLists(IsolationCases):
     """Small transactions, too, find one another by the lists of recent writes."""
 
     capabilities = Capabilities(
-        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+        writes_never_wait=True,
+        table_types=True,
+        change_feeds=True,
+        streams=True,
+        statistics=True,
+        shared_snapshots=True,
     )
 
     @pytest.fixture

@@ -16,7 +16,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 class TestLevelDB(BackendConformance):
     capabilities = Capabilities(
-        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+        writes_never_wait=True,
+        table_types=True,
+        change_feeds=True,
+        streams=True,
+        statistics=True,
+        shared_snapshots=True,
     )
     max_examples = min(60, settings().max_examples)
 
@@ -38,7 +43,12 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
     """Another process owns the database: every connection of a test is a client's."""
 
     capabilities = Capabilities(
-        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+        writes_never_wait=True,
+        table_types=True,
+        change_feeds=True,
+        streams=True,
+        statistics=True,
+        shared_snapshots=True,
     )
     max_examples = 30  # the class above tries more
 

@@ -42,7 +42,12 @@ class TestMeasuredLevelDB(
     """What a storage passes on that a store in memory does not have: other processes, splits, durable jobs."""
 
     capabilities = Capabilities(
-        writes_never_wait=True, table_types=True, change_feeds=True, streams=True, statistics=True
+        writes_never_wait=True,
+        table_types=True,
+        change_feeds=True,
+        streams=True,
+        statistics=True,
+        shared_snapshots=True,
     )
     max_examples = 3
     stress_rounds = 10

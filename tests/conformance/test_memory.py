@@ -18,6 +18,7 @@ class TestMemory(BackendConformance):
         change_feeds=True,
         streams=True,
         statistics=True,
+        shared_snapshots=True,
     )
     max_examples = min(60, settings().max_examples)
 

@@ -8,7 +8,9 @@ from structable.spi.conformance import BackendConformance, Capabilities
 
 
 class TestPostgreSQL(BackendConformance):
-    capabilities = Capabilities(table_types=True, change_feeds=True, streams=True, statistics=True)
+    capabilities = Capabilities(
+        table_types=True, change_feeds=True, streams=True, statistics=True, shared_snapshots=True
+    )
     max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "15"))  # each makes its tables in a second or so
 
     @pytest.fixture

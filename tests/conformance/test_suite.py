@@ -36,7 +36,7 @@ def test_every_topic_belongs_to_the_suite() -> None:
         for module in folder.glob("*.py")
         for node in ast.parse(module.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
-        and not {"ConformanceCase", "FeedCase", "JobCase", "MergeCase", "PatchCase"}.isdisjoint(
+        and not {"ConformanceCase", "FeedCase", "JobCase", "MergeCase", "PatchCase", "SharedCase"}.isdisjoint(
             map(ast.unparse, node.bases)
         )
     }

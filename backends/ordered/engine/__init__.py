@@ -27,7 +27,7 @@ from .ordered_map import (
 )
 from .renewal import SchemaChangedError, SpaceMissingError, renewed
 from .runs import RunLostError, RunStore
-from .splits import SplitPlan, SplitSource
+from .splits import SharedSplits, SplitPlan, SplitSource
 from .upkeep import Spaces, SpaceTakenError, Upkeep
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "RunLostError",
     "RunStore",
     "SchemaChangedError",
+    "SharedSplits",
     "SpaceMissingError",
     "SpaceTakenError",
     "Spaces",

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .ordered_map import Pair
+from .ordered_map import EngineSnapshot, Pair
 
-__all__ = ["SplitPlan", "SplitSource"]
+__all__ = ["SharedSplits", "SplitPlan", "SplitSource"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,29 @@ class SplitPlan:
     release: Callable[[], None]
     epoch: int
     version: int | None = None
+
+
+class SharedSplits(ABC):
+    """A snapshot that several plans divide, one after the other; its splits are read as all others.
+
+    Attributes
+    ----------
+    snapshot : EngineSnapshot
+        The snapshot. Its `epoch` means nothing.
+    """
+
+    snapshot: EngineSnapshot
+
+    @abstractmethod
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
+        """Divide the snapshot, as `SplitSource.plan_splits` does; `SplitPlan.release` leaves the snapshot."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Free the snapshot, after which no split is read; called once, by any thread.
+
+        Must not refer to the storage.
+        """
 
 
 class SplitSource(ABC):
@@ -74,6 +97,13 @@ class SplitSource(ABC):
         TransactionClosedError
             If the plan's snapshot no longer exists.
         """
+
+    shares_snapshots = False
+    """Whether plans can share a snapshot, by `share_snapshot`."""
+
+    def share_snapshot(self) -> SharedSplits:
+        """Take a snapshot that several plans divide; if the engine `shares_snapshots`."""
+        raise NotImplementedError(f"plans of {type(self).__name__} do not share a snapshot")
 
     plans_hold_everything = False
     """Whether a plan's snapshot has every key of the map, so that `read_planned` finds rows by an index.

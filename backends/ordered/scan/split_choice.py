@@ -6,7 +6,7 @@ from contextlib import closing
 from functools import partial
 from itertools import islice
 
-from structable.backends.ordered.engine import EngineSnapshot, SplitPlan, SplitSource
+from structable.backends.ordered.engine import EngineSnapshot, SharedSplits, SplitPlan, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 
 from .execution import pair_filter
@@ -27,16 +27,21 @@ _ROWS_PER_FETCH = 8
 
 
 def divide_scan(
-    engine: SplitSource, snapshot: EngineSnapshot, binding: TableBinding, request: KeyedRequest, splits: int
+    engine: SplitSource,
+    source: SplitSource | SharedSplits,
+    snapshot: EngineSnapshot,
+    binding: TableBinding,
+    request: KeyedRequest,
+    splits: int,
 ) -> tuple[ScanPath, SplitPlan]:
-    """Return the path of a divided scan, and a newer snapshot that is divided for it.
+    """Return the path of a divided scan, and a snapshot that `source` divides for it.
 
     The path is that of a scan, except for an index that finds too many rows. The choice counts its entries up to a few
     thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table, and an
     index never costs many times as much as reading the rows themselves.
     """
     feed = None if binding.schema.feed is None else binding.schema.feed.space
-    divide = partial(engine.plan_splits, feed=feed) if feed else engine.plan_splits
+    divide = partial(source.plan_splits, feed=feed) if feed else source.plan_splits
     path, rows = plan(binding, request), plan_rows(binding, request)
     if path.index is None or not engine.plans_hold_everything:
         return rows, divide(*_hull(binding, rows), splits)

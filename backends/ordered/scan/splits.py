@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource, Upcalls
+from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitSource, Upcalls
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import FeedPosition, Filter, Range, ScanPlan, ScanSplit, SnapshotHold
@@ -50,14 +50,19 @@ def plan_table_scan(
     where: Filter | None,
     columns: Iterable[str] | None,
     splits: int,
+    *,
+    shared: SharedSplits | None = None,
+    hold: Callable[[Callable[[], None]], SnapshotHold] = SnapshotHold,
 ) -> tuple[ScanPlan, int]:
     """Take a snapshot of a table and divide its scan, see `Storage.plan_scan`; return the snapshot's epoch as well.
 
-    The path is chosen by `snapshot`, an earlier one.
+    The path is chosen by `snapshot`, an earlier one, or that of `shared`, which is divided instead. `hold` makes the
+    plan's hold.
     """
     splits = check_splits(splits)
     names = check_columns(binding.spec, columns) or binding.spec.field_names
-    path, divided = divide_scan(engine, snapshot, binding, KeyedRequest.of(binding, (range_,), where), splits)
+    request = KeyedRequest.of(binding, (range_,), where)
+    path, divided = divide_scan(engine, shared or engine, snapshot, binding, request, splits)
     index = None if path.index is None else path.index.field.name
     common = _Divided(binding.raw_schema, names, path.residual, path.intervals, index, path.within)
     states = [pickle.dumps((common, state)) for state in divided.states]
@@ -67,8 +72,8 @@ def plan_table_scan(
     if feed is not None:
         assert divided.version is not None, "an engine with feeds gives its plans a version"
         position = FeedPosition(feed.token, divided.version)
-    hold = SnapshotHold(divided.release)
-    plan = ScanPlan(binding.spec.name, names, states, hold, ordered=ordered, position=position)
+    held = hold(divided.release)
+    plan = ScanPlan(binding.spec.name, names, states, held, ordered=ordered, position=position)
     return plan, divided.epoch
 
 

@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -18,11 +18,11 @@ from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible, without_limits
 from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.feeds.gate import VersionGate
-from structable.backends.postgresql.feeds.layout import FEEDS
+from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
-from structable.backends.postgresql.sql.names import qualified
+from structable.backends.postgresql.sql.names import literal, qualified
 from structable.backends.postgresql.sql.templates import templated
 from structable.spi import (
     FeedPosition,
@@ -30,6 +30,7 @@ from structable.spi import (
     Range,
     ScanPlan,
     SnapshotHold,
+    StorageUnavailableError,
     StructableError,
     TransactionConflictError,
 )
@@ -38,7 +39,16 @@ from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_state import PageRange, SplitState
 
-__all__ = ["plan_table_scan"]
+__all__ = [
+    "SIZES",
+    "PlanSnapshot",
+    "TablePlan",
+    "divided",
+    "feed_token",
+    "first_plan",
+    "plan_table_scan",
+    "release_snapshot",
+]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -47,12 +57,38 @@ _LEAST_BYTES = 256 << 10
 """The minimum size of a split."""
 _BEGIN = command("begin isolation level repeatable read read only")
 _TEXT = 25
-_FACTS = Statement(
-    "select pg_current_snapshot()::text, pg_export_snapshot(), pg_table_size($1::regclass), "
-    "pg_relation_size($1::regclass) / current_setting('block_size')::bigint, "
-    "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)",
-    (_TEXT,),
+_SIZES = (
+    "pg_table_size($1::regclass), pg_relation_size($1::regclass) / current_setting('block_size')::bigint, "
+    "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)"
 )
+SIZES = Statement(f"select {_SIZES}", (_TEXT,))
+"""The sizes that `divided` needs."""
+_FACTS = Statement(f"select pg_current_snapshot()::text, pg_export_snapshot(), {_SIZES}", (_TEXT,))
+
+
+class PlanSnapshot(NamedTuple):
+    """The snapshot of an open transaction, which plans divide."""
+
+    connection: ServerConnection
+    name: str
+    """For the readers of splits."""
+    version: int | None
+    """The version that the snapshot is; None on a server in recovery, and if it is none."""
+    is_version: bool
+    """Whether plans of tables with a feed may use it."""
+
+
+class TablePlan(NamedTuple):
+    """A divided scan of a table, which nothing holds yet."""
+
+    table: str
+    names: tuple[str, ...]
+    states: list[bytes]
+    position: FeedPosition | None
+
+    def held(self, hold: SnapshotHold) -> ScanPlan:
+        """Return the plan with what frees its snapshot."""
+        return ScanPlan(self.table, self.names, self.states, hold, position=self.position)
 
 
 def plan_table_scan(
@@ -66,6 +102,26 @@ def plan_table_scan(
     splits: int,
 ) -> tuple[ScanPlan, ServerConnection]:
     """Plan a divided scan, see `Storage.plan_scan`; return the plan and the connection that holds its snapshot."""
+    plan, snapshot = first_plan(pool, catalog, gate, table, range_, where, columns, splits)
+    return plan.held(SnapshotHold(partial(release_snapshot, pool, snapshot.connection))), snapshot.connection
+
+
+def first_plan(
+    pool: ServerPool,
+    catalog: Catalog,
+    gate: VersionGate,
+    table: str,
+    range_: Range,
+    where: Filter | None,
+    columns: Iterable[str] | None,
+    splits: int,
+    *,
+    for_feeds: bool = False,
+) -> tuple[TablePlan, PlanSnapshot]:
+    """Take a snapshot and plan a divided scan of it; `release_snapshot` frees it.
+
+    `for_feeds` makes the snapshot one that tables with a feed can be planned at, too, if there are any.
+    """
     splits = check_splits(splits)
     given = None if columns is None else list(columns)
     for attempt in range(1, _ATTEMPTS + 1):
@@ -74,11 +130,11 @@ def plan_table_scan(
             binding = _bound(connection, catalog, table)
             names = check_columns(binding.spec, given) or binding.spec.field_names
             request = ScanRequest.checked(binding.spec, (range_,), where)
-            states, position = _plan(connection, gate, binding, request, names, splits)
-            hold = SnapshotHold(partial(_release, pool, connection))
-            return ScanPlan(binding.spec.name, names, states, hold, position=position), connection
+            snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
+            states = divided(snapshot, binding, request, names, splits, sizes)
+            return TablePlan(binding.spec.name, names, states, position), snapshot
         except BaseException as error:
-            _release(pool, connection)
+            release_snapshot(pool, connection)
             if isinstance(error, _NewerTableError) or (
                 isinstance(error, StatementRefusedError) and error.state in STALE
             ):
@@ -106,41 +162,70 @@ class _NewerTableError(Exception):
     """The table was looked up after the snapshot was taken, and has changed in between."""
 
 
-def _release(pool: ServerPool, connection: ServerConnection) -> None:
+def release_snapshot(pool: ServerPool, connection: ServerConnection) -> None:
+    """End the transaction of a plan, and with it its snapshot."""
     try:
         connection.roll_back()
     finally:
         pool.release(connection)
 
 
-def _plan(
-    connection: ServerConnection,
-    gate: VersionGate,
+def feed_token(binding: TableBinding) -> Call:
+    """Return the call for the token of a table's feed."""
+    return command(f"select token from {qualified(binding.schema, FEEDS)} where feed = {binding.version.feed}")
+
+
+def _begun(
+    connection: ServerConnection, gate: VersionGate, binding: TableBinding, *, for_feeds: bool
+) -> tuple[PlanSnapshot, tuple[int, ...], FeedPosition | None]:
+    """Begin a transaction at whose snapshot a table is as it is now; return the table's sizes and position as well."""
+    # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
+    before = (*without_limits(connection), command(f"lock table {binding.qualified} in access share mode"))
+    after = [
+        Call(_FACTS, (binding.qualified.encode(),)),
+        command(f"select {binding.token}"),
+        connection.plan_freely,
+    ]
+    has_feed = binding.version.feed is not None
+    if has_feed:
+        after.append(feed_token(binding))
+    exact = None
+    if has_feed or (for_feeds and _has_gate(connection, binding.schema)):
+        try:
+            exact = gate.begin(connection, _BEGIN, before=before, after=after)
+        except (StorageUnavailableError, StatementRefusedError) as error:
+            if has_feed:
+                raise
+            _log.info("tables with a change feed cannot be planned at a shared snapshot: %s", error)
+            connection.roll_back()
+    begun = (_BEGIN, *before)
+    results = exact.results if exact else connection.pipeline((*begun, *after))[len(begun) :]
+    seen, name, *sizes = (str(value) for value in connection.rows(results[0])[0])
+    if not is_visible(binding.version.changed_by, seen):
+        raise _NewerTableError
+    version = None if exact is None else exact.version
+    position = None
+    if has_feed and version is not None:
+        position = FeedPosition(str(connection.rows(results[-1])[0][0]), version)
+    return PlanSnapshot(connection, name, version, exact is not None), tuple(map(int, sizes)), position
+
+
+def _has_gate(connection: ServerConnection, schema: str) -> bool:
+    found = connection.ask(command(f"select to_regclass({literal(qualified(schema, GATE))}) is not null"))
+    return bool(found[0][0])
+
+
+def divided(
+    snapshot: PlanSnapshot,
     binding: TableBinding,
     request: ScanRequest,
     names: tuple[str, ...],
     splits: int,
-) -> tuple[list[bytes], FeedPosition | None]:
-    # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
-    before = (*without_limits(connection), command(f"lock table {binding.qualified} in access share mode"))
-    after = (
-        Call(_FACTS, (binding.qualified.encode(),)),
-        command(f"select {binding.token}"),
-        connection.plan_freely,
-    )
-    position = None
-    if binding.version.feed is None:
-        facts = connection.pipeline((_BEGIN, *before, *after))[1 + len(before)]
-    else:
-        feeds = qualified(binding.schema, FEEDS)
-        token = command(f"select token from {feeds} where feed = {binding.version.feed}")
-        version, (facts, _, _, named) = gate.begin(connection, _BEGIN, before=before, after=(*after, token))
-        if version is not None:
-            position = FeedPosition(str(connection.rows(named)[0][0]), version)
-    seen, snapshot, *sizes = (str(value) for value in connection.rows(facts)[0])
-    if not is_visible(binding.version.changed_by, seen):
-        raise _NewerTableError
-    size, pages, elsewhere = map(int, sizes)
+    sizes: tuple[int, ...],
+) -> list[bytes]:
+    """Return the states of the splits of a table."""
+    connection = snapshot.connection
+    size, pages, elsewhere = sizes
     query = rendered_query(connection, binding, request, names)
     most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
     conditional = request.where is not None or request.ranges != (Range(),)
@@ -149,8 +234,8 @@ def _plan(
     else:
         bounds = [pages * place // most for place in range(most + 1)]
         parts = [PageRange(begin, end) for begin, end in pairwise(bounds)]
-    states = (SplitState(binding.spec, names, query, part, not elsewhere, snapshot) for part in parts)
-    return [pickle.dumps(tuple(state)) for state in states], position
+    states = (SplitState(binding.spec, names, query, part, not elsewhere, snapshot.name) for part in parts)
+    return [pickle.dumps(tuple(state)) for state in states]
 
 
 def _is_indexed(connection: ServerConnection, binding: TableBinding, query: str, splits: int) -> bool:

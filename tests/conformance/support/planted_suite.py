@@ -32,6 +32,7 @@ class Planted(BackendConformance):
         change_feeds=True,
         streams=True,
         statistics=True,
+        shared_snapshots=True,
     )
     bug = "nothing"
 

@@ -10,7 +10,16 @@ from functools import partial
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered import BulkApplication, BulkCommit, Engine, EngineSnapshot, Pair, SplitPlan, WriteSet
+from structable.backends.ordered import (
+    BulkApplication,
+    BulkCommit,
+    Engine,
+    EngineSnapshot,
+    Pair,
+    SharedSplits,
+    SplitPlan,
+    WriteSet,
+)
 from structable.spi import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
@@ -35,6 +44,7 @@ class SQLiteEngine(Engine):
     """The ordered map in the table `pairs` of a database."""
 
     bulk_application = BulkApplication.AT_ONCE
+    shares_snapshots = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -107,8 +117,11 @@ class SQLiteEngine(Engine):
                 raise
 
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
-        with closing(self.begin(True)) as snapshot, translated(self._files):
-            return make_plan(self._files / "plans", snapshot.scan(begin, end), count, snapshot.epoch)
+        with closing(self.begin(True)) as snapshot:
+            return CopiedSplits(self._files, snapshot).plan_splits(begin, end, count)
+
+    def share_snapshot(self) -> SharedSplits:
+        return CopiedSplits(self._files, self.begin(True))
 
     def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
         """Count the keys: SQLite keeps no sizes, and walks through keys fast."""
@@ -153,6 +166,21 @@ class SQLiteEngine(Engine):
     def _close(self) -> None:
         with self._commit_lock:
             self._database.close()
+
+
+class CopiedSplits(SharedSplits):
+    """Plans of one snapshot: each copies the pairs that it divides."""
+
+    def __init__(self, files: Path, snapshot: SQLiteSnapshot) -> None:
+        self._files = files
+        self.snapshot: SQLiteSnapshot = snapshot
+
+    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
+        with translated(self._files):
+            return make_plan(self._files / "plans", self.snapshot.scan(begin, end), count, self.snapshot.epoch)
+
+    def release(self) -> None:
+        self.snapshot.close()
 
 
 def _validate(snapshot: sqlite3.Connection, newest: sqlite3.Connection, changes: WriteSet) -> None:

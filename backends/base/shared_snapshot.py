@@ -1,0 +1,134 @@
+"""`HeldSnapshot`: a `SharedSnapshot` whose state is freed when nobody needs it any more."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from structable.spi import (
+    Filter,
+    Range,
+    ScanPlan,
+    SharedSnapshot,
+    SnapshotHold,
+    TransactionClosedError,
+)
+from structable.spi.delegation import consumed
+
+__all__ = ["HeldSnapshot", "ScanArguments"]
+
+_ALL = Range()
+
+
+class ScanArguments:
+    """The arguments of `plan_scan`, to be used more than once."""
+
+    __slots__ = ("columns", "range", "splits", "table", "where")
+
+    def __init__(
+        self, table: str, range_: Range, where: Filter | None, columns: Iterable[str] | None, splits: int
+    ) -> None:
+        self.table = table
+        self.range = range_
+        self.where = where
+        self.columns = consumed(columns)
+        self.splits = splits
+
+
+class _Members:
+    """Those that need a state, which is freed as the last one leaves.
+
+    Nothing waits for a lock: the garbage collector may let one leave at any moment, in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._members: set[object] = set()
+        self._release: list[Callable[[], None]] = []
+
+    def join(self) -> Callable[[], None]:
+        """Return what must be called to leave; it may be called again."""
+        member = object()
+        self._members.add(member)
+        return partial(self._leave, member)
+
+    def hold(self, release: Callable[[], None]) -> None:
+        """Set what frees the state. The caller is a member."""
+        self._release.append(release)
+
+    def _leave(self, member: object) -> None:
+        self._members.discard(member)
+        if not self._members:
+            try:
+                release = self._release.pop()  # atomic: two may be the last at once
+            except IndexError:
+                return
+            release()
+
+
+class HeldSnapshot(SharedSnapshot):
+    """The common part of all stores: who needs the state, and one plan after the other.
+
+    `keep` is called with every hold that the closing of the storage must close, this snapshot's own and its plans'.
+    """
+
+    def __init__(self, keep: Callable[[SnapshotHold], object]) -> None:
+        self._keep = keep
+        self._members = _Members()
+        self._own = SnapshotHold(self._members.join())
+        self._planning = threading.RLock()
+        keep(self._own)
+
+    @property
+    def closed(self) -> bool:
+        return self._own.closed
+
+    def close(self) -> None:
+        self._own.close()
+
+    def plan_scan(
+        self,
+        table: str,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+    ) -> ScanPlan:
+        self._require_open()
+        arguments = ScanArguments(table, range, where, columns, splits)
+        with self._planning:
+            # First, so that a state which is there now remains.
+            leave = self._members.join()
+            try:
+                if self._own.closed:
+                    raise TransactionClosedError("the shared snapshot was closed: it takes no further plans")
+                plan = self._plan(arguments, partial(_hold, leave))
+                self._keep(plan.hold)
+            except BaseException:
+                leave()
+                raise
+        return plan
+
+    @abstractmethod
+    def _require_open(self) -> None:
+        """Raise `StorageUnavailableError` if the storage was closed, or belongs to a process that forked this one."""
+
+    @abstractmethod
+    def _plan(self, arguments: ScanArguments, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
+        """Plan a scan; the first that succeeds passes what frees the state to `_members.hold`.
+
+        `hold` makes the hold of the plan, of what frees that alone.
+        """
+
+
+def _hold(leave: Callable[[], None], release: Callable[[], None]) -> SnapshotHold:
+    return SnapshotHold(partial(_end, release, leave))
+
+
+def _end(release: Callable[[], None], leave: Callable[[], None]) -> None:
+    try:
+        release()
+    finally:
+        leave()

@@ -1,0 +1,67 @@
+"""`SharedSnapshot`: plans of several tables that see one state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from .bulk import ScanPlan
+from .filters import Filter
+from .ranges import Range
+
+__all__ = ["SharedSnapshot"]
+
+_ALL = Range()
+
+
+class SharedSnapshot(ABC):
+    """One state of all tables, from which any number of scans are planned: a commit is visible to all or to none.
+
+    The first plan takes the snapshot; before it, and after it failed, nothing is held. The snapshot is freed once it is
+    closed, by `close` or the end of its `with` block or because it was collected, and all its plans are. The closing of
+    its storage closes it and its plans. Safe to share between threads, which plan one after the other.
+    """
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the snapshot takes no further plans; those that it has may be open."""
+
+    @abstractmethod
+    def plan_scan(
+        self,
+        table: str,
+        *,
+        range: Range = _ALL,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        splits: int = 1,
+    ) -> ScanPlan:
+        """Divide a scan of the snapshot, with the arguments and errors of `Storage.plan_scan`.
+
+        The plan is closed as any other; that frees the snapshot only if it was the last to need it. Until then, copies
+        of a closed plan's splits in other processes may be readable, and a schema change of the table may wait.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the snapshot was closed.
+        TransactionConflictError
+            If the table was created, changed or dropped since the snapshot was taken, or the store has lost the
+            snapshot: a new one is needed. Nothing was planned, and the open plans stay. No plan is of a younger state.
+            That rows were written is no conflict, by a job of mode overwrite neither.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take no further plans, and leave the open ones as they are; idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
