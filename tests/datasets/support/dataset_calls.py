@@ -1,217 +1,31 @@
-# ruff: noqa: ANN401  an argument of a dataset may be anything
 """Random calls of the datasets, valid and not, that can be made on every store alike."""
 
 from __future__ import annotations
 
 import datetime as dt
 import random
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from structable.datasets import (
     Access,
-    DatasetRef,
+    Direction,
     MetadataScope,
     OperationStatus,
     PeerState,
     ProfileStatus,
-    ProgramRef,
-    RunRef,
     RunStatus,
     ScheduleJobState,
     ScheduleStatus,
-    Session,
     Side,
-    program_trigger,
 )
+
+from .dataset_arguments import BEGIN, NAMES, Call, Maker, Read
 
 __all__ = ["BEGIN", "Call", "RandomCalls"]
 
-BEGIN = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
-_NAMESPACES = ("default",) * 5 + ("sales", "sales", "team-1", "system", "absent")
-_APPLICATIONS = ("shop", "shop2", "läden/ω", "\U0001f4b0", "x" * 255)
-_NAMES = ("a", "ab", "B", "ä", "\uff5e", "\U0001f600", "a/b", "a b", "y" * 255)
-_BAD_NAMES = ("", "z" * 256, "a\0b", "ä" * 128)
-_TEXTS = ("", "a", "Größe 7", "\U0001f600", "a\0b", 'q"\\', "line\nline")
 
-
-Arguments = Callable[[], tuple[Any, ...]]
-
-
-@dataclass(frozen=True)
-class Read:
-    """An argument that a session reads before the call: the result of another call, or one of its items."""
-
-    dataset: str
-    method: str
-    arguments: tuple[Any, ...]
-    item: int | None = None
-
-    def made(self, s: Session) -> Any:
-        found = getattr(getattr(s, self.dataset), self.method)(*self.arguments)
-        if self.item is None:
-            return found
-        return found[self.item % len(found)] if found else None
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of a dataset's method in a session."""
-
-    dataset: str
-    method: str
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        given = [f"{one!r:.300}" for one in self.arguments]
-        given += [f"{name}={one!r:.300}" for name, one in self.options.items()]
-        return f"s.{self.dataset}.{self.method}({', '.join(given)})"
-
-    def on(self, s: Session) -> Any:
-        """Return the result; None if an argument that must be read first is absent."""
-        arguments = [one.made(s) if isinstance(one, Read) else one for one in self.arguments]
-        if any(made is None and isinstance(one, Read) for made, one in zip(arguments, self.arguments, strict=True)):
-            return None
-        return getattr(getattr(s, self.dataset), self.method)(*arguments, **self.options)
-
-
-class _Key(NamedTuple):
-    """A schedule's key."""
-
-    namespace: str
-    application: str
-    schedule: str
-
-
-class _Maker:
-    """Random arguments."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
-        # Few at a time, so that calls meet.
-        self.applications = chance.sample(_APPLICATIONS, 2)
-        self.names = chance.sample(_NAMES, 3)
-        texts = ["/".join(_Key(namespace, one, "a")) for namespace in ("default", "sales") for one in self.applications]
-        self.partitions = [zlib.crc32(text.encode()) % 16 for text in texts]
-
-    def one(self, *values: Any) -> Any:
-        return self.chance.choice(values)
-
-    def namespace(self) -> str:
-        return self.chance.choice(_NAMESPACES)
-
-    def application(self) -> str:
-        return self.chance.choice(self.applications)
-
-    def name(self) -> str:
-        return self.chance.choice(_BAD_NAMES if self.chance.random() < 0.03 else self.names)
-
-    def version(self) -> str:
-        return self.chance.choice(("1", "1", "ω"))
-
-    def ref(self) -> ProgramRef:
-        return ProgramRef(
-            self.one("default", "default", "sales"), self.application(), "service", self.one("web", "a/b")
-        )
-
-    def run(self) -> str:
-        start = int(BEGIN.timestamp() * 1000) + self.chance.randint(-1, 1)
-        text = f"{start:012x}"
-        if self.chance.random() < 0.02:
-            return text
-        return f"{text[:8]}-{text[8:]}-7000-8000-{self.chance.choice((0, 0, 1)):012x}"
-
-    def run_ref(self) -> RunRef:
-        return self.ref().run(self.run())
-
-    def dataset(self) -> DatasetRef:
-        return DatasetRef(self.namespace(), self.name())
-
-    def at(self) -> dt.datetime:
-        zone = self.one(dt.UTC, dt.timezone(dt.timedelta(hours=-7)))
-        return BEGIN.astimezone(zone) + dt.timedelta(
-            milliseconds=self.one(-86_400_000, -1, 0, 0.5, 1, 60_000, 86_400_000)
-        )
-
-    def maybe_at(self) -> dict[str, Any]:
-        return {"at": self.at()} if self.chance.random() < 0.3 else {}
-
-    def day(self) -> dt.date:
-        return BEGIN.date() + dt.timedelta(days=self.chance.randint(-1, 2))
-
-    def text(self) -> str:
-        return self.chance.choice(_TEXTS)
-
-    def document(self, depth: int = 0) -> Any:
-        chance = self.chance
-        if depth < 2 and chance.random() < 0.5:
-            if chance.random() < 0.3:
-                return [self.document(depth + 1) for _ in range(chance.randint(0, 3))]
-            return {self.text(): self.document(depth + 1) for _ in range(chance.randint(0, 3))}
-        return chance.choice((None, True, 0, -1, 2**53, 1.5, 1e300, -0.0, *_TEXTS))
-
-    def properties(self) -> dict[str, Any]:
-        return {self.text(): self.document(1) for _ in range(self.chance.randint(0, 3))}
-
-    def texts(self) -> dict[str, str]:
-        return {self.one("Owner", "größe", "x"): self.text() for _ in range(self.chance.randint(0, 2))}
-
-    def source(self) -> int:
-        return self.chance.randint(0, 5)
-
-    def limit(self) -> int:
-        return self.chance.choice((1, 2, 100))
-
-    def scope(self) -> tuple[str, ...]:
-        return (self.namespace(), self.application(), "service", self.name())[: self.chance.randint(0, 4)]
-
-    def schedule(self) -> _Key:
-        return _Key(self.one("default", "default", "sales"), self.application(), self.one("a", "ä/b"))
-
-    def ns_name(self) -> tuple[str, str]:
-        return self.namespace(), self.name()
-
-    def run_key(self) -> tuple[ProgramRef, str]:
-        return self.ref(), self.run()
-
-    def scheduled(self) -> Read:
-        return Read("schedules", "get", self.schedule())
-
-    def job(self) -> Read:
-        return Read("schedule_jobs", "jobs", (self.chance.choice(self.partitions),), self.chance.randrange(4))
-
-    def entity(self) -> str:
-        return str(self.one("default", "default/shop", "default/shop/web", "a//b", "ä"))
-
-    def task_key(self) -> tuple[str, ...]:
-        return (*self.run_ref(), self.one("PROVISION", "DEPROVISION"))
-
-    def task_state(self) -> str:
-        return str(self.one("NEW", "RUNNING", "DONE"))
-
-    def operation(self) -> tuple[str, str]:
-        return self.namespace(), self.one("1", "ä")
-
-    def described(self) -> tuple[str, MetadataScope]:
-        return self.name(), self.one(*MetadataScope)
-
-    def tags(self) -> list[str]:
-        return [self.one("Red", "größe x", "\U0001f600", "a_b") for _ in range(self.chance.randint(0, 2))]
-
-    def synced(self) -> tuple[str, Side, str, str]:
-        return self.namespace(), self.one(*Side), "application", self.name()
-
-    def context(self) -> str:
-        return str(self.one("default:shop", "ä"))
-
-    def trigger(self) -> str:
-        return str(self.one("time:x", "data:ä", program_trigger(self.ref())))
-
-
-def _makers(m: _Maker) -> dict[str, list[Callable[[], Call]]]:
+def _makers(m: Maker) -> dict[str, list[Callable[[], Call]]]:
     """Return, for each dataset, functions that make a call of it."""
     table: dict[str, list[Callable[[], Call]]] = {}
 
@@ -437,6 +251,25 @@ def _makers(m: _Maker) -> dict[str, list[Callable[[], Call]]]:
     add("lineage", "of_run", lambda: (m.run_ref(),))
     add("lineage", "expire", lambda: (m.day(),))
 
+    for _ in range(2):
+        add("artifacts", "add", lambda: (*m.ns_name(), m.version_number()), more=m.brought)
+    add("artifacts", "get", lambda: (*m.ns_name(), m.version_number()))
+    add("artifacts", "versions", lambda: (*m.ns_name(), m.one(None, "1.9.0"), m.one(None, "2"), m.one(True, False)))
+    add("artifacts", "latest", m.ns_name)
+    add("artifacts", "page", lambda: (m.namespace(),), limit=m.limit)
+    add("artifacts", "plugins_of", lambda: (*m.ns_name(), m.version_number(), m.one(None, "sink"), m.one(None, "a")))
+    add("artifacts", "applications_of", m.ns_name)
+    add("artifacts", "set_properties", lambda: (*m.ns_name(), m.version_number(), m.texts()))
+    add("artifacts", "delete", lambda: (*m.ns_name(), m.version_number()))
+
+    for _ in range(2):
+        add("field_lineage", "add", lambda: (m.run_ref(), m.field_lineage()))
+    add("field_lineage", "fields", lambda: (m.dataset(), m.at(), m.at()))
+    add("field_lineage", "incoming", lambda: (m.endpoint_field(), m.at(), m.at()))
+    add("field_lineage", "outgoing", lambda: (m.endpoint_field(), m.at(), m.at()))
+    add("field_lineage", "operations", lambda: (m.one(*Direction), m.dataset(), m.at(), m.at()))
+    add("field_lineage", "expire", lambda: (m.day(),))
+
     add("usage", "register", lambda: (m.ref(), m.dataset()))
     add("usage", "unregister", lambda: (m.ref(),))
     add("usage", "datasets_of", lambda: (m.ref(),))
@@ -467,7 +300,7 @@ def _makers(m: _Maker) -> dict[str, list[Callable[[], Call]]]:
     add("capabilities", "finish", lambda: (m.name(), m.one("ENABLED", "DISABLED")))
     add("capabilities", "get", lambda: (m.name(),))
     add("capabilities", "operation", lambda: (m.name(),))
-    add("capabilities", "enabled", lambda: (list(_NAMES),))
+    add("capabilities", "enabled", lambda: (list(NAMES),))
 
     add("source_control", "set_repository", lambda: (m.namespace(),), config=m.document)
     add("source_control", "repository", lambda: (m.namespace(),))
@@ -500,7 +333,7 @@ class RandomCalls:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._maker = _Maker(chance)
+        self._maker = Maker(chance)
         self._makers = _makers(self._maker)
         more = ["applications", *["runs"] * 5, "heartbeats", *["schedules"] * 2, *["schedule_jobs"] * 2]
         self._datasets = [*self._makers, *more]
