@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark import TaskContext
+
 from structable.spi import StructableError
 
-__all__ = ["one_line_errors"]
+__all__ = ["one_line_errors", "quiet_when_abandoned"]
 
 
 @contextmanager
@@ -22,4 +24,20 @@ def one_line_errors() -> Iterator[None]:
     except (StructableError, ValueError):
         # Spark reads this setting of its own when it reports the error. Nothing else runs in this process afterwards.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+@contextmanager
+def quiet_when_abandoned() -> Iterator[None]:
+    """End the Python process of a task that Spark has abandoned, such as after a limit, without a traceback.
+
+    For a generator of a task's batches, around everything that it opens. Spark has closed its end of the connection and
+    needs nothing more, but its process would log that it cannot write there.
+    """
+    try:
+        yield
+    except GeneratorExit as ended:
+        # The process closes its generators while it handles the error of the write.
+        if isinstance(ended.__context__, BrokenPipeError | ConnectionResetError) and TaskContext.get() is not None:
+            os._exit(0)
         raise

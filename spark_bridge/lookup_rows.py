@@ -14,7 +14,7 @@ from structable.spi.arrow import arrow_type
 from structable.spi.rules.rows import check_key
 from structable.spi.values import Value
 
-from .errors import one_line_errors
+from .errors import one_line_errors, quiet_when_abandoned
 from .store_client import StoreClient
 
 __all__ = ["How", "Lookup", "RememberedRows"]
@@ -63,7 +63,7 @@ class Lookup:
         first = next(filled, None)
         if first is None:
             return
-        with one_line_errors(), self.store.connect() as storage:
+        with quiet_when_abandoned(), one_line_errors(), self.store.connect() as storage:
             table, wanted = storage.table(self.spec.name), self.fields or self.spec.primary_key
             rows = RememberedRows(lambda keys: table.multi_read(keys, wanted), self.fields, self.cache_rows)
             for together in _together(_chained(first, filled), self.batch):

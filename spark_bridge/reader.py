@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from structable.spi import Filter, ScanSplit, TableSpecification
 
 from .coordinator_client import CoordinatorClient
-from .errors import one_line_errors
+from .errors import one_line_errors, quiet_when_abandoned
 from .filters import translate_filter
 from .garbage_collection import freeze_imports
 from .held_plans import Reader
@@ -58,7 +58,8 @@ class StructableReader(spark.DataSourceReader):
         assert isinstance(partition, SplitPartition)
         schema = arrow_schema_of(self._schema)
         options = self._options
-        with one_line_errors(), self._coordinator.holding(partition.plan_id, options, _reader(partition.split)):
+        held = self._coordinator.holding(partition.plan_id, options, _reader(partition.split))
+        with quiet_when_abandoned(), one_line_errors(), held:
             for batch in options.store.read_split(partition.split):
                 freeze_imports()  # by the first batch everything is imported, the store's driver too
                 # The same buffers under Spark's own schema, which must match exactly, nullability too.
@@ -111,7 +112,7 @@ class ChangeReader(spark.DataSourceReader):
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
         schema = arrow_schema_of(self._schema)
-        with one_line_errors():
+        with quiet_when_abandoned(), one_line_errors():
             for batch in self._options.store.read_split(partition.split):
                 freeze_imports()
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
