@@ -32,7 +32,7 @@ AREAS = {
         name: name
         for name in (
             *("merges", "feeds", "streams", "access", "datasets", "postgresql", "hbase"),
-            *("spark", "memory", "workloads"),
+            *("spark", "tpch", "memory", "workloads"),
         )
     },
 }

@@ -39,6 +39,7 @@ GOALS = {
     "postgresql": [1.1, 0.75, 1.3, 1.0, 1.0, 1.0, 1.0, 1.3, 1.1, 0.5, 0.25, 1.1, 0.9, 1.0, 1.0],
     "hbase": [1.3, 1.5, 1.3, 4.5, 4.5, 3.0, 3.0, 0.5],
     "spark": [2.5],
+    "tpch": [3.0, 2.0, *[500.0] * 2, 1.0, 0.8],
     "memory": [400.0, 400.0, 400.0, 400.0, 2.0],
 }
 
@@ -51,21 +52,22 @@ WORKLOADS = {
 }
 """The goals of the area `workloads`, by store."""
 
-USE_SPARK = {"postgresql", "spark", "streams"}
-BY_JDBC = {"postgresql": 3, "streams": 4}
+USE_SPARK = {"postgresql", "spark", "streams", "tpch"}
+BY_JDBC = {"postgresql": 3, "streams": 4, "tpch": 2}
 """How many goals of an area, the last ones, have a floor that needs the JDBC driver."""
 
 
 @pytest.mark.parametrize(
     "area", [pytest.param(area, marks=pytest.mark.xdist_group("spark") if area in USE_SPARK else ()) for area in GOALS]
 )
+@pytest.mark.timeout(600)  # three Spark applications, one after the other
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     goals, environment = GOALS[area], dict(os.environ)
-    if area in ("postgresql", "merges", "feeds", "streams", "access", "datasets"):
+    if area in ("postgresql", "merges", "feeds", "streams", "access", "datasets", "tpch"):
         environment[URL_VARIABLE] = request.getfixturevalue("postgresql_conninfo")
     if area in BY_JDBC and not JDBC_DRIVER.exists():
         goals = goals[: -BY_JDBC[area]]
-    if area in ("hbase", "merges", "feeds"):
+    if area in ("hbase", "merges", "feeds", "tpch"):
         environment[HBASE_URL_VARIABLE] = request.getfixturevalue("hbase_server").address
     assert _goals(area, tmp_path, environment) == goals
 

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
 
-__all__ = ["TABLES", "generate", "load"]
+__all__ = ["LEAST_SCALE", "TABLES", "generate", "load"]
+
+LEAST_SCALE = 0.01
 
 _BATCH = 10_000
 _TEXT, _LONG, _INT, _DATE = Field.string, Field.long, Field.int, Field.date
@@ -91,7 +93,8 @@ TABLES = (
 def generate(folder: Path, scale: float) -> None:
     """Write the rows of all tables, the same at each call, to a Parquet file each: `<folder>/<table>.parquet`.
 
-    Of scale 1, `lineitem` has 6,000,000 rows, `orders` 1,500,000 and `supplier` 10,000.
+    Of scale 1, `lineitem` has 6,000,000 rows, `orders` 1,500,000 and `supplier` 10,000. Below `LEAST_SCALE` TPC-H's
+    formula gives some parts the same supplier twice.
     """
     generator = Path(sysconfig.get_path("scripts"), "tpchgen-cli")
     command = [str(generator), "parquet", "--quiet", f"--scale-factor={scale}", f"--output-dir={folder}"]
