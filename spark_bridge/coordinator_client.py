@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from typing import cast
 
+from pyspark.sql.types import StructType
+
 from structable.spi import (
     CommitResult,
     FeedPosition,
@@ -77,6 +79,10 @@ class CoordinatorClient:
     def plan_changes(self, options: ReadOptions, columns: Sequence[str], zone: str | None) -> tuple[ScanSplit, ...]:
         """Divide the range of a table's change feed; it holds nothing. `zone` is that of times without an offset."""
         return cast(tuple[ScanSplit, ...], self._ask("plan_changes", options, tuple(columns), zone))
+
+    def run_catalog_command(self, request: object) -> StructType:
+        """Carry out a request of a catalog, see `catalog.commands`; the answer is in the schema and its metadata."""
+        return cast(StructType, self._ask("run_catalog_command", request))
 
     def zone(self, session: str) -> str | None:
         """Return the time zone of a session, if that is known."""

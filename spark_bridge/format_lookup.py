@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway, JavaObject
 
-__all__ = ["format_hidden", "let_threads_find_the_format", "session_active"]
+__all__ = ["define_classes", "format_hidden", "let_threads_find_the_format", "session_active"]
 
 _log = logging.getLogger("structable.spark")
 
@@ -66,22 +66,34 @@ def let_threads_find_the_format(spark: SparkSession) -> None:
     If Java does not allow that, writes with `save()` fail in other threads, as they do for every format in Python; a
     warning in the log says so.
     """
-    gateway = _gateway(spark)
-    jvm = gateway.jvm
     try:
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        if _is_known(loader):
-            return
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(loader)
-        compiler.cook(_JAVA)
-        _define(gateway, loader, compiler.getBytecodes().get(_CLASS))
+        define_classes(spark, _CLASS, _JAVA)
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         reason = str(error).strip().splitlines()[0]
         _log.warning("writes of the format structable will fail in threads without an active session: %s", reason)
 
 
-def _define(gateway: JavaGateway, loader: JavaObject, code: bytes) -> None:
+def define_classes(spark: SparkSession, name: str, java: str) -> None:
+    """Add a class, and those nested in it, to the application's class loader, in which Spark looks up names of classes.
+
+    Does nothing if it is there. Janino, which Spark brings for its code generation, compiles its source `java`; it
+    knows no generics and no lambdas. Py4JError or TypeError if Janino, Spark or Java refuses it.
+    """
+    gateway = _gateway(spark)
+    jvm = gateway.jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if _is_known(loader, name):
+        return
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.setTargetVersion(8)  # static methods of interfaces
+    compiler.cook(java)
+    codes = compiler.getBytecodes()
+    for made in sorted(codes):  # a nested class after its outer one
+        _define(gateway, loader, made, codes[made])
+
+
+def _define(gateway: JavaGateway, loader: JavaObject, name: str, code: bytes) -> None:
     # The method is protected, and Spark opens its package to itself.
     lang = gateway.jvm.java.lang
     kinds = gateway.new_array(lang.Class, 4)
@@ -90,13 +102,13 @@ def _define(gateway: JavaGateway, loader: JavaObject, code: bytes) -> None:
     method = lang.Class.forName("java.lang.ClassLoader").getDeclaredMethod("defineClass", kinds)
     method.setAccessible(True)
     arguments = gateway.new_array(lang.Object, 4)
-    arguments[0], arguments[1], arguments[2], arguments[3] = _CLASS, code, 0, len(code)
+    arguments[0], arguments[1], arguments[2], arguments[3] = name, code, 0, len(code)
     method.invoke(loader, arguments)
 
 
-def _is_known(loader: JavaObject) -> bool:
+def _is_known(loader: JavaObject, name: str = _CLASS) -> bool:
     try:
-        loader.loadClass(_CLASS)
+        loader.loadClass(name)
     except Py4JError:
         return False
     return True

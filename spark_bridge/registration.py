@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from structable.spi import UnsupportedOperationError
 
+from .catalog.installation import offer_catalog
 from .coordinator import Coordinator
 from .executions import SparkExecutions
 from .format_lookup import format_hidden, let_threads_find_the_format, session_active
@@ -52,6 +53,7 @@ def register(spark: SparkSession) -> None:
     with session_active(spark), format_hidden(spark):
         spark.dataSource.register(bound_data_source(coordinator.client, pushes_filters=pushes_filters, session=session))
     let_threads_find_the_format(spark)
+    offer_catalog(spark, coordinator)
 
 
 def coordinator_of(spark: SparkSession) -> Coordinator:

@@ -12,6 +12,7 @@ from structable.spi import InvalidFieldError, TableSpecification
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.rules.jobs import requested_job
 
+from .catalog.requests import answer_catalog, asks_catalog
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .micro_batches import require_streaming
@@ -44,6 +45,8 @@ class StructableDataSource(DataSource):
 
     @one_line_errors()
     def schema(self) -> StructType:
+        if asks_catalog(self.options):
+            return answer_catalog(self.coordinator, self.options)
         options = ReadOptions.parse(self.options)
         made = spark_schema if options.feed is None else feed_schema
         return made(self.coordinator.describe(options.store, options.table), options.columns)

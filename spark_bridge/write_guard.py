@@ -1,8 +1,8 @@
 """Rejects writes that Spark would carry out differently from their text, before anything is written.
 
-Spark's catalog cannot hold a structable table. `saveAsTable`, `writeTo().create()` and similar calls would write into
-the table of the options, or replace all its rows, under a name that cannot be read afterwards. An `INSERT INTO` that
-names some of the columns fills the others with nulls, which would overwrite stored values.
+Spark's own catalog cannot hold a structable table. `saveAsTable`, `writeTo().create()` and similar calls would write
+into the table of the options, or replace all its rows, under a name that cannot be read afterwards. An `INSERT INTO`
+that names some of the columns fills the others with nulls, which would overwrite stored values.
 """
 
 from __future__ import annotations
@@ -56,16 +56,21 @@ public final class StructableWriteGuard extends Rule {
   }
 
   private static void check(Product command) {
+    boolean ours = false;
     for (int i = 0; i < command.productArity(); i++) {
-      Object part = command.productElement(i);
-      if (part instanceof TableSpecBase && isFormat(((TableSpecBase) part).provider())) refuseCatalog();
+      Object part = command.productElement(i);  // the name has the catalog, and comes first
+      ours |= part instanceof Product && ((Product) part).productArity() > 0
+          && isOf("structable.Catalog", ((Product) part).productElement(0));
+      if (!ours && part instanceof TableSpecBase && isFormat(((TableSpecBase) part).provider())) refuseCatalog();
     }
     if (!(command instanceof V2WriteCommand)) return;
     Object written = ((V2WriteCommand) command).table();
     if (!(written instanceof DataSourceV2Relation)) return;
     DataSourceV2Relation relation = (DataSourceV2Relation) written;
-    if (!(relation.table() instanceof PythonTable) || !relation.table().name().equalsIgnoreCase(FORMAT)) return;
-    if (relation.identifier().isDefined()) refuseCatalog();
+    if (!isOf("structable.CatalogTable", relation.table())) {
+      if (!(relation.table() instanceof PythonTable) || !relation.table().name().equalsIgnoreCase(FORMAT)) return;
+      if (relation.identifier().isDefined()) refuseCatalog();
+    }
     if (command instanceof AppendData && ((AppendData) command).analyzedQuery().isDefined()) {
       List filled = filledUp((LogicalPlan) ((AppendData) command).analyzedQuery().get());
       if (!filled.isEmpty()) {
@@ -78,6 +83,9 @@ public final class StructableWriteGuard extends Rule {
       }
     }
   }
+
+  // The catalog's classes are in another class loader.
+  private static boolean isOf(String name, Object value) { return value.getClass().getName().equals(name); }
 
   private static boolean isFormat(Option provider) {
     return provider.isDefined() && FORMAT.equalsIgnoreCase((String) provider.get());
@@ -104,9 +112,10 @@ public final class StructableWriteGuard extends Rule {
   private static void refuseCatalog() {
     refuse(
         "UNSUPPORTED_FEATURE.TABLE_OPERATION",
-        "Spark's catalog cannot hold a structable table; nothing was written. The table is created in its store, by "
-            + "storage.admin.create(...), and written by " + INSTEAD + ", or with .mode(\\"overwrite\\"), which "
-            + "replaces all its rows. To read it by a name, use df.createOrReplaceTempView(...)");
+        "Spark's own catalog cannot hold a structable table; nothing was written. A catalog of the class "
+            + "structable.Catalog (spark.sql.catalog.NAME) names the tables of a store. Else the table "
+            + "is created in its store, by storage.admin.create(...), and written by " + INSTEAD + ", or with "
+            + ".mode(\\"overwrite\\"), which replaces all its rows. To read it by a name, use df.createOrReplaceTempView(...)");
   }
 
   private static void refuse(String condition, String message) {

@@ -1,0 +1,154 @@
+"""What statements do in a store; runs in the driver's process, with the coordinator's connections."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from structable.spark_bridge.stores import OpenStores
+from structable.spark_bridge.types import spark_schema, table_fields
+from structable.spark_bridge.write_jobs import commit_with_retries
+from structable.spi import (
+    InvalidFieldError,
+    Range,
+    Storage,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSpecification,
+    UnsupportedOperationError,
+    WriteMode,
+)
+
+from .conditions import Everything, filter_of
+from .requests import NOT_READ, ONLY_READ, CatalogRequest
+from .table_properties import check_properties, properties_of, specification_of
+
+__all__ = ["CatalogCommands"]
+
+
+class CatalogCommands:
+    """Carries out requests of catalogs; safe to share between threads.
+
+    An answer is the schema of the table after the command, or one of a single field. The metadata of its first field
+    has the `outcome`: `done`, `absent` (no such table), `exists` (a table to be made) or `refused` (a condition that
+    the store cannot evaluate).
+    """
+
+    def __init__(self, stores: OpenStores) -> None:
+        self._stores = stores
+        self._commands: Mapping[str, Callable[[Storage, CatalogRequest], StructType]] = {
+            "list": _list,
+            "load": _load,
+            "create": _create,
+            "check_replace": _check_replace,
+            "add_columns": _add_columns,
+            "drop": _drop,
+            "drop_empty": _drop_empty,
+            "check_delete": _check_delete,
+            "delete": _delete,
+            "truncate": _truncate,
+        }
+
+    def run(self, request: CatalogRequest) -> StructType:
+        with self._stores.using(request.store) as storage:
+            return self._commands[request.command](storage, request)
+
+
+def _list(storage: Storage, request: CatalogRequest) -> StructType:
+    names = storage.admin.list()
+    return _answer("done", **({"names": names} if names else {}))  # an empty array has no type
+
+
+def _load(storage: Storage, request: CatalogRequest) -> StructType:
+    try:
+        spec = storage.admin.get_specification(request.table)
+    except TableNotFoundError:
+        return _answer("absent")
+    return _described(spec)
+
+
+def _create(storage: Storage, request: CatalogRequest) -> StructType:
+    spec = specification_of(request.table, request.schema, dict(request.properties))
+    try:
+        storage.admin.create(spec)
+    except TableAlreadyExistsError:
+        return _answer("exists")
+    return _described(spec)
+
+
+def _check_replace(storage: Storage, request: CatalogRequest) -> StructType:
+    spec = storage.admin.get_specification(request.table)
+    check_properties(spec, dict(request.properties))
+    return _described(spec)
+
+
+def _add_columns(storage: Storage, request: CatalogRequest) -> StructType:
+    try:
+        spec = storage.admin.get_specification(request.table)
+        fields = table_fields(spec.name, request.schema)
+        for field in fields:
+            if field.name in spec:
+                raise InvalidFieldError(spec.name, field.name, "is a field already; nothing was added")
+        storage.admin.create_or_update(spec.evolve(fields=[*spec.fields, *fields]))
+    except TableNotFoundError:
+        return _answer("absent")
+    return _load(storage, request)
+
+
+def _drop(storage: Storage, request: CatalogRequest) -> StructType:
+    there = storage.admin.exists(request.table)
+    storage.admin.drop(request.table)
+    return _answer("done" if there else "absent")
+
+
+def _drop_empty(storage: Storage, request: CatalogRequest) -> StructType:
+    """Drop a table that a failed statement made, unless others have written to it."""
+    with storage.table(request.table).scan(limit=1) as rows:
+        empty = next(rows, None) is None
+    if empty:
+        storage.admin.drop(request.table)
+    return _answer("done")
+
+
+def _check_delete(storage: Storage, request: CatalogRequest) -> StructType:
+    spec = storage.admin.get_specification(request.table)
+    return _answer("refused" if filter_of(spec, request.where) is None else "done")
+
+
+def _delete(storage: Storage, request: CatalogRequest) -> StructType:
+    where = filter_of(storage.admin.get_specification(request.table), request.where)
+    if where is None:  # it was not, when Spark planned the statement
+        raise UnsupportedOperationError(f"table {request.table!r} has changed: the store cannot evaluate the condition")
+    if isinstance(where, Everything):
+        return _truncate(storage, request)
+    storage.table(request.table).delete_all(Range.all(), where)
+    return _answer("done")
+
+
+def _truncate(storage: Storage, request: CatalogRequest) -> StructType:
+    if storage.admin.get_specification(request.table).keyless:
+        storage.table(request.table).delete_all(Range.all())
+    else:  # a job without rows, of which no store keeps a transaction's write set
+        job = storage.begin_write(request.table, mode=WriteMode.OVERWRITE, job_id=f"truncate-{uuid.uuid4()}")
+        commit_with_retries(storage, job, [])
+    return _answer("done")
+
+
+def _described(spec: TableSpecification) -> StructType:
+    properties = properties_of(spec)
+    schema = spark_schema(spec)
+    first = schema.fields[0]
+    metadata = {
+        "outcome": "done",
+        "names": list(properties),
+        "values": list(properties.values()),
+        "notRead": list(NOT_READ),
+        "onlyRead": list(ONLY_READ),
+    }
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *schema.fields[1:]])
+
+
+def _answer(outcome: str, **told: object) -> StructType:
+    return StructType([StructField("answer", StringType(), True, {"outcome": outcome, **told})])

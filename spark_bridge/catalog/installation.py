@@ -1,0 +1,59 @@
+"""Brings the catalog's classes into the driver's JVM, and its commands into the coordinator."""
+
+from __future__ import annotations
+
+import warnings
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from structable.spark_bridge.coordinator import Coordinator
+from structable.spark_bridge.format_lookup import define_classes
+from structable.spark_bridge.optimizer_rules import has_rule
+
+from . import catalog_class, command_class, read_rule, staging_class, table_class
+from .commands import CatalogCommands
+
+__all__ = ["offer_catalog"]
+
+_CLASSES = {
+    "structable.CatalogCommand": command_class.JAVA,
+    "structable.CatalogTable": table_class.JAVA,
+    "structable.StagedCatalogTable": staging_class.JAVA,
+    "structable.Catalog": catalog_class.JAVA,
+    read_rule.RULE_CLASS: read_rule.JAVA,
+}
+"""Each may name those before it."""
+
+
+def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
+    """Let a session have catalogs of the class `structable.Catalog`.
+
+    Issues a warning if this version of Spark or Java refuses it; the format works nevertheless.
+    """
+    coordinator.operations["run_catalog_command"] = CatalogCommands(coordinator.stores).run
+    try:
+        for name, java in _CLASSES.items():
+            define_classes(spark, name, java)
+        if not has_rule(spark, read_rule.RULE_CLASS):
+            _add_rule(spark)
+            if not has_rule(spark, read_rule.RULE_CLASS):
+                raise TypeError("its optimizer takes no further rules")
+    except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
+        reason = str(error).strip().splitlines()[0]
+        warnings.warn(
+            f"Spark {spark.version} takes no catalog of structable ({reason}): spark.sql.catalog.NAME cannot be "
+            'structable.Catalog; use the format "structable"',
+            stacklevel=3,
+        )
+
+
+def _add_rule(spark: SparkSession) -> None:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    jvm = gateway.jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    builder = loader.loadClass(f"{read_rule.RULE_CLASS}$Builder")
+    constructor = builder.getDeclaredConstructor(gateway.new_array(jvm.java.lang.Class, 0))
+    rule = constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+    spark._jsparkSession.extensions().injectOptimizerRule(rule)

@@ -1,0 +1,148 @@
+"""The class `structable.CatalogTable`: a table of a catalog, which reads and writes as the format does."""
+
+from __future__ import annotations
+
+__all__ = ["JAVA"]
+
+JAVA = """
+package structable;
+
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+public final class CatalogTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
+  private final String catalog;
+  private final Map options;
+  private final String table;
+  private final StructType schema;
+  private final Metadata told;
+
+  // `answer` is Python's to the command load.
+  public CatalogTable(String catalog, Map options, String table, StructType answer) {
+    this.catalog = catalog;
+    this.options = options;
+    this.table = table;
+    this.told = CatalogCommand.told(answer);
+    StructField[] fields = (StructField[]) answer.fields().clone();
+    StructField first = fields[0];
+    fields[0] = new StructField(first.name(), first.dataType(), first.nullable(), Metadata.empty());
+    this.schema = new StructType(fields);
+  }
+
+  public String name() { return catalog + "." + table; }
+
+  public StructType schema() { return schema; }
+
+  public Map properties() {
+    Map all = new LinkedHashMap();
+    String[] names = told.getStringArray("names");
+    String[] values = told.getStringArray("values");
+    for (int i = 0; i < names.length; i++) all.put(names[i], values[i]);
+    return all;
+  }
+
+  // Spark checks and casts what is written, as the table does not accept any schema.
+  public Set capabilities() {
+    return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE);
+  }
+
+  // The table as the format has it.
+  public PythonTable loaded() { return new PythonTable(CatalogCommand.provider(), "structable", schema); }
+
+  public CaseInsensitiveStringMap readOptions(CaseInsensitiveStringMap given) {
+    check(given, told.getStringArray("notRead"), "read");
+    return merged(options, given);
+  }
+
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+    return loaded().newScanBuilder(readOptions(given));
+  }
+
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return loaded().newWriteBuilder(new Info(info)); }
+
+  private CaseInsensitiveStringMap writeOptions(CaseInsensitiveStringMap given) {
+    check(given, new String[] {"url", "table"}, "written");
+    Map own = new HashMap(new CaseInsensitiveStringMap(options));
+    own.keySet().removeAll(Arrays.asList(told.getStringArray("onlyRead")));
+    return merged(own, given);
+  }
+
+  private void check(CaseInsensitiveStringMap given, String[] refused, String verb) {
+    for (int i = 0; i < refused.length; i++) {
+      if (given.containsKey(refused[i])) {
+        CatalogCommand.refuse("the option " + refused[i] + " is not for tables of a catalog, and " + name()
+            + " is one; a table is " + verb + " with it by format(\\"structable\\")");
+      }
+    }
+  }
+
+  private CaseInsensitiveStringMap merged(Map own, CaseInsensitiveStringMap given) {
+    Map all = new HashMap(own);
+    all.putAll(given);
+    all.put("table", table);
+    return new CaseInsensitiveStringMap(all);
+  }
+
+  public boolean canDeleteWhere(Predicate[] predicates) {
+    Metadata[] conditions = CatalogCommand.conditions(predicates);
+    boolean possible = conditions != null
+        && CatalogCommand.is(command("check_delete").with("where", conditions).answer(), "done");
+    if (!possible) {
+      CatalogCommand.refuse("the store cannot evaluate the whole condition, and nothing was deleted from " + name()
+          + ": delete the keys that a query finds, by df.write.format(\\"structable\\") with the option "
+          + "mode of value delete");
+    }
+    return true;
+  }
+
+  public void deleteWhere(Predicate[] predicates) {
+    command("delete").with("where", CatalogCommand.conditions(predicates)).run();
+  }
+
+  public boolean truncateTable() {
+    command("truncate").run();
+    return true;
+  }
+
+  private CatalogCommand command(String command) { return new CatalogCommand(options, command, table); }
+
+  public boolean equals(Object other) {
+    if (!(other instanceof CatalogTable)) return false;
+    CatalogTable same = (CatalogTable) other;
+    return name().equals(same.name()) && options.equals(same.options) && schema.equals(same.schema);
+  }
+
+  public int hashCode() { return name().hashCode(); }
+
+  public final class Info implements LogicalWriteInfo {
+    private final LogicalWriteInfo info;
+
+    public Info(LogicalWriteInfo info) { this.info = info; }
+
+    public CaseInsensitiveStringMap options() { return writeOptions(info.options()); }
+
+    public String queryId() { return info.queryId(); }
+
+    public StructType schema() { return info.schema(); }
+  }
+}
+"""

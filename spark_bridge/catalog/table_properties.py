@@ -1,0 +1,84 @@
+"""Table properties of Spark's SQL: the key, the indexes and the options of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructType
+
+from structable.spark_bridge.types import table_fields
+from structable.spi import InvalidFieldError, InvalidSpecificationError, TableSpecification
+
+__all__ = ["PRIMARY_KEY", "check_properties", "properties_of", "specification_of"]
+
+PRIMARY_KEY = "primary-key"
+_INDEXES = "indexes"
+_NEVER = ("comment", "location", "external", "is_managed_location", "collation", "table_type")
+
+
+def properties_of(spec: TableSpecification) -> dict[str, str]:
+    """Return the properties that describe a table; `specification_of` takes them."""
+    described = {PRIMARY_KEY: ",".join(spec.primary_key)}
+    if spec.indexes:
+        described[_INDEXES] = ",".join(spec.indexes)
+    return described | dict(sorted(spec.options.items()))
+
+
+def specification_of(table: str, schema: StructType, properties: Mapping[str, str]) -> TableSpecification:
+    """Return the specification of a table to be made.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        If the properties do not say which key the table has, or have what no table of structable has.
+    InvalidFieldError
+        That names each column whose type no field can have; or for NOT NULL outside the key.
+    """
+    _refuse_foreign(table, properties)
+    if PRIMARY_KEY not in properties:
+        raise InvalidSpecificationError(
+            f"table {table!r}: the property 'primary-key' is missing; give TBLPROPERTIES ('primary-key' = 'a,b'), "
+            ".tableProperty('primary-key', 'a,b') or, for saveAsTable, .option('primary-key', 'a,b'), and "
+            "'primary-key' = '' for a table without a key"
+        )
+    key, indexes = _names(properties[PRIMARY_KEY]), _names(properties.get(_INDEXES, ""))
+    options = {name: value for name, value in properties.items() if name not in (PRIMARY_KEY, _INDEXES)}
+    if not key:
+        options.setdefault("write-mode", "append-only")
+    spec = TableSpecification(table, table_fields(table, schema), key, indexes, options)
+    for column in schema.fields:
+        if not column.nullable and column.name not in key:
+            raise InvalidFieldError(table, column.name, "is NOT NULL, as key columns only are; leave NOT NULL out")
+    return spec
+
+
+def check_properties(spec: TableSpecification, properties: Mapping[str, str]) -> None:
+    """Check that properties which a statement gives are those of a table, which stays as it is.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For one that is different; nothing was changed.
+    """
+    _refuse_foreign(spec.name, properties)
+    own = properties_of(spec)
+    for name, value in properties.items():
+        same = _names(value) == _names(own.get(name, "")) if name in (PRIMARY_KEY, _INDEXES) else value == own.get(name)
+        if not same:
+            raise InvalidSpecificationError(
+                f"table {spec.name!r} exists with {name!r} = {own.get(name)!r}, and the statement says {value!r}; an "
+                "overwritten table stays what it is, and nothing was written: leave the property out, or drop the table"
+            )
+
+
+def _refuse_foreign(table: str, properties: Mapping[str, str]) -> None:
+    for name in properties:
+        if name.startswith("option."):
+            own = name.removeprefix("option.")
+            raise InvalidSpecificationError(f"table {table!r}: OPTIONS has {own!r}; give it in TBLPROPERTIES")
+        if name in _NEVER:
+            raise InvalidSpecificationError(f"table {table!r}: tables of structable have no {name}; leave it out")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
