@@ -346,11 +346,15 @@ class _Readers:
                 self._wake_up()
 
     def drop(self, state: Path) -> None:
-        with self._lock:
-            reader = self._open.get(state)
-            if reader is not None and not reader.users:
-                del self._open[state]
-                reader.close()
+        # The garbage collector may release a plan in a thread that holds the lock: the copy is closed as an idle one.
+        if self._lock.acquire(blocking=False):
+            try:
+                reader = self._open.get(state)
+                if reader is not None and not reader.users:
+                    del self._open[state]
+                    reader.close()
+            finally:
+                self._lock.release()
 
     def _wake_up(self) -> None:
         if sys.is_finalizing():

@@ -32,6 +32,7 @@ from structable.spi import (
     TableSpecification,
     Transaction,
     TransactionConflictError,
+    UnsupportedOperationError,
     Value,
     connect,
 )
@@ -159,11 +160,13 @@ def _change_schema(storage: Storage, number: int) -> None:
 
 
 def _plan(storage: Storage, number: int) -> None:
-    plan = storage.plan_scan("left", splits=2)
-    for split in plan.splits:
-        for _ in storage.read_split(split):
-            pass
-    plan.close()
+    plans = [storage.plan_scan("left", splits=2)]
+    with suppress(UnsupportedOperationError), storage.share_snapshot() as shared:
+        plans += [shared.plan_scan(name) for name in ("left", "right")]
+    for plan in plans:
+        for split in plan.splits:
+            list(storage.read_split(split))
+        plan.close()
 
 
 WORK: dict[str, Callable[[Storage, int], None]] = {

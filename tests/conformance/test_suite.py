@@ -86,6 +86,8 @@ CAUGHT = {
     "writes-when-read-only": ["test_read_only_refuses_every_write[snapshot-increment]", "test_run_read_only"],
     "swallows-conflicts": ["test_swallowed_conflict_is_never_a_commit"],
     "splits-of-now": ["test_all_splits_see_one_snapshot", "test_left_plan_cannot_be_read"],
+    "younger-plans": ["test_shared_plans_see_commits_whole", "test_shared_plans_do_not_see_later_commits"],
+    "half-closed": ["test_closed_shared_snapshot_refuses_plans"],
     "forgetful-jobs": ["test_job_committed_twice", "test_job_aborted", "test_merge_job_committed_twice"],
     "deaf-streams": ["test_aborted_batch_is_not_committed"],
     "forgetful-streams": ["test_batch_counts_once[upsert]", "test_lower_batches_are_committed"],

@@ -71,10 +71,12 @@ def _guarded_frames(generators: bool) -> set[FrameType]:
 
 
 def _walk_stacks(generators: bool) -> set[FrameType]:
-    me = threading.get_ident()
     inside: set[FrameType] = set()
-    for thread, top in sys._current_frames().items():
-        frame: FrameType | None = top if thread != me else None
+    frames = sys._current_frames()
+    # A reference of a frame to itself would keep the variables of all callers until garbage is collected.
+    del frames[threading.get_ident()]
+    for top in frames.values():
+        frame: FrameType | None = top
         # From the innermost call outwards: a signal handler may be inside, called by the main thread while it waits.
         while frame is not None and (code := frame.f_code) is not _WAITING:
             if code in _GUARDED and (generators or not code.co_flags & CO_GENERATOR):

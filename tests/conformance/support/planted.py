@@ -298,6 +298,40 @@ class SplitsOfNow(PlantedStorage):
             return list(self.inner.read_split(plan.splits[0])) if split.index == 0 else []
 
 
+class YoungerPlans(PlantedStorage):
+    """Each plan of a shared snapshot takes one of its own."""
+
+    def share_snapshot(self) -> Any:
+        shared, storage = self.inner.share_snapshot(), self.inner
+
+        class Alone(Passing):
+            def plan_scan(self, table: str, **options: Any) -> Any:
+                shared.plan_scan(table, **options).close()
+                return storage.plan_scan(table, **options)
+
+        return Alone(shared)
+
+
+class HalfClosed(PlantedStorage):
+    """The end of the `with` block of a shared snapshot closes its plans."""
+
+    def share_snapshot(self) -> Any:
+        shared = self.inner.share_snapshot()
+        plans: list[Any] = []
+
+        class Eager(Passing):
+            def plan_scan(self, table: str, **options: Any) -> Any:
+                plans.append(shared.plan_scan(table, **options))
+                return plans[-1]
+
+            def __exit__(self, *error: Any) -> None:
+                shared.close()
+                for plan in plans:
+                    plan.close()
+
+        return Eager(shared)
+
+
 class ForgetfulJobs(PlantedStorage):
     """A job id has no effect: each commit is a new job."""
 
@@ -735,6 +769,8 @@ BUGS: dict[str, type[PlantedStorage]] = {
     "writes-when-read-only": WritesWhenReadOnly,
     "swallows-conflicts": SwallowsConflicts,
     "splits-of-now": SplitsOfNow,
+    "younger-plans": YoungerPlans,
+    "half-closed": HalfClosed,
     "forgetful-jobs": ForgetfulJobs,
     "deaf-streams": DeafStreams,
     "forgetful-streams": ForgetfulStreams,
