@@ -115,7 +115,8 @@ public final class StructableWriteGuard extends Rule {
         "Spark's own catalog cannot hold a structable table; nothing was written. A catalog of the class "
             + "structable.Catalog (spark.sql.catalog.NAME) names the tables of a store. Else the table "
             + "is created in its store, by storage.admin.create(...), and written by " + INSTEAD + ", or with "
-            + ".mode(\\"overwrite\\"), which replaces all its rows. To read it by a name, use df.createOrReplaceTempView(...)");
+            + ".mode(\\"overwrite\\"), which replaces all its rows. To read it by a name, use "
+            + "df.createOrReplaceTempView(...)");
   }
 
   private static void refuse(String condition, String message) {

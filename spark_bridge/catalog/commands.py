@@ -21,7 +21,7 @@ from structable.spi import (
     WriteMode,
 )
 
-from .conditions import Everything, filter_of
+from .conditions import Rows, filter_of
 from .requests import NOT_READ, ONLY_READ, CatalogRequest
 from .table_properties import check_properties, properties_of, specification_of
 
@@ -121,8 +121,10 @@ def _delete(storage: Storage, request: CatalogRequest) -> StructType:
     where = filter_of(storage.admin.get_specification(request.table), request.where)
     if where is None:  # it was not, when Spark planned the statement
         raise UnsupportedOperationError(f"table {request.table!r} has changed: the store cannot evaluate the condition")
-    if isinstance(where, Everything):
+    if where is Rows.ALL:
         return _truncate(storage, request)
+    if where is Rows.NONE:
+        return _answer("done")
     storage.table(request.table).delete_all(Range.all(), where)
     return _answer("done")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ from pyspark.sql import datasource as spark
 from structable.spark_bridge.filters import translate_filter
 from structable.spi import Filter, TableSpecification
 
-__all__ = ["EVERYTHING", "Condition", "filter_of"]
+__all__ = ["Condition", "Rows", "filter_of"]
 
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -36,18 +37,20 @@ class Condition:
         return cls(told.get("name") or told["type"], told.get("column", ""), told.get("value"), children)
 
 
-class Everything:
-    """The condition that is true of all rows."""
+class Rows(enum.Enum):
+    """What conditions without columns choose."""
+
+    ALL = "all rows"
+    NONE = "no rows"
 
 
-EVERYTHING = Everything()
-
-
-def filter_of(spec: TableSpecification, conditions: Iterable[Condition]) -> Filter | Everything | None:
+def filter_of(spec: TableSpecification, conditions: Iterable[Condition]) -> Filter | Rows | None:
     """Return the filter of the rows for which all conditions are true; None if the store cannot evaluate one."""
     told = [one for one in conditions if one.name != "ALWAYS_TRUE"]
     if not told:
-        return EVERYTHING
+        return Rows.ALL
+    if any(one.name == "ALWAYS_FALSE" for one in told):
+        return Rows.NONE
     found = [_translated(spec, one, negated=False) for one in told]
     kept = [one for one in found if one is not None]
     return functools.reduce(operator.and_, kept) if len(kept) == len(found) else None
