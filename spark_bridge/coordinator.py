@@ -40,6 +40,7 @@ from .planned_scan import PlannedScan
 from .store_client import StoreClient
 from .stores import OpenStores
 from .stream_offsets import StreamOffset, StreamStart
+from .table_sizes import TableSizes
 from .write_jobs import WriteJobs
 
 __all__ = ["Coordinator"]
@@ -85,6 +86,7 @@ class Coordinator:
         self.client = CoordinatorClient(("127.0.0.1", self._planners.port), (host, self._readers.port), secret)
         self.operations: dict[str, Callable[..., object]] = {
             "describe": self._describe,
+            "size": TableSizes(self.stores).of,
             "plan": self._plan,
             "plan_changes": self._plan_changes,
             "zone": zone,

@@ -66,6 +66,10 @@ class CoordinatorClient:
     def describe(self, store: StoreClient, table: str) -> TableSpecification:
         return cast(TableSpecification, self._ask("describe", store, table))
 
+    def size(self, store: StoreClient, table: str) -> tuple[int, int] | None:
+        """Return about how many rows a table has, and how many bytes; None if the store does not tell."""
+        return cast("tuple[int, int] | None", self._ask("size", store, table))
+
     def plan(
         self, options: ReadOptions, columns: Sequence[str], where: Filter | None, execution: int | None = None
     ) -> PlannedScan:

@@ -19,8 +19,9 @@ READ_OPTIONS = {
     "endingtimestamp": "endingTimestamp",
     "netchanges": "netChanges",
     "maxrowspertrigger": "maxRowsPerTrigger",
+    "statistics": "statistics",
 }
-BATCH_READ_OPTIONS = ("endingversion", "endingtimestamp", "netchanges", "leaseseconds", "graceseconds")
+BATCH_READ_OPTIONS = ("endingversion", "endingtimestamp", "netchanges", "leaseseconds", "graceseconds", "statistics")
 """Those of `READ_OPTIONS` that `spark.readStream` does not take."""
 STREAM_READ_OPTIONS = ("maxrowspertrigger",)
 """Those of `READ_OPTIONS` that `spark.read` does not take."""

@@ -39,6 +39,8 @@ class ReadOptions:
     grace: float = DEFAULT_GRACE_SECONDS  # seconds after the end of its query and its last read
     feed: FeedOptions | None = None  # the range of the change feed to read, if not the table
     max_rows: int | None = None  # the changes that a micro-batch has at most, unless one commit has more
+    statistics: bool = True  # whether Spark's planner is told how large the table is
+    rows: int | None = None  # the rows that it is told of, if not those of the store
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -63,6 +65,7 @@ class ReadOptions:
             _seconds(given, "graceseconds", DEFAULT_GRACE_SECONDS),
             FeedOptions.parse(given),
             _count(given["maxrowspertrigger"], "maxrowspertrigger") if "maxrowspertrigger" in given else None,
+            *_statistics(given.get("statistics", "true")),
         )
 
 
@@ -148,6 +151,18 @@ def _count(text: str, name: str) -> int:
             f"the option {READ_OPTIONS[name]} is {shown(text)}; it must be a whole number, at least 1 and below 2**63"
         )
     return count
+
+
+def _statistics(text: str) -> tuple[bool, int | None]:
+    plain = text.strip().lower()
+    if plain in ("true", "false"):
+        return plain == "true", None
+    try:
+        return True, _count(text, "statistics")
+    except ValueError:
+        raise ValueError(
+            f"the option statistics is {shown(text)}; it must be true, false, or the number of rows to plan with"
+        ) from None
 
 
 def _seconds(given: Mapping[str, str], name: str, default: float) -> float:

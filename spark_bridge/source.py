@@ -19,6 +19,7 @@ from .micro_batches import require_streaming
 from .options import ReadOptions, WriteOptions
 from .reader import ChangeReader, FilteringReader, StructableReader
 from .stream_writer import StructableStreamWriter
+from .table_sizes import answer_size, asks_size
 from .time_zones import time_zone
 from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
 from .writer import StructableWriter
@@ -47,6 +48,8 @@ class StructableDataSource(DataSource):
     def schema(self) -> StructType:
         if asks_catalog(self.options):
             return answer_catalog(self.coordinator, self.options)
+        if asks_size(self.options):
+            return answer_size(self.coordinator, self.options)
         options = ReadOptions.parse(self.options)
         made = spark_schema if options.feed is None else feed_schema
         return made(self.coordinator.describe(options.store, options.table), options.columns)
