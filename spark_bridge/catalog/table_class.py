@@ -83,7 +83,22 @@ public final class CatalogTable implements SupportsRead, SupportsWrite, Supports
     check(given, new String[] {"url", "table"}, "written");
     Map own = new HashMap(new CaseInsensitiveStringMap(options));
     own.keySet().removeAll(Arrays.asList(told.getStringArray("onlyRead")));
-    return merged(own, given);
+    Map rest = new HashMap(given.asCaseSensitiveMap());
+    drop(rest, given, "primary-key");
+    drop(rest, given, "indexes");
+    return merged(own, new CaseInsensitiveStringMap(rest));
+  }
+
+  // An option of saveAsTable() for a new table, which this one is not any more.
+  private void drop(Map rest, CaseInsensitiveStringMap given, String name) {
+    if (!given.containsKey(name)) return;
+    Object own = properties().get(name);
+    if (!given.get(name).replace(" ", "").equals(own == null ? "" : own)) {
+      CatalogCommand.refuse("the option " + name + " is " + given.get(name) + ", and table " + name() + " exists with "
+          + own + "; nothing was written: leave the option out");
+    }
+    Object[] names = rest.keySet().toArray();
+    for (int i = 0; i < names.length; i++) if (name.equalsIgnoreCase((String) names[i])) rest.remove(names[i]);
   }
 
   private void check(CaseInsensitiveStringMap given, String[] refused, String verb) {

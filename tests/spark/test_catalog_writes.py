@@ -97,7 +97,9 @@ def test_save_as_table_on_an_existing_table(spark: SparkSession, pages: str, sto
     assert caught.value.getCondition() == "TABLE_OR_VIEW_ALREADY_EXISTS"
     frame.write.mode("ignore").saveAsTable(pages)
     assert len(stored(storage)) == 2
-    frame.write.mode("append").saveAsTable(pages)
+    frame.write.mode("append").option("primary-key", "k").saveAsTable(pages)
+    with pytest.raises(AnalysisException, match=r"option primary-key is v, and table .* exists with k; nothing was"):
+        frame.write.mode("append").option("primary-key", "v").saveAsTable(pages)
     assert stored(storage) == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
     frame.write.mode("overwrite").saveAsTable(pages)
     assert stored(storage) == [(3, "c", 3)]
