@@ -19,7 +19,7 @@ from .filters import translate_filter
 from .garbage_collection import freeze_imports
 from .held_plans import Reader
 from .options import ReadOptions
-from .scan_isolation import execution_of, is_probe, zone_of
+from .scan_isolation import execution_of, is_probe, limit_of, zone_of
 from .types import arrow_schema_of, check_feed_schema, check_read_schema
 
 __all__ = ["ChangeReader", "FilteringReader", "SplitPartition", "StructableReader"]
@@ -60,10 +60,24 @@ class StructableReader(spark.DataSourceReader):
         options = self._options
         held = self._coordinator.holding(partition.plan_id, options, _reader(partition.split))
         with quiet_when_abandoned(), one_line_errors(), held:
-            for batch in options.store.read_split(partition.split):
+            for batch in _first(options.store.read_split(partition.split), limit_of(self._schema)):
                 freeze_imports()  # by the first batch everything is imported, the store's driver too
                 # The same buffers under Spark's own schema, which must match exactly, nullability too.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _first(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield so many first rows, all if None."""
+    if rows is None:
+        yield from batches
+        return
+    while rows > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        part = batch.slice(0, rows)
+        rows -= part.num_rows
+        yield part
 
 
 def _reader(split: ScanSplit) -> Reader:

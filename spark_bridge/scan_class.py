@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from .table_sizes import BYTES, REQUEST, ROWS
 
-__all__ = ["EXECUTION", "JAVA", "PROBE", "RULE_CLASS", "ZONE"]
+__all__ = ["EXECUTION", "JAVA", "LIMIT", "PROBE", "RULE_CLASS", "ZONE"]
 
 PROBE = "structable.probe"
 EXECUTION = "structable.execution"
 ZONE = "structable.zone"
+LIMIT = "structable.limit"
 
 RULE_CLASS = "StructableScanIsolation"
 JAVA = (
@@ -34,6 +35,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -120,13 +122,15 @@ public final class StructableScanIsolation extends Rule {
     return provider;
   }
 
-  public static final class IsolatedScanBuilder extends PythonScanBuilder implements SupportsPushDownRequiredColumns {
+  public static final class IsolatedScanBuilder extends PythonScanBuilder
+      implements SupportsPushDownRequiredColumns, SupportsPushDownLimit {
     private final PythonTable shared;
     private final CaseInsensitiveStringMap options;
     private final SparkSession session;
     private Filter[] accepted = new Filter[0];
     private Scan described;
     private StructType required;
+    private int limit = -1;
 
     public IsolatedScanBuilder(PythonTable shared, CaseInsensitiveStringMap options, SparkSession session) {
       super(newProvider(shared), FORMAT, shared.schema(), options);
@@ -154,6 +158,15 @@ public final class StructableScanIsolation extends Rule {
 
     public void pruneColumns(StructType columns) { required = columns; }
 
+    // Each split gives so many rows, and Spark takes the first of all: it asks only if no filter is left to it.
+    public boolean pushLimit(int rows) {
+      if (options.getBoolean("readChangeFeed", false)) return false;
+      limit = rows;
+      return true;
+    }
+
+    public boolean isPartiallyPushed() { return true; }
+
     public Scan build() {
       StructType columns = columns();
       return new IsolatedScan(this, columns, described == null ? builder(columns).build() : described);
@@ -166,6 +179,7 @@ public final class StructableScanIsolation extends Rule {
       String zone = session.conf().get("spark.sql.session.timeZone");
       mark.putString("@ZONE@", DateTimeUtils.getZoneId(zone).normalized().getId());  // without names of Java alone
       if (execution != null) mark.putString("@EXECUTION@", execution);
+      if (limit >= 0) mark.putLong("@LIMIT@", limit);
       columns = marked(columns, mark.build());
       PythonScanBuilder last = builder(columns);
       if (accepted.length > 0) last.pushFilters(accepted);
@@ -287,6 +301,7 @@ public final class StructableScanIsolation extends Rule {
       scala.collection.immutable.Map known = scala.collection.immutable.Map$.MODULE$.empty();
       if (described instanceof SupportsMetadata) known = ((SupportsMetadata) described).getMetaData();
       Object all = known.updated("ReadSchema", columns.catalogString());
+      if (builder.limit >= 0) all = ((scala.collection.immutable.Map) all).updated("PushedLimit", "" + builder.limit);
       return (scala.collection.immutable.Map) all;
     }
 
@@ -364,6 +379,7 @@ public final class StructableScanIsolation extends Rule {
 """.replace("@PROBE@", PROBE)
     .replace("@EXECUTION@", EXECUTION)
     .replace("@ZONE@", ZONE)
+    .replace("@LIMIT@", LIMIT)
     .replace("@SIZE@", REQUEST)
     .replace("@ROWS@", ROWS)
     .replace("@BYTES@", BYTES)

@@ -10,6 +10,7 @@ reader in Python which columns a query needs. An optimizer rule replaces the tab
 - plans when its partitions are needed, so that `explain` takes no snapshot, and says in which execution it plans;
 - plans in the session that built it, which in threads other than the session's own is not the active one;
 - leaves filters to Spark if Python cannot hold their dates, on which Spark's own pushdown fails;
+- ends each split after as many rows as a query with a limit needs;
 - tells the planner about how large the table is, for which it asks the data source only when a join is planned.
 """
 
@@ -21,9 +22,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from .optimizer_rules import ensure_rule
-from .scan_class import EXECUTION, JAVA, PROBE, RULE_CLASS, ZONE
+from .scan_class import EXECUTION, JAVA, LIMIT, PROBE, RULE_CLASS, ZONE
 
-__all__ = ["execution_of", "is_probe", "isolate_scans", "zone_of"]
+__all__ = ["execution_of", "is_probe", "isolate_scans", "limit_of", "zone_of"]
 
 
 def is_probe(schema: StructType) -> bool:
@@ -41,6 +42,12 @@ def zone_of(schema: StructType) -> str | None:
     """Return the time zone of the session in which a reader plans, if it is known."""
     zone = schema.fields[0].metadata.get(ZONE) if schema.fields else None
     return None if zone is None else str(zone)
+
+
+def limit_of(schema: StructType) -> int | None:
+    """Return the number of rows that each split gives at most, if the query has a limit."""
+    limit = schema.fields[0].metadata.get(LIMIT) if schema.fields else None
+    return None if limit is None else int(limit)
 
 
 def isolate_scans(spark: SparkSession) -> bool:
