@@ -28,6 +28,7 @@ from structable.spi import (
     ScanSplit,
     StructableError,
     TableSpecification,
+    TableStatistics,
     UnsupportedOperationError,
 )
 
@@ -40,7 +41,6 @@ from .planned_scan import PlannedScan
 from .store_client import StoreClient
 from .stores import OpenStores
 from .stream_offsets import StreamOffset, StreamStart
-from .table_sizes import TableSizes
 from .write_jobs import WriteJobs
 
 __all__ = ["Coordinator"]
@@ -86,7 +86,7 @@ class Coordinator:
         self.client = CoordinatorClient(("127.0.0.1", self._planners.port), (host, self._readers.port), secret)
         self.operations: dict[str, Callable[..., object]] = {
             "describe": self._describe,
-            "size": TableSizes(self.stores).of,
+            "statistics": self._statistics,
             "plan": self._plan,
             "plan_changes": self._plan_changes,
             "zone": zone,
@@ -181,6 +181,13 @@ class Coordinator:
         with self.stores.using(store) as storage:
             return storage.admin.get_specification(table)
 
+    def _statistics(self, store: StoreClient, table: str) -> TableStatistics | None:
+        with self.stores.using(store) as storage:
+            try:
+                return storage.statistics(table)
+            except UnsupportedOperationError:
+                return None
+
     def _plan(
         self,
         options: ReadOptions,
@@ -200,7 +207,7 @@ class Coordinator:
                 held = self.held[plan_id] = HeldPlan(plan, options, connection, execution)
                 if attended:
                     held.admit()
-        return PlannedScan(plan_id, plan.splits, plan.position)
+        return PlannedScan(plan_id, plan.splits, plan.position, plan.ordered)
 
     def _plan_changes(self, options: ReadOptions, columns: tuple[str, ...], zone: str | None) -> tuple[ScanSplit, ...]:
         assert options.feed is not None

@@ -19,6 +19,7 @@ from structable.spi import (
     StagedWrite,
     StorageUnavailableError,
     TableSpecification,
+    TableStatistics,
     TransactionClosedError,
     WriteJob,
 )
@@ -66,9 +67,9 @@ class CoordinatorClient:
     def describe(self, store: StoreClient, table: str) -> TableSpecification:
         return cast(TableSpecification, self._ask("describe", store, table))
 
-    def size(self, store: StoreClient, table: str) -> tuple[int, int] | None:
-        """Return about how many rows a table has, and how many bytes; None if the store does not tell."""
-        return cast("tuple[int, int] | None", self._ask("size", store, table))
+    def statistics(self, store: StoreClient, table: str) -> TableStatistics | None:
+        """Return the size of a table, or None if its store does not know it."""
+        return cast("TableStatistics | None", self._ask("statistics", store, table))
 
     def plan(
         self, options: ReadOptions, columns: Sequence[str], where: Filter | None, execution: int | None = None

@@ -1,11 +1,29 @@
-"""Adds structable's rules to the optimizer of a Spark session."""
+"""Adds structable's rules to the optimizer of a Spark session, from their source in Java."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import resources
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-__all__ = ["add_rule", "ensure_rule", "has_rule"]
+__all__ = ["add_rule", "ensure_rule", "has_rule", "java_source"]
+
+
+def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
+    """Return classes of the folder `java` as one text for Janino, each `@NAME@` in it replaced by its value."""
+    imports: dict[str, None] = {}
+    classes: list[str] = []
+    for name in names:
+        text = (resources.files(__package__) / "java" / f"{name}.java").read_text(encoding="utf-8")
+        lines = text.splitlines()
+        imports.update(dict.fromkeys(line for line in lines if line.startswith("import ")))
+        classes.extend(line for line in lines if not line.startswith("import "))
+    source = "\n".join([*sorted(imports), *classes])
+    for name, value in values.items():
+        source = source.replace(f"@{name}@", value)
+    return source
 
 
 def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:

@@ -10,6 +10,8 @@ READ_OPTIONS = {
     "table": "table",
     "columns": "columns",
     "splits": "splits",
+    "pushdown": "pushdown",
+    "statistics": "statistics",
     "leaseseconds": "leaseSeconds",
     "graceseconds": "graceSeconds",
     "readchangefeed": "readChangeFeed",
@@ -19,9 +21,16 @@ READ_OPTIONS = {
     "endingtimestamp": "endingTimestamp",
     "netchanges": "netChanges",
     "maxrowspertrigger": "maxRowsPerTrigger",
-    "statistics": "statistics",
 }
-BATCH_READ_OPTIONS = ("endingversion", "endingtimestamp", "netchanges", "leaseseconds", "graceseconds", "statistics")
+BATCH_READ_OPTIONS = (
+    "endingversion",
+    "endingtimestamp",
+    "netchanges",
+    "leaseseconds",
+    "graceseconds",
+    "pushdown",
+    "statistics",
+)
 """Those of `READ_OPTIONS` that `spark.readStream` does not take."""
 STREAM_READ_OPTIONS = ("maxrowspertrigger",)
 """Those of `READ_OPTIONS` that `spark.read` does not take."""

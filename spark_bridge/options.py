@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,13 +19,21 @@ from .option_names import (
 )
 from .store_client import StoreClient
 
-__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "ReadOptions", "WriteOptions", "write_mode"]
+__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "Pushdown", "ReadOptions", "WriteOptions", "write_mode"]
 
 DEFAULT_LEASE_SECONDS = 600.0
 DEFAULT_GRACE_SECONDS = 15.0
 _MOST = (1 << 63) - 1
 
 _MODES = {str(mode): mode for mode in WriteMode if mode is not WriteMode.PATCH}
+
+
+class Pushdown(enum.StrEnum):
+    """What a read does in place of Spark."""
+
+    ALL = "all"
+    FILTERS = "filters"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +48,9 @@ class ReadOptions:
     grace: float = DEFAULT_GRACE_SECONDS  # seconds after the end of its query and its last read
     feed: FeedOptions | None = None  # the range of the change feed to read, if not the table
     max_rows: int | None = None  # the changes that a micro-batch has at most, unless one commit has more
-    statistics: bool = True  # whether Spark's planner is told how large the table is
-    rows: int | None = None  # the rows that it is told of, if not those of the store
+    pushdown: Pushdown = Pushdown.ALL
+    statistics: bool = True  # whether the store is asked for the size of the table
+    reported_rows: int | None = None  # reported in place of the store's statistics
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -56,6 +66,7 @@ class ReadOptions:
                     used = "readStream" if streaming else "read"
                     raise ValueError(f"the option {READ_OPTIONS[name]} is for spark.{other}, and this is spark.{used}")
         columns, splits = given.get("columns"), given.get("splits")
+        statistics, reported = _statistics(given.get("statistics", "true"))
         return cls(
             StoreClient(given["url"], _connection_options(options, READ_OPTIONS)),
             given["table"],
@@ -65,7 +76,9 @@ class ReadOptions:
             _seconds(given, "graceseconds", DEFAULT_GRACE_SECONDS),
             FeedOptions.parse(given),
             _count(given["maxrowspertrigger"], "maxrowspertrigger") if "maxrowspertrigger" in given else None,
-            *_statistics(given.get("statistics", "true")),
+            _pushdown(given.get("pushdown", "all")),
+            statistics,
+            reported,
         )
 
 
@@ -142,27 +155,30 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _count(text: str, name: str) -> int:
+def _count(text: str, name: str, others: str = "") -> int:
     digits = text.strip()
     # Python reads no number of thousands of digits.
     count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(_MOST)) else 0
     if not 1 <= count <= _MOST:
         raise ValueError(
-            f"the option {READ_OPTIONS[name]} is {shown(text)}; it must be a whole number, at least 1 and below 2**63"
+            f"the option {READ_OPTIONS[name]} is {shown(text)}; "
+            f"it must be {others}a whole number, at least 1 and below 2**63"
         )
     return count
 
 
 def _statistics(text: str) -> tuple[bool, int | None]:
-    plain = text.strip().lower()
-    if plain in ("true", "false"):
-        return plain == "true", None
+    known = text.strip().lower()
+    if known in ("true", "false"):
+        return known == "true", None
+    return False, _count(text, "statistics", "true, false or ")
+
+
+def _pushdown(text: str) -> Pushdown:
     try:
-        return True, _count(text, "statistics")
+        return Pushdown(text.strip().lower())
     except ValueError:
-        raise ValueError(
-            f"the option statistics is {shown(text)}; it must be true, false, or the number of rows to plan with"
-        ) from None
+        raise ValueError(f"the option pushdown is {shown(text)}; allowed are {', '.join(Pushdown)}") from None
 
 
 def _seconds(given: Mapping[str, str], name: str, default: float) -> float:

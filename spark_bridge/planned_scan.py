@@ -11,8 +11,9 @@ __all__ = ["PlannedScan"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """A plan that the coordinator holds under an id, and its position if the table has a change feed."""
+    """A plan that the coordinator holds under an id, its position if the table has a change feed, and its order."""
 
     plan_id: str
     splits: tuple[ScanSplit, ...]
     position: FeedPosition | None = None
+    ordered: bool = False

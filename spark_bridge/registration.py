@@ -30,9 +30,8 @@ _sessions: weakref.WeakValueDictionary[str, SparkSession] = weakref.WeakValueDic
 def register(spark: SparkSession) -> None:
     """Make the format "structable" known to a session: `spark.read.format("structable")` and `df.write.format(...)`.
 
-    Starts the application's coordinator in this process, unless one runs, and sets
-    `spark.sql.python.filterPushdown.enabled`. Sessions that are made later need their own call; a second call for one
-    session changes nothing.
+    Starts the application's coordinator in this process, unless one runs. Sessions that are made later need their own
+    call; a second call for one session changes nothing.
 
     Parameters
     ----------
@@ -45,13 +44,12 @@ def register(spark: SparkSession) -> None:
         For a session of Spark Connect, whose driver is another process.
     """
     coordinator = coordinator_of(spark)
-    pushes_filters = isolate_scans(spark)
+    isolate_scans(spark)
     guard_writes(spark)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     session = uuid.uuid4().hex
     _sessions[session] = spark
     with session_active(spark), format_hidden(spark):
-        spark.dataSource.register(bound_data_source(coordinator.client, pushes_filters=pushes_filters, session=session))
+        spark.dataSource.register(bound_data_source(coordinator.client, session=session))
     let_threads_find_the_format(spark)
     offer_catalog(spark, coordinator)
 

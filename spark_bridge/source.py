@@ -17,9 +17,9 @@ from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .micro_batches import require_streaming
 from .options import ReadOptions, WriteOptions
-from .reader import ChangeReader, FilteringReader, StructableReader
+from .reader import ChangeReader, StructableReader
 from .stream_writer import StructableStreamWriter
-from .table_sizes import answer_size, asks_size
+from .table_facts import FACTS_OPTION, facts_schema, size_schema
 from .time_zones import time_zone
 from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
 from .writer import StructableWriter
@@ -37,8 +37,6 @@ class StructableDataSource(DataSource):
     """The application's coordinator."""
     session: ClassVar[str]
     """The session in which the format was registered."""
-    pushes_filters: ClassVar[bool]
-    """Whether Spark keeps the scans of a query apart, so that each can have different filters."""
 
     @classmethod
     def name(cls) -> str:
@@ -48,11 +46,21 @@ class StructableDataSource(DataSource):
     def schema(self) -> StructType:
         if asks_catalog(self.options):
             return answer_catalog(self.coordinator, self.options)
-        if asks_size(self.options):
-            return answer_size(self.coordinator, self.options)
+        question = self.options.pop(FACTS_OPTION, None)
         options = ReadOptions.parse(self.options)
+        if question is not None:
+            return self._answer(options, question)
         made = spark_schema if options.feed is None else feed_schema
         return made(self.coordinator.describe(options.store, options.table), options.columns)
+
+    def _answer(self, options: ReadOptions, question: str) -> StructType:
+        spec = self.coordinator.describe(options.store, options.table)
+        if question == "table":
+            return facts_schema(spec, options)
+        measured = options.statistics and options.feed is None
+        return size_schema(
+            spec, options, self.coordinator.statistics(options.store, options.table) if measured else None
+        )
 
     @one_line_errors()
     def reader(self, schema: StructType) -> StructableReader | ChangeReader:
@@ -61,7 +69,7 @@ class StructableDataSource(DataSource):
         spec = self.coordinator.describe(options.store, options.table)
         if options.feed is not None:
             return ChangeReader(self.coordinator, options, spec, schema)
-        return (FilteringReader if self.pushes_filters else StructableReader)(self.coordinator, options, spec, schema)
+        return StructableReader(self.coordinator, options, spec, schema)
 
     @one_line_errors()
     def streamReader(self, schema: StructType) -> FeedStreamReader:
@@ -114,9 +122,7 @@ def _check_columns(options: ReadOptions, schema: StructType) -> None:
         )
 
 
-def bound_data_source(
-    client: CoordinatorClient, *, pushes_filters: bool, session: str = ""
-) -> type[StructableDataSource]:
+def bound_data_source(client: CoordinatorClient, *, session: str = "") -> type[StructableDataSource]:
     """Return the data source of one session of an application."""
 
     # Spark pickles a class that no module holds by value, with its attributes: thus the coordinator's address and
@@ -124,6 +130,5 @@ def bound_data_source(
     class ApplicationDataSource(StructableDataSource):
         coordinator = client
 
-    ApplicationDataSource.pushes_filters = pushes_filters
     ApplicationDataSource.session = session
     return ApplicationDataSource

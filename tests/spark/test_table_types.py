@@ -105,7 +105,7 @@ def failing_after_staging(session: SparkSession) -> type:
                 raise RuntimeError("this task fails after staging")
             return message
 
-    bound = bound_data_source(registration.coordinators[session.sparkContext].client, pushes_filters=False)
+    bound = bound_data_source(registration.coordinators[session.sparkContext].client)
 
     class FailingSource(bound):  # type: ignore[misc,valid-type]
         @classmethod

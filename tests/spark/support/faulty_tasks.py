@@ -74,7 +74,7 @@ def main() -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     register(spark)
-    plain = bound_data_source(coordinator_of(spark).client, pushes_filters=False)
+    plain = bound_data_source(coordinator_of(spark).client)
 
     class Faulty(plain):  # type: ignore[misc, valid-type]
         @classmethod

@@ -1,0 +1,115 @@
+import java.util.OptionalLong;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.internal.connector.SupportsMetadata;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+/** A scan with everything known that Spark pushed down. */
+public final class StructableScan implements SupportsReportStatistics, SupportsMetadata {
+  private final StructableSource source;
+  private final StructType columns;
+  private final MetadataBuilder request;
+  private final long rowsAtMost;
+  private final Scan described;
+  private scala.collection.immutable.Map shown;
+  private String description;
+  private Batch batch;
+
+  StructableScan(StructableSource source, StructType columns, MetadataBuilder request, long rowsAtMost) {
+    this.source = source;
+    this.columns = columns;
+    this.request = request;
+    this.rowsAtMost = rowsAtMost;
+    this.described = source.described(columns);
+    this.description = described.description();
+    this.shown = scala.collection.immutable.Map$.MODULE$.empty();
+    if (described instanceof SupportsMetadata) shown = ((SupportsMetadata) described).getMetaData();
+    Object all = shown.updated("ReadSchema", columns.catalogString());
+    shown = (scala.collection.immutable.Map) all;
+  }
+
+  /** Adds to what `explain` shows. */
+  void show(String name, String value) {
+    Object all = shown.updated(name, value);
+    shown = (scala.collection.immutable.Map) all;
+    description = description + " " + name + ": " + value;
+  }
+
+  public StructType readSchema() { return columns; }
+
+  public String description() { return description; }
+
+  public scala.collection.immutable.Map getMetaData() { return shown; }
+
+  public CustomMetric[] supportedCustomMetrics() { return described.supportedCustomMetrics(); }
+
+  public CustomTaskMetric[] reportDriverMetrics() { return described.reportDriverMetrics(); }
+
+  // Spark would ask each partition otherwise, for which it would have to plan.
+  public Scan.ColumnarSupportMode columnarSupportMode() { return Scan.ColumnarSupportMode.UNSUPPORTED; }
+
+  public Statistics estimateStatistics() {
+    if (!source.hasStatistics()) return new Estimate(OptionalLong.empty(), OptionalLong.empty());
+    long rows = Math.min(source.rows(), rowsAtMost);
+    long bytes = (long) Math.ceil(rows * source.bytesOfARow(columns));
+    return new Estimate(OptionalLong.of(rows), OptionalLong.of(Math.max(1L, bytes)));
+  }
+
+  public synchronized Batch toBatch() {
+    if (batch == null) batch = new IsolatedBatch();
+    return batch;
+  }
+
+  public MicroBatchStream toMicroBatchStream(String checkpoint) { return described.toMicroBatchStream(checkpoint); }
+
+  static final class Estimate implements Statistics {
+    private final OptionalLong rows;
+    private final OptionalLong bytes;
+
+    Estimate(OptionalLong rows, OptionalLong bytes) {
+      this.rows = rows;
+      this.bytes = bytes;
+    }
+
+    public OptionalLong numRows() { return rows; }
+
+    public OptionalLong sizeInBytes() { return bytes; }
+  }
+
+  /** Plans when its partitions are needed, in the session that built it. */
+  final class IsolatedBatch implements Batch {
+    private Batch planned;
+
+    public synchronized InputPartition[] planInputPartitions() {
+      Option before = StructableScanIsolation.enter(source.session());
+      try {
+        return planned().planInputPartitions();
+      } finally {
+        StructableScanIsolation.leave(before);
+      }
+    }
+
+    public synchronized PartitionReaderFactory createReaderFactory() {
+      Option before = StructableScanIsolation.enter(source.session());
+      try {
+        return planned().createReaderFactory();
+      } finally {
+        StructableScanIsolation.leave(before);
+      }
+    }
+
+    private Batch planned() {
+      if (planned == null) planned = source.plan(columns, request);
+      return planned;
+    }
+  }
+}

@@ -1,0 +1,207 @@
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
+import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
+import org.apache.spark.sql.connector.expressions.aggregate.Count;
+import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
+import org.apache.spark.sql.connector.expressions.aggregate.Max;
+import org.apache.spark.sql.connector.expressions.aggregate.Min;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
+import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** Takes from Spark what the store and the reader in Python do; nothing is planned before the scan's partitions are. */
+public final class StructableScanBuilder implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns,
+    SupportsPushDownLimit, SupportsPushDownTopN, SupportsPushDownAggregates {
+  private static final int MOST_TOP_ROWS = 100000;  // a reader may have to keep them in memory
+
+  private final StructableSource source;
+  private StructType required;
+  private Predicate[] accepted = new Predicate[0];
+  private String where;  // the accepted conditions for Python
+  private int limit = -1;
+  private SortOrder[] orders;
+  private AggregateFunc[] functions;
+  private String aggregates;  // the functions for Python
+  private StructType results;  // the columns of the functions
+
+  StructableScanBuilder(StructableSource source) {
+    this.source = source;
+    this.required = source.schema();
+  }
+
+  public Predicate[] pushPredicates(Predicate[] conditions) {
+    List taken = new ArrayList();
+    List left = new ArrayList();
+    StringBuilder text = new StringBuilder("[\"and\"");
+    StructableConditions written = new StructableConditions(source.schema());
+    for (int i = 0; i < conditions.length; i++) {
+      String json = source.pushes() ? written.json(conditions[i]) : null;
+      (json == null ? left : taken).add(conditions[i]);
+      if (json != null) text.append(',').append(json);
+    }
+    accepted = (Predicate[]) taken.toArray(new Predicate[0]);
+    where = taken.isEmpty() ? null : text.append(']').toString();
+    return (Predicate[]) left.toArray(new Predicate[0]);
+  }
+
+  public Predicate[] pushedPredicates() { return accepted; }
+
+  public void pruneColumns(StructType columns) { required = columns; }
+
+  // Spark offers what follows only if it evaluates no condition itself, and does the rest: it takes the first rows of all
+  // that the splits give, merges them, and adds up the results of the splits.
+
+  public boolean isPartiallyPushed() { return true; }
+
+  public boolean pushLimit(int rows) {
+    if (!source.pushesAll() || functions != null) return false;
+    limit = rows;
+    return true;
+  }
+
+  // By the leading columns of the key, or by an indexed one.
+  public boolean pushTopN(SortOrder[] wanted, int rows) {
+    if (!source.pushesAll() || functions != null || rows > MOST_TOP_ROWS) return false;
+    for (int i = 0; i < wanted.length; i++) {
+      String column = StructableConditions.name(wanted[i].expression());
+      if (!sorts(column) || wanted[i].direction() != wanted[0].direction()) return false;
+    }
+    boolean byIndex = wanted.length == 1 && source.isIndexed(StructableConditions.name(wanted[0].expression()));
+    if (!byKey(wanted) && !byIndex) return false;
+    limit = rows;
+    orders = wanted;
+    return true;
+  }
+
+  // Keys and indexes; not floats, which neither takes so far: Arrow does not order NaN as Spark does.
+  private boolean sorts(String column) {
+    if (column == null || !source.key().contains(column) && !source.isIndexed(column)) return false;
+    DataType type = source.schema().apply(column).dataType();
+    return !(type instanceof FloatType) && !(type instanceof DoubleType);
+  }
+
+  private boolean byKey(SortOrder[] wanted) {
+    List key = source.key();
+    for (int i = 0; i < wanted.length; i++) {
+      String column = StructableConditions.name(wanted[i].expression());
+      if (i == key.size() || !key.get(i).equals(column)) return false;
+    }
+    return wanted.length > 0;
+  }
+
+  public boolean supportCompletePushDown(Aggregation aggregation) { return false; }
+
+  public boolean pushAggregation(Aggregation aggregation) {
+    AggregateFunc[] wanted = aggregation.aggregateExpressions();
+    if (!source.pushesAll() || aggregation.groupByExpressions().length > 0 || wanted.length == 0) return false;
+    StringBuilder text = new StringBuilder("[");
+    StructField[] fields = new StructField[wanted.length];
+    for (int i = 0; i < wanted.length; i++) {
+      String function = function(wanted[i]);
+      if (function == null) return false;
+      text.append(i > 0 ? "," : "").append(function);
+      fields[i] = new StructField(wanted[i].toString(), typeOf(wanted[i]), true, Metadata.empty());
+    }
+    aggregates = text.append(']').toString();
+    results = new StructType(fields);
+    functions = wanted;
+    return true;
+  }
+
+  // As Python reads it; null for one that Spark computes.
+  private String function(AggregateFunc wanted) {
+    if (wanted instanceof CountStar) return "[\"count\",null]";
+    boolean counts = wanted instanceof Count;
+    if (!counts && !(wanted instanceof Min) && !(wanted instanceof Max) || counts && ((Count) wanted).isDistinct()) {
+      return null;
+    }
+    String column = StructableConditions.name(wanted.children()[0]);
+    if (column == null || !counts && !sorts(column)) return null;
+    String name = counts ? "count" : wanted instanceof Min ? "min" : "max";
+    return "[\"" + name + "\"," + StructableConditions.text(column) + "]";
+  }
+
+  private DataType typeOf(AggregateFunc wanted) {
+    if (wanted instanceof CountStar || wanted instanceof Count) return DataTypes.LongType;
+    return source.schema().apply(StructableConditions.name(wanted.children()[0])).dataType();
+  }
+
+  public Scan build() {
+    MetadataBuilder request = new MetadataBuilder();
+    if (where != null) request.putString("@WHERE@", where);
+    if (limit >= 0) request.putLong("@LIMIT@", limit);
+    if (orders != null) request.putString("@TOP@", top());
+    if (functions != null) request.putString("@AGGREGATES@", aggregates);
+    StructableScan scan = functions == null
+        ? new StructableScan(source, columns(), request, rowsAtMost())
+        : new StructableScan(source, results, request, 1L);
+    if (accepted.length > 0) scan.show("PushedFilters", shown(accepted));
+    if (functions != null) scan.show("PushedAggregates", shown(functions));
+    if (orders != null) scan.show("PushedTopN", "ORDER BY " + shown(orders) + " LIMIT " + limit);
+    else if (limit >= 0) scan.show("PushedLimit", "" + limit);
+    return scan;
+  }
+
+  // The columns, whether they descend, whether nulls come first, and whether it is the order of the key.
+  private String top() {
+    StringBuilder text = new StringBuilder("[[");
+    for (int i = 0; i < orders.length; i++) {
+      text.append(i > 0 ? "," : "").append(StructableConditions.text(StructableConditions.name(orders[i].expression())));
+    }
+    text.append("],").append(orders[0].direction() == SortDirection.DESCENDING);
+    text.append(',').append(orders[0].nullOrdering() == NullOrdering.NULLS_FIRST);
+    return text.append(',').append(byKey(orders)).append(']').toString();
+  }
+
+  // In the table's order; at least one column.
+  private StructType columns() {
+    Set names = new HashSet(Arrays.asList(required.fieldNames()));
+    StructField[] all = source.schema().fields();
+    if (names.isEmpty()) names.add(all[0].name());
+    List chosen = new ArrayList();
+    for (int i = 0; i < all.length; i++) if (names.contains(all[i].name())) chosen.add(all[i]);
+    return new StructType((StructField[]) chosen.toArray(new StructField[0]));
+  }
+
+  // Conditions that give all columns of the key leave one row for each combination of their values.
+  private long rowsAtMost() {
+    List key = accepted.length > 0 ? source.key() : new ArrayList();
+    long rows = key.isEmpty() ? Long.MAX_VALUE : 1L;
+    for (int k = 0; k < key.size(); k++) {
+      long values = Long.MAX_VALUE;
+      for (int i = 0; i < accepted.length; i++) {
+        if (!key.get(k).equals(StructableConditions.column(accepted[i]))) continue;
+        if (StructableConditions.isEquality(accepted[i])) values = 1L;
+        if (accepted[i].name().equals("IN")) values = Math.min(values, accepted[i].children().length - 1L);
+      }
+      rows = values > Long.MAX_VALUE / rows ? Long.MAX_VALUE : rows * values;
+    }
+    return rows;
+  }
+
+  static String shown(Expression[] parts) {
+    StringBuilder text = new StringBuilder("[");
+    for (int i = 0; i < parts.length; i++) text.append(i > 0 ? ", " : "").append(parts[i]);
+    return text.append("]").toString();
+  }
+}

@@ -1,0 +1,86 @@
+"""What a split gives in place of all its rows, for Spark to do the rest: some of them, or one row of aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .scan_requests import Aggregate, ScanRequest, Top
+
+__all__ = ["aggregated", "chosen"]
+
+
+def chosen(batches: Iterator[pa.RecordBatch], request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split that a scan wants, at most its limit. `ordered` says that they are in key order."""
+    if request.limit is None:
+        return batches
+    top = request.top
+    if top is None or (ordered and top.by_key and not top.descending):
+        return _first(batches, request.limit)
+    return _top(batches, request.limit, top)
+
+
+def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in batches:
+        if batch.num_rows >= left:
+            yield batch.slice(0, left)
+            return
+        left -= batch.num_rows
+        yield batch
+
+
+def _top(batches: Iterator[pa.RecordBatch], limit: int, top: Top) -> Iterator[pa.RecordBatch]:
+    kept: pa.Table | None = None
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= 2 * limit:  # each row is sorted about twice at most
+            kept, waiting, rows = _best(kept, waiting, limit, top), [], 0
+    if waiting:
+        kept = _best(kept, waiting, limit, top)
+    if kept is not None:
+        yield from kept.to_batches()
+
+
+def _best(kept: pa.Table | None, batches: list[pa.RecordBatch], limit: int, top: Top) -> pa.Table:
+    rows = pa.Table.from_batches(batches)
+    if kept is not None:
+        rows = pa.concat_tables([kept, rows])
+    # Arrow's versions take the place of nulls by different options; here it is a column.
+    columns: dict[str, Any] = {}
+    keys: list[tuple[str, Literal["ascending", "descending"]]] = []
+    for name in top.columns:
+        columns |= {f"null {name}": pc.is_null(rows[name]), name: rows[name]}
+        keys.append((f"null {name}", "descending" if top.nulls_first else "ascending"))
+        keys.append((name, "descending" if top.descending else "ascending"))
+    return rows.take(pc.sort_indices(pa.table(columns), keys).slice(0, limit)).combine_chunks()
+
+
+def aggregated(batches: Iterator[pa.RecordBatch], aggregates: Sequence[Aggregate], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the one row of aggregates of a split: numbers, and extremes as Spark orders, null if there is none."""
+    results: list[pa.Array[Any]] = [
+        pa.array([0 if aggregate.function == "count" else None], field.type)
+        for aggregate, field in zip(aggregates, schema, strict=True)
+    ]
+    for batch in batches:
+        for place, aggregate in enumerate(aggregates):
+            if aggregate.function == "count":
+                nulls = 0 if aggregate.column is None else batch.column(aggregate.column).null_count
+                results[place] = pa.array([results[place][0].as_py() + batch.num_rows - nulls], pa.int64())
+            else:
+                assert aggregate.column is not None
+                found = _extreme(batch.column(aggregate.column), aggregate.function)
+                results[place] = _extreme(pa.concat_arrays([results[place], found]), aggregate.function)
+    return pa.RecordBatch.from_arrays(results, schema=schema)
+
+
+def _extreme(values: pa.Array[Any], function: str) -> pa.Array[Any]:
+    """Return the least or the greatest of values that are not null, as an array of one; of no floats, for their NaN."""
+    found: pa.Array[Any] = pa.array([pc.min_max(values)[function].as_py()], values.type)
+    return found

@@ -1,0 +1,65 @@
+"""What the JVM tells a reader in Python: metadata of its schema's first column, the only way there is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+__all__ = ["REQUEST_KEYS", "Aggregate", "ScanRequest", "Top"]
+
+REQUEST_KEYS = {
+    "EXECUTION": "structable.execution",
+    "ZONE": "structable.zone",
+    "WHERE": "structable.where",
+    "LIMIT": "structable.limit",
+    "TOP": "structable.top",
+    "AGGREGATES": "structable.aggregates",
+}
+"""The keys of the metadata, by their names in the source of the JVM's side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The first rows in an order."""
+
+    columns: tuple[str, ...]
+    descending: bool
+    nulls_first: bool
+    by_key: bool  # whether the columns lead the key
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """`count`, `min` or `max` of a column; `count` of none counts rows."""
+
+    function: str
+    column: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """What a scan reads beyond the columns of its schema."""
+
+    execution: int | None = None  # the execution in which it is planned, if there is one
+    zone: str | None = None  # the time zone of the session, if it is known
+    where: str | None = None  # the pushed filter, for `pushed_conditions.parse_filter`
+    limit: int | None = None  # rows of each split, at most
+    top: Top | None = None  # which ones, if not any
+    aggregates: tuple[Aggregate, ...] = ()  # the columns of the one row that each split gives in place of its own
+
+    @classmethod
+    def of(cls, schema: StructType) -> ScanRequest:
+        """Return what the schema of a reader carries; nothing if Spark's own scan made it."""
+        metadata = schema.fields[0].metadata if schema.fields else {}
+        given = {name: metadata.get(key) for name, key in REQUEST_KEYS.items()}
+        top = None if given["TOP"] is None else json.loads(given["TOP"])
+        return cls(
+            None if given["EXECUTION"] is None else int(given["EXECUTION"]),
+            given["ZONE"],
+            given["WHERE"],
+            given["LIMIT"],
+            None if top is None else Top(tuple(top[0]), *top[1:]),
+            tuple(Aggregate(function, column) for function, column in json.loads(given["AGGREGATES"] or "[]")),
+        )
