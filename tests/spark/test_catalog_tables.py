@@ -80,6 +80,26 @@ def test_each_scan_has_its_filters_and_each_query_a_snapshot(
 
 
 @both_stores
+def test_the_planner_knows_how_large_a_table_is(spark: SparkSession, catalog: str, storage: Storage) -> None:
+    create_runs(storage, 10)
+    joined = spark.sql(f"SELECT * FROM {catalog}.runs a JOIN {catalog}.runs b USING (app, started)")
+    assert "BroadcastHashJoin" in plan(joined)
+    unknown = spark.read.option("statistics", "false").table(f"{catalog}.runs")
+    assert "BroadcastHashJoin" not in plan(unknown.join(unknown.withColumnRenamed("cost", "c"), ["app", "started"]))
+
+
+@both_stores
+def test_a_table_is_changed_and_dropped_after_it_was_read(spark: SparkSession, url: str, storage: Storage) -> None:
+    create_runs(storage, 10)
+    with catalog_of(spark, url, graceSeconds=1) as name:
+        assert len(rows(spark, f"SELECT * FROM {name}.runs")) == 10
+        spark.sql(f"ALTER TABLE {name}.runs ADD COLUMNS (n INT)")
+        assert len(rows(spark, f"SELECT * FROM {name}.runs WHERE n IS NULL")) == 10
+        spark.sql(f"DROP TABLE {name}.runs")
+    assert storage.admin.list() == []
+
+
+@both_stores
 def test_columns_are_added(spark: SparkSession, catalog: str, storage: Storage, url: str) -> None:
     create_runs(storage, 1)
     spark.sql(f"ALTER TABLE {catalog}.runs ADD COLUMNS (price DECIMAL(10, 2), day DATE)")
