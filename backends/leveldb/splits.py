@@ -324,7 +324,8 @@ class _Readers:
     """The open copies of this process: shared by the splits of a plan, and closed after a while without use."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # The garbage collector may release a plan, and so drop its copy, in a thread that holds the lock.
+        self._lock = threading.RLock()
         self._open: dict[Path, _Reader] = {}
         self._timer: threading.Timer | None = None
 
@@ -346,15 +347,11 @@ class _Readers:
                 self._wake_up()
 
     def drop(self, state: Path) -> None:
-        # The garbage collector may release a plan in a thread that holds the lock: the copy is closed as an idle one.
-        if self._lock.acquire(blocking=False):
-            try:
-                reader = self._open.get(state)
-                if reader is not None and not reader.users:
-                    del self._open[state]
-                    reader.close()
-            finally:
-                self._lock.release()
+        with self._lock:
+            reader = self._open.get(state)
+            if reader is not None and not reader.users:
+                del self._open[state]
+                reader.close()
 
     def _wake_up(self) -> None:
         if sys.is_finalizing():
@@ -372,8 +369,7 @@ class _Readers:
         with self._lock:
             self._timer = None
             for state, reader in list(self._open.items()):
-                if not reader.users and reader.left < oldest:
-                    del self._open[state]
+                if not reader.users and reader.left < oldest and self._open.pop(state, None) is not None:
                     reader.close()
             if any(not reader.users for reader in self._open.values()):
                 self._wake_up()
