@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ class TestConformance(BackendConformance):
 
 
 _LOG = {"write-mode": "append-only"}
+_PROBE = TableSpecification("probe", [Field.long("id")], ["id"])
 
 
 def fresh_url(pattern: str) -> str:
@@ -70,7 +71,7 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
         The abilities of the store beyond the mandatory ones. If not given, whether the store declares itself
         `process_local` decides: if not, all that follows from several processes is demanded. So are table types, if
         the store creates a table without a key, change feeds, if it creates one with a changelog-producer, and streams,
-        if it begins a write job of one.
+        statistics and shared snapshots, if it begins a write job of one, tells and takes them.
 
     Returns
     -------
@@ -101,7 +102,9 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
                 durable_after_kill=shared,
                 table_types=_creates(storage, _LOG),
                 change_feeds=_creates(storage, {**_LOG, "changelog-producer": "lookup"}),
-                streams=_has_streams(storage),
+                streams=_offers(storage, lambda: _begin_batch(storage)),
+                statistics=_offers(storage, lambda: storage.statistics(_PROBE.name)),
+                shared_snapshots=_offers(storage, lambda: _share(storage)),
             )
     with tempfile.TemporaryDirectory(prefix="structable-conformance-") as folder:
         program = Path(folder, "test_conformance.py")
@@ -113,13 +116,22 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
         return int(pytest.main([str(program), *arguments], plugins=[Masking(secrets_of(url))]))
 
 
-def _has_streams(storage: Storage) -> bool:
-    spec = TableSpecification("probe", [Field.long("id")], ["id"])
-    storage.admin.create(spec)
+def _offers(storage: Storage, call: Callable[[], object]) -> bool:
+    """Tell whether a call with the table `_PROBE` is supported."""
+    storage.admin.create(_PROBE)
     try:
-        storage.abort_write(storage.begin_write(spec.name, mode="patch", stream="probe", batch=0))
+        call()
     except (UnsupportedOperationError, TypeError):  # without the parameters, in a backend of before
         return False
     finally:
-        storage.admin.drop(spec.name)
+        storage.admin.drop(_PROBE.name)
     return True
+
+
+def _begin_batch(storage: Storage) -> None:
+    storage.abort_write(storage.begin_write(_PROBE.name, mode="patch", stream="probe", batch=0))
+
+
+def _share(storage: Storage) -> None:
+    with storage.share_snapshot() as shared:
+        shared.plan_scan(_PROBE.name).close()
