@@ -94,7 +94,7 @@ def test_an_unknown_option_is_refused_with_all_known_ones() -> None:
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     url = f"leveldb://{tmp_path}/mistyped"
-    with pytest.raises(StoreNotFoundError, match="mistyped does not exist; Spark creates neither"):
+    with pytest.raises(StoreNotFoundError, match="mistyped does not exist; Spark creates no stores"):
         StoreClient(url).connect()
     assert not (tmp_path / "mistyped").exists()
     StoreClient(f"{url}?create=true").connect().close()
