@@ -38,6 +38,7 @@ from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_sna
 from .held_plans import Executions, HeldPlan, Reader
 from .options import ReadOptions
 from .planned_scan import PlannedScan
+from .query_snapshots import QuerySnapshots
 from .store_client import StoreClient
 from .stores import OpenStores
 from .stream_offsets import StreamOffset, StreamStart
@@ -77,6 +78,7 @@ class Coordinator:
         self.held: dict[str, HeldPlan] = {}
         """By their ids; guarded by the lock."""
         self.stores = OpenStores(IDLE_STORE_SECONDS)
+        self._snapshots = QuerySnapshots(self.stores)
         jobs = WriteJobs(self.stores)
         self._closed = threading.Event()
         self._process = os.getpid()
@@ -122,7 +124,11 @@ class Coordinator:
             self.held.clear()
         for held in plans:
             held.plan.close()
+        self._snapshots.close()
         self.stores.close()
+
+    def shared_snapshots(self) -> int:
+        return len(self._snapshots)
 
     def plans(self) -> int:
         with self._lock:
@@ -197,11 +203,12 @@ class Coordinator:
         *,
         attended: bool = False,
     ) -> PlannedScan:
-        connection = self._connection_with_room(options.store)
+        connection = self._snapshots.connection_of(execution, options.store, self._connection_with_room(options.store))
         splits = self._splits(options)
         plan_id = uuid.uuid4().hex
         with self.stores.using(options.store, connection) as storage:
-            plan = storage.plan_scan(options.table, where=where, columns=columns, splits=splits)
+            state, connection = self._snapshots.of(execution, options.store, storage, connection)
+            plan = state.plan_scan(options.table, where=where, columns=columns, splits=splits)
             self.stores.retain(options.store, connection)
             with self._lock:
                 held = self.held[plan_id] = HeldPlan(plan, options, connection, execution)
@@ -302,6 +309,9 @@ class Coordinator:
         for held in expired:
             _log.info("table %r: closing a snapshot, %s", held.options.table, held.reason(now))
             self._close(held)
+        with self._lock:
+            planned = {held.execution for held in self.held.values()}
+        self._snapshots.expire(self._executions, planned)
 
 
 def _portable(error: Exception) -> Exception:

@@ -10,10 +10,10 @@ from structable.spi import ScanPlan
 
 from .options import ReadOptions
 
-__all__ = ["Executions", "HeldPlan", "Reader"]
+__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "Reader"]
 
-# A plan younger than this may be about to be read for the first time.
-_YOUNG_SECONDS = 60.0
+YOUNG_SECONDS = 60.0
+"""A plan younger than this may be about to be read for the first time."""
 
 
 class Executions(Protocol):
@@ -135,7 +135,7 @@ class HeldPlan:
 
     def dispensable(self, now: float) -> bool:
         """Whether the plan may be closed early to make room for another."""
-        return not self.readers and (self.visits > 0 or now - self.idle_since > _YOUNG_SECONDS)
+        return not self.readers and (self.visits > 0 or now - self.idle_since > YOUNG_SECONDS)
 
     def need(self) -> tuple[bool, float]:
         """Return a sort key: the least needed plan comes first."""

@@ -22,12 +22,15 @@ from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.coordinator_client import CoordinatorClient
 from structable.spark_bridge.held_plans import Reader
 from structable.spark_bridge.options import ReadOptions
+from structable.spark_bridge.planned_scan import PlannedScan
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     Storage,
     StorageUnavailableError,
     TableNotFoundError,
+    TableSpecification,
     TransactionClosedError,
+    TransactionConflictError,
     UnsupportedOperationError,
     col,
     connect,
@@ -103,6 +106,47 @@ def test_a_plan_has_columns_filter_and_the_wanted_splits(coordinator: Coordinato
     with connect(store.url) as storage:
         batches = [batch for split in planned.splits for batch in storage.read_split(split)]
     assert pa.Table.from_batches(batches).to_pylist() == [{"cost": 4.5, "app": "etl"}, {"cost": 4.75, "app": "etl"}]
+
+
+def rows_of(store: StoreClient, planned: PlannedScan) -> int:
+    with connect(store.url) as storage:
+        return sum(batch.num_rows for split in planned.splits for batch in storage.read_split(split))
+
+
+def test_plans_of_one_execution_see_one_state(coordinator: Coordinator, store: StoreClient) -> None:
+    first = coordinator.client.plan(options(store), COLUMNS, None, 1)
+    with connect(store.url) as storage:
+        storage.table("runs").upsert({"app": "new", "started": 1})
+    second, other = (coordinator.client.plan(options(store), COLUMNS, None, execution) for execution in (1, 2))
+    without = coordinator.client.plan(options(store), COLUMNS, None, None)
+    assert [rows_of(store, planned) for planned in (first, second, other, without)] == [20, 20, 21, 21]
+    assert coordinator.shared_snapshots() == 2
+
+
+def test_a_table_changed_since_the_first_plan_of_an_execution_conflicts(
+    coordinator: Coordinator, store: StoreClient
+) -> None:
+    first = coordinator.client.plan(options(store), COLUMNS, None, 1)
+    with connect(store.url) as storage:
+        storage.admin.create(TableSpecification("made", RUNS.fields, RUNS.primary_key))
+    made = replace(options(store), table="made")
+    with pytest.raises((TransactionConflictError, TableNotFoundError)):
+        coordinator.client.plan(made, COLUMNS, None, 1)
+    assert rows_of(store, first) == 20
+    assert rows_of(store, coordinator.client.plan(made, COLUMNS, None, 2)) == 0
+
+
+def test_shared_snapshots_end_with_their_executions(
+    coordinator: Coordinator, store: StoreClient, application: Application
+) -> None:
+    for execution in (1, 2):
+        coordinator.client.plan(options(store, grace=0.01), COLUMNS, None, execution)
+    application.executions.discard(1)
+    until(lambda: coordinator.shared_snapshots() == 1)
+    application.executions.clear()
+    application.stages.clear()
+    until(lambda: coordinator.shared_snapshots() == 0)
+    until(lambda: coordinator.plans() == 0)
 
 
 def test_the_default_number_of_splits_is_the_parallelism(
