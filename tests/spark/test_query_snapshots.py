@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from structable.spark_bridge import registration
 from structable.spark_bridge.coordinator import Coordinator
-from structable.spi import Field, Storage, TableSpecification
+from structable.spi import Field, Storage, TableSpecification, Transaction
 from tests.spark.conftest import Tables, every_store, give_up_snapshots
 
 LEFT, RIGHT = (
@@ -48,13 +48,16 @@ def create(storage: Storage) -> None:
 
 
 def move(storage: Storage) -> None:
-    """Move a row from one table to the other, in one transaction."""
-    with storage.transaction() as transaction:
+    """Move a row from one table to the other, in one transaction. Spark plans subqueries in threads, so moves race."""
+
+    def body(transaction: Transaction) -> None:
         left, right = transaction.table("left"), transaction.table("right")
         with left.scan(limit=1) as rows:
             row = dict(next(rows))
         left.delete((row["id"],))
         right.upsert(row)
+
+    storage.run(body)
 
 
 @every_store
