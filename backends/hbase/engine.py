@@ -185,7 +185,7 @@ class HBaseEngine(Engine):
     def share_snapshot(self) -> SharedSplits:
         return self._splits.share(self.begin(True))
 
-    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
+    def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
         return self._splits.estimate(begin, end)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:

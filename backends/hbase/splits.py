@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -24,6 +25,7 @@ __all__ = ["HeldSplits", "Splits"]
 
 _SPOTS, _MOST_SPOTS = 8, 16
 _SAMPLE = 250
+_COMPARED_BYTES = 48
 _DIGITS = 8
 """Bytes after the common prefix of a region's first and last key that serve to interpolate keys between them."""
 
@@ -93,21 +95,33 @@ class Splits:
                 points += self._inner_points(table, low, high, each)
         return sorted(set(points))
 
-    def estimate(self, begin: bytes, end: bytes) -> int:
-        """Return about how many rows an interval has: as many as some hundred are dense at some spots."""
+    def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
+        """Return about how many rows an interval has, and their bytes: parts are as dense as their first rows.
+
+        The gateway tells no sizes, so that the distances of keys must do.
+        """
         table, low, high = self._layout.interval(begin, end)
         parts = list(pairwise([low, *self._points(table, low, high, _SPOTS), high]))
-        looked_at = parts[:: -(-len(parts) // _MOST_SPOTS)]
-        return sum(self._estimate_part(table, *part) for part in looked_at) * len(parts) // len(looked_at)
+        looked_at = [self._sample(table, *part) for part in parts[:: -(-len(parts) // _MOST_SPOTS)]]
+        place = _Places(key for rows, last, _ in looked_at for key in (*rows, *last))
+        pairs = size = 0.0
+        for rows, last, bytes_found in looked_at:
+            more = place.share(rows[0], rows[-1], last[0]) if last else 1.0
+            pairs += len(rows) * more
+            size += bytes_found * more
+        scale = len(parts) / len(looked_at)
+        return int(pairs * scale), int(size * scale)
 
-    def _estimate_part(self, table: str, low: bytes, high: bytes) -> int:
-        rows = self._gateway.pages(table, low, high, [FAMILY], before=None, page_rows=_SAMPLE, first_rows=_SAMPLE)
-        found = [row for row, _ in next(rows, [])]
-        greatest = self._edge(table, low, high, reverse=True)
-        if len(found) < 2 or greatest is None or greatest <= found[-1]:
-            return len(found)
-        first, last, end = _numbers(found[0], found[-1], greatest)
-        return max(len(found), len(found) * (end - first) // max(1, last - first))
+    def _sample(self, table: str, low: bytes, high: bytes) -> tuple[list[bytes], list[bytes], int]:
+        """Return the first rows of an interval, the last if there are more, and the bytes of the first."""
+        pages = self._gateway.pages(table, low, high, [FAMILY], before=None, page_rows=_SAMPLE, first_rows=_SAMPLE)
+        # Closed before the next call, which needs a connection as well.
+        with closing(pages):  # type: ignore[type-var] # a generator
+            found = next(pages, [])
+        rows = [row for row, _ in found]
+        size = sum(len(row) + sum(len(value) for value, _ in cells.values()) for row, cells in found)
+        last = self._edge(table, low, high, reverse=True) if len(rows) > 1 else None
+        return rows, [] if last is None or last <= rows[-1] else [last], size
 
     def _inner_points(self, table: str, low: bytes, high: bytes, count: int) -> list[bytes]:
         """Return about `count` - 1 keys that divide an interval evenly if its keys are spread evenly."""
@@ -196,10 +210,35 @@ def _common(one: bytes, other: bytes) -> int:
     return common
 
 
-def _numbers(*keys: bytes) -> list[int]:
-    """Return where sorted keys lie between the first and the last one, as numbers."""
-    common = _common(keys[0], keys[-1])
-    return [_number(key[common:]) for key in keys]
+class _Places:
+    """Where keys lie, as numbers in which each byte is a digit: of ten in texts of digits, of 256 in binary values."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        seen: list[set[int]] = [set() for _ in range(_COMPARED_BYTES)]
+        for key in keys:
+            for bytes_seen, byte in zip(seen, key, strict=False):
+                bytes_seen.add(byte)
+        self._digits = [_digits(one) for one in seen if one]
+
+    def share(self, first: bytes, last: bytes, end: bytes) -> float:
+        """Return how many times as far the end is from the first key as the last one, at least once."""
+        begin = self._number_of(first)
+        return max(1.0, (self._number_of(end) - begin) / max(1, self._number_of(last) - begin))
+
+    def _number_of(self, key: bytes) -> int:
+        number = 0
+        for place, (least, count) in enumerate(self._digits):
+            number = number * count + (key[place] - least if place < len(key) else 0)
+        return number
+
+
+def _digits(seen: set[int]) -> tuple[int, int]:
+    """Return the least byte of a place, and how many there may be."""
+    if seen <= set(b"0123456789"):
+        return ord("0"), 10
+    if all(0x20 <= byte < 0x7F for byte in seen):
+        return min(seen), max(seen) - min(seen) + 1
+    return 0, 256
 
 
 def _number(rest: bytes) -> int:

@@ -52,8 +52,8 @@ class LevelDBEngine(RoutedEngine):
     def share_snapshot(self) -> SharedSplits:
         return SharedCheckpoint(self.folder, self.route.checkpoint)
 
-    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
-        return estimate(self.folder, self.route.checkpoint, begin, end, first)
+    def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
+        return estimate(self.folder, self.route.checkpoint, begin, end)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self.folder, state, intervals)

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice, pairwise
-
-from structable.backends.ordered.engine import Pair
+from collections.abc import Callable
+from itertools import pairwise
 
 from .division import split_points
 from .folder import Folder
+from .native.database import Database
 from .splits import checkpointed
 
 __all__ = ["estimate"]
 
-_SPOTS = 8
-_SAMPLE = 500
+_PARTS = 16
+_SAMPLE_BYTES = 64 << 10
+"""A sample has several of the blocks by which LevelDB tells sizes."""
+_MOST_SAMPLED = 5_000
 
 
-def estimate(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
-    """Return about how many pairs an interval has, see `SplitSource.estimate`; the arguments are as for `plan_splits`.
+def estimate(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes) -> tuple[int, int]:
+    """Return about how many pairs an interval has, and their bytes; the arguments are as for `plan_splits`.
 
-    A checkpoint is made and opened for it, since the database's own sizes lack what is in its log.
+    A checkpoint is made and opened for it, since the database's own sizes lack what is in its log. Parts of about equal
+    sizes have as many pairs as their first ones are dense: rows may be small in one place and large in another.
     """
     with checkpointed(folder, checkpoint) as database:
-        total = database.sizes([(begin, end)])[0]
-        sampled = [(begin, first[-1][0], len(first))]
-        points = split_points(database, first[-1][0] + b"\0", end, _SPOTS)
-        for low, high in pairwise([*points, end]):
-            if keys := [key for key, _ in islice(database.scan(low, high, fill_cache=False), _SAMPLE)]:
-                sampled.append((low, keys[-1], len(keys)))
-        size = sum(database.sizes([(low, high) for low, high, _ in sampled]))
-        count = sum(keys for _, _, keys in sampled)
-        return count * total // size if size else count
+        bounds = [begin, *split_points(database, begin, end, _PARTS), end]
+        parts = [_part(database, low, high) for low, high in pairwise(bounds)]
+    return sum(pairs for pairs, _ in parts), sum(size for _, size in parts)
+
+
+def _part(database: Database, begin: bytes, end: bytes) -> tuple[int, int]:
+    keys: list[bytes] = []
+    size = 0
+    for key, value in database.scan(begin, end, fill_cache=False):
+        keys.append(key)
+        size += len(key) + len(value)
+        if size >= _SAMPLE_BYTES or len(keys) == _MOST_SAMPLED:
+            sampled, whole = database.sizes([(keys[0], key), (keys[0], end)])
+            more = max(1.0, whole / max(1, sampled))
+            return int(len(keys) * more), int(size * more)
+    return len(keys), size

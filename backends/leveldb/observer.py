@@ -236,9 +236,9 @@ class ObservingEngine(RoutedEngine):
         private = private_folder()
         return SharedCheckpoint(private, partial(self._checkpoint, private), is_elsewhere=True)
 
-    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
+    def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
         private = private_folder()
-        return estimate(private, partial(self._checkpoint, private), begin, end, first)
+        return estimate(private, partial(self._checkpoint, private), begin, end)
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self.folder, state, intervals, aside=private_folder())

@@ -60,11 +60,8 @@ def plan_splits(
 
     `checkpoint` makes the checkpoint of a plan, and `epoch` returns the number of the newest schema change.
     """
-    sweep_plans(folder)
-    plan, hold = hold_plan(folder)
-    release = _PlanRelease(folder.checkpoints / plan, hold)
+    plan, release = _made(folder, checkpoint)
     try:
-        checkpoint(plan)
         # Opening it moves the rows of its log to a table file, once for all readers, so that sizes include them.
         database = Database(folder.checkpoint(plan), _OPTIONS, create=False)
         try:
@@ -80,6 +77,19 @@ def plan_splits(
     return SplitPlan(states, release, epoch(), version)
 
 
+def _made(folder: Folder, checkpoint: Callable[[str], None]) -> tuple[str, _PlanRelease]:
+    """Make the checkpoint of a new plan; return the plan's name, and what removes it."""
+    sweep_plans(folder)
+    plan, hold = hold_plan(folder)
+    release = _PlanRelease(folder.checkpoints / plan, hold)
+    try:
+        checkpoint(plan)
+    except BaseException:
+        release()
+        raise
+    return plan, release
+
+
 def _states(plan: str, bounds: list[bytes]) -> list[bytes]:
     return [messages.pack_texts([plan.encode(), low, high]) for low, high in pairwise(bounds)]
 
@@ -91,14 +101,11 @@ class SharedCheckpoint(SharedSplits):
     """
 
     def __init__(self, folder: Folder, checkpoint: Callable[[str], None], *, is_elsewhere: bool = False) -> None:
-        sweep_plans(folder)
         self._folder = folder
         self._is_elsewhere = is_elsewhere
-        self._plan, hold = hold_plan(folder)
+        self._plan, self._release = _made(folder, checkpoint)
         path = folder.checkpoint(self._plan)
-        self._release = _PlanRelease(path.parent, hold)
         try:
-            checkpoint(self._plan)
             with contextlib.closing(Database(path, _OPTIONS, create=False)) as database:
                 self._version, _ = unpack_stamp(database.get(VERSION_KEY))
         except BaseException:
@@ -147,11 +154,8 @@ class _CheckpointSnapshot(EngineSnapshot):
 @contextlib.contextmanager
 def checkpointed(folder: Folder, checkpoint: Callable[[str], None]) -> Iterator[Database]:
     """Make a checkpoint, open it, and remove it in the end; the arguments are as for `plan_splits`."""
-    sweep_plans(folder)
-    plan, hold = hold_plan(folder)
-    release = _PlanRelease(folder.checkpoints / plan, hold)
+    plan, release = _made(folder, checkpoint)
     try:
-        checkpoint(plan)
         with contextlib.closing(Database(folder.checkpoint(plan), _OPTIONS, create=False)) as database:
             yield database
     finally:

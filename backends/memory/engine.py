@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from structable.backends.ordered import (
     BulkApplication,
@@ -193,8 +193,15 @@ class MemoryEngine(Engine):
     def share_snapshot(self) -> SharedSplits:
         return _SharedSplits(self.begin(True))
 
-    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
-        return self._stored.count_keys(begin, end)
+    def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
+        pairs = self._stored.count_keys(begin, end)
+        with closing(self.begin(True)) as snapshot:
+            ends = [
+                *islice(snapshot.scan(begin, end), _SAMPLE),
+                *islice(snapshot.scan(begin, end, reverse=True), _SAMPLE),
+            ]
+        size = sum(len(key) + len(value) for key, value in ends)
+        return pairs, pairs * size // max(1, len(ends))
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         begin, end = (bytes.fromhex(part.decode()) for part in state.split(_MARK)[2:])
@@ -260,6 +267,7 @@ class _SharedSplits(SharedSplits):
         self.snapshot.close()
 
 
+_SAMPLE = 1_000
 _MARK = b":"
 _tokens = itertools.count(1)
 _plans: dict[int, MemorySnapshot] = {}

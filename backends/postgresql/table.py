@@ -40,17 +40,21 @@ from .sql.row_codec import Pieces, at_most
 from .sql.templates import prefix_template
 from .txn.bound_table import on_current_schema
 from .txn.cursor_scan import ScanRows
-from .txn.explain import estimated_size, explain_scan
+from .txn.explain import explain_scan
 from .txn.increments import defer_increments
 from .txn.merges import merge_one
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
 from .txn.row_probes import find_row, find_size, find_swap
+from .txn.sampling import sampled_size
 from .txn.seen_rows import ABSENT
 
 __all__ = ["PostgreSQLTable"]
 
 _ALL = Range()
+
+_ROW_BYTES = 32
+"""What a row is taken to have if none was seen."""
 
 
 class PostgreSQLTable(ManyRowsTable):
@@ -187,14 +191,18 @@ class PostgreSQLTable(ManyRowsTable):
         column = self.binding.spec.field_names[0]
         with self.scan(range, columns=[column], limit=COUNTED_ROWS + 1) as rows:
             counted = sum(1 for _ in rows)
-        rows_found, width = self._estimated_size(range)
+        if not counted:
+            return TableStatistics(0, 0, exact=True)
+        found, size = self._sampled_size(range)
+        # Few rows may lie on pages that were not sampled.
+        of_a_row = size // found if found else _ROW_BYTES
         exact = counted <= COUNTED_ROWS
-        count = counted if exact else max(counted, rows_found)
-        return TableStatistics(count, count * max(1, width), exact)
+        count = counted if exact else max(counted, found)
+        return TableStatistics(count, count * max(1, of_a_row), exact)
 
     @on_current_schema
-    def _estimated_size(self, range: Range) -> tuple[int, int]:
-        return estimated_size(self._tx, self, self._request((range,), None))
+    def _sampled_size(self, range: Range) -> tuple[int, int]:
+        return sampled_size(self._tx, self, self._request((range,), None))
 
     @on_current_schema
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:

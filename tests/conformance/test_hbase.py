@@ -3,27 +3,22 @@
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from structable.spi import Isolation, Storage
-from structable.spi.conformance import BackendConformance, Capabilities
+from structable.spi.conformance import BackendConformance
 from structable.spi.conformance.case import OpenSession
 from structable.spi.conformance.interleaving import Session
 from structable.spi.conformance.isolation import IsolationCases
+from tests.conformance.support.our_capabilities import OURS
 from tests.hbase.support.internals import hold_finaliser
 from tests.hbase.support.remote_transactions import OtherProcess
 
 
 class TestHBase(BackendConformance):
-    capabilities = Capabilities(
-        writes_never_wait=True,
-        table_types=True,
-        change_feeds=True,
-        streams=True,
-        statistics=True,
-        shared_snapshots=True,
-    )
+    capabilities = replace(OURS, writes_never_wait=True)
     # Each makes its tables in some tenths of a second.
     max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "8"))
     stress_rounds = int(os.environ.get("STRUCTABLE_TEST_HBASE_ROUNDS", "30"))
@@ -41,14 +36,7 @@ class TestHBase(BackendConformance):
 class TestHBaseWithValuesInIntents(IsolationCases):
     """Nothing is finalised: every reader finds committed values in intents."""
 
-    capabilities = Capabilities(
-        writes_never_wait=True,
-        table_types=True,
-        change_feeds=True,
-        streams=True,
-        statistics=True,
-        shared_snapshots=True,
-    )
+    capabilities = replace(OURS, writes_never_wait=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -59,14 +47,7 @@ class TestHBaseWithValuesInIntents(IsolationCases):
 class TestHBaseByLists(IsolationCases):
     """Small transactions, too, find one another by the lists of recent writes."""
 
-    capabilities = Capabilities(
-        writes_never_wait=True,
-        table_types=True,
-        change_feeds=True,
-        streams=True,
-        statistics=True,
-        shared_snapshots=True,
-    )
+    capabilities = replace(OURS, writes_never_wait=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str) -> str:

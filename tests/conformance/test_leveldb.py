@@ -4,25 +4,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from structable.spi.conformance import BackendConformance, Capabilities
+from structable.spi.conformance import BackendConformance
+from tests.conformance.support.our_capabilities import OURS
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 class TestLevelDB(BackendConformance):
-    capabilities = Capabilities(
-        writes_never_wait=True,
-        table_types=True,
-        change_feeds=True,
-        streams=True,
-        statistics=True,
-        shared_snapshots=True,
-    )
+    capabilities = replace(OURS, writes_never_wait=True)
     max_examples = min(60, settings().max_examples)
 
     @pytest.fixture
@@ -42,14 +37,7 @@ def owner() -> Iterator[subprocess.Popen[str]]:
 class TestLevelDBOfAnotherProcess(BackendConformance):
     """Another process owns the database: every connection of a test is a client's."""
 
-    capabilities = Capabilities(
-        writes_never_wait=True,
-        table_types=True,
-        change_feeds=True,
-        streams=True,
-        statistics=True,
-        shared_snapshots=True,
-    )
+    capabilities = replace(OURS, writes_never_wait=True)
     max_examples = 30  # the class above tries more
 
     @pytest.fixture

@@ -1,12 +1,12 @@
 """A measured storage keeps the contract: the suite in a program with an OpenTelemetry SDK."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from structable.spi import connect
-from structable.spi.conformance import Capabilities
 from structable.spi.conformance.bulk_scans import BulkScanRules
 from structable.spi.conformance.lifecycle import LifecycleRules
 from structable.spi.conformance.runner_rules import RunnerRules
@@ -15,6 +15,7 @@ from structable.spi.conformance.stream_job_rules import StreamJobRules
 from structable.spi.conformance.traffic_rules import TrafficRules
 from structable.spi.conformance.transaction_rules import TransactionRules
 from structable.spi.measuring import MeasuringStorage
+from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.test_memory import TestMemory as MemoryRules
 from tests.metering.sdk import Metrics, measured
 
@@ -41,14 +42,7 @@ class TestMeasuredLevelDB(
 ):
     """What a storage passes on that a store in memory does not have: other processes, splits, durable jobs."""
 
-    capabilities = Capabilities(
-        writes_never_wait=True,
-        table_types=True,
-        change_feeds=True,
-        streams=True,
-        statistics=True,
-        shared_snapshots=True,
-    )
+    capabilities = replace(OURS, writes_never_wait=True)
     max_examples = 3
     stress_rounds = 10
 

@@ -4,13 +4,12 @@ import os
 
 import pytest
 
-from structable.spi.conformance import BackendConformance, Capabilities
+from structable.spi.conformance import BackendConformance
+from tests.conformance.support.our_capabilities import OURS
 
 
 class TestPostgreSQL(BackendConformance):
-    capabilities = Capabilities(
-        table_types=True, change_feeds=True, streams=True, statistics=True, shared_snapshots=True
-    )
+    capabilities = OURS
     max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "15"))  # each makes its tables in a second or so
 
     @pytest.fixture

@@ -72,13 +72,10 @@ class SplitSource(ABC):
         """
 
     @abstractmethod
-    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
-        """Return about how many pairs there are in begin <= key < end, at a cost that does not grow with them.
+    def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
+        """Return about how many pairs there are in begin <= key < end, and their bytes.
 
-        Parameters
-        ----------
-        first : sequence of pairs
-            The first pairs of the interval, some thousand; there are more.
+        At a cost that does not grow with them; there are some thousand at least.
         """
 
     @abstractmethod

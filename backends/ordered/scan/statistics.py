@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from itertools import islice
 
-from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Pair, SplitSource
+from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableStatistics
 from structable.spi.statistics import COUNTED_ROWS
@@ -28,10 +28,6 @@ def table_statistics(
         with closing(snapshot.scan(begin, end)) as pairs:  # type: ignore[type-var] # a generator
             first = list(islice(pairs, COUNTED_ROWS + 1))
         if len(first) > COUNTED_ROWS:
-            rows = max(engine.estimate(begin, end, first), len(first))
-            return TableStatistics(rows, rows * _size(first) // len(first), exact=False)
-    return TableStatistics(len(first), _size(first), exact=True)
-
-
-def _size(pairs: list[Pair]) -> int:
-    return sum(len(key) - SPACE_BYTES + len(value) for key, value in pairs)
+            rows, size = engine.estimate(begin, end)
+            return TableStatistics(max(rows, len(first)), max(size, len(first)), exact=False)
+    return TableStatistics(len(first), sum(len(key) + len(value) for key, value in first), exact=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import index_name
-from structable.backends.postgresql.sql.queries import Query, scan_query
+from structable.backends.postgresql.sql.queries import scan_query
 from structable.spi import ScanExplanation
 from structable.spi.rules.scans import ScanRequest
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction
 
-__all__ = ["estimated_size", "explain_scan"]
+__all__ = ["explain_scan"]
 
 _SCANS = {"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Index Scan", "Tid Range Scan"}
 
@@ -26,31 +26,14 @@ def explain_scan(tx: ServerTransaction, table: BoundTable, request: ScanRequest)
     name = table.binding.spec.name
     if request.limit == 0 or not request.ranges:
         return ScanExplanation(name, "empty")
-    return _explanation(table.binding, _plan(tx, table, request, Query.explained))
 
-
-def estimated_size(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> tuple[int, int]:
-    """Ask the server about how many rows a scan finds, and how many bytes a row has.
-
-    It knows the size of the table's file, and how many rows filled a page when the table was last analyzed.
-    """
-    # Freely: by an index, a scan reads the first rows only.
-    plan = _plan(tx, table, request, lambda query, values: query.call_freely(values, "explain (format json) "))
-    return int(plan["Plan Rows"]), int(plan["Plan Width"])
-
-
-def _plan(
-    tx: ServerTransaction,
-    table: BoundTable,
-    request: ScanRequest,
-    explained: Callable[[Query, Sequence[bytes | None]], Call],
-) -> dict[str, Any]:
     def build(binding: TableBinding) -> Call:
-        return explained(*scan_query(binding, request))
+        query, values = scan_query(binding, request)
+        return query.explained(values)
 
     found = tx.rows_of(tx.ask(table, build))[0][0]
-    plan: dict[str, Any] = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
-    return plan
+    plan = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
+    return _explanation(table.binding, plan)
 
 
 def _explanation(binding: TableBinding, plan: dict[str, Any]) -> ScanExplanation:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, settings
 
-from structable.spi.conformance import BackendConformance, Capabilities
+from structable.spi.conformance import BackendConformance
+from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.support.planted import BUGS, PREFIX
 
 # A failure is enough; its smallest example is not needed.
@@ -24,16 +25,7 @@ EXAMPLES = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "15"))
 
 
 class Planted(BackendConformance):
-    capabilities = Capabilities(
-        multi_process=False,
-        durable_after_kill=False,
-        writes_never_wait=True,
-        table_types=True,
-        change_feeds=True,
-        streams=True,
-        statistics=True,
-        shared_snapshots=True,
-    )
+    capabilities = replace(OURS, multi_process=False, durable_after_kill=False, writes_never_wait=True)
     bug = "nothing"
 
     @classmethod

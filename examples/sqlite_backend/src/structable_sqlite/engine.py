@@ -123,11 +123,12 @@ class SQLiteEngine(Engine):
     def share_snapshot(self) -> SharedSplits:
         return CopiedSplits(self._files, self.begin(True))
 
-    def estimate(self, begin: bytes, end: bytes, first: Sequence[Pair]) -> int:
-        """Count the keys: SQLite keeps no sizes, and walks through keys fast."""
+    def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
+        """Count: SQLite keeps no sizes, and walks through rows fast."""
         with closing(self.begin(True)) as snapshot, translated(self._files):
-            query = "SELECT count(*) FROM pairs WHERE key >= ? AND key < ?"
-            return int(snapshot.connection.execute(query, (begin, end)).fetchone()[0])
+            query = "SELECT count(*), sum(length(key) + length(value)) FROM pairs WHERE key >= ? AND key < ?"
+            pairs, size = snapshot.connection.execute(query, (begin, end)).fetchone()
+            return pairs, size or 0
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         first, after, path = state.decode().split(":", 2)
