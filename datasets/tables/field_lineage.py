@@ -57,8 +57,6 @@ class FieldOperation:
         The fields that it gives, each made of all inputs; of a write none, for it writes its inputs under their names.
     source, destination : DatasetRef, optional
         The endpoint that is read, or written.
-    description : str
-        For readers.
     """
 
     name: str
@@ -66,7 +64,6 @@ class FieldOperation:
     outputs: tuple[str, ...] = ()
     source: DatasetRef | None = None
     destination: DatasetRef | None = None
-    description: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -162,7 +162,7 @@ class SharedSnapshotRules(SharedCase):
         """The closing of the storage closes its shared snapshots and their plans; further plans are refused."""
         with connect(storage_url) as storage:
             if not storage.admin.exists("items"):
-                pytest.skip("capability restartable is not declared: each connection is a store of its own")
+                self.require("restartable")
             shared, unused = storage.share_snapshot(), storage.share_snapshot()
             plan = shared.plan_scan("items", splits=2)
             copies = copies_of(plan.splits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable
 
 import pytest
@@ -82,9 +83,9 @@ class _Machine(RuleBasedStateMachine):
         self.rows[name] = Row(owner, handle.token, 0, ttl)
         self.handles.append((name, handle))
 
+    @abstractmethod
     def take(self, place: int, name: object) -> None:
         """Try to take what is held under a name."""
-        raise NotImplementedError
 
     def any(self, data: st.DataObject) -> tuple[object, Lease | Permit]:
         """Return one of those that were acquired; more often one of the last."""

@@ -27,21 +27,9 @@ from structable.datasets import (
 )
 from structable.spi import Storage
 from tests.datasets.machines.conftest import Explore
+from tests.datasets.support.run_states import NEXT_CLUSTER, NEXT_STATUS
 from tests.datasets.support.session_machine import SessionMachine
 
-NEXT_STATUS = {
-    "PENDING": {"STARTING", "KILLED", "FAILED", "REJECTED", "STOPPING"},
-    "STARTING": {"RUNNING", "SUSPENDED", "STOPPING", "COMPLETED", "KILLED", "FAILED"},
-    "RUNNING": {"SUSPENDED", "STOPPING", "COMPLETED", "KILLED", "FAILED"},
-    "SUSPENDED": {"RUNNING", "STOPPING", "KILLED", "FAILED"},
-    "STOPPING": {"COMPLETED", "KILLED", "FAILED"},
-}
-NEXT_CLUSTER = {
-    "PROVISIONING": {"PROVISIONED", "DEPROVISIONING", "DEPROVISIONED", "ORPHANED"},
-    "PROVISIONED": {"WAITING", "DEPROVISIONING"},
-    "WAITING": {"DEPROVISIONING", "ORPHANED"},
-    "DEPROVISIONING": {"DEPROVISIONED", "ORPHANED"},
-}
 ENDS = ("COMPLETED", "FAILED", "KILLED", "REJECTED")
 
 # Each message, the state that it wants, and the time that it sets.

@@ -13,23 +13,10 @@ from structable.datasets.tables.runs import RUNS, ClusterStatus, Run, RunStatus
 from structable.spi import TransactionConflictError
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
+from tests.datasets.support.run_states import NEXT_CLUSTER, NEXT_STATUS
 
 WEB = ProgramRef("default", "shop", "service", "web")
 DAY = dt.timedelta(days=1)
-
-NEXT = {
-    "PENDING": {"STARTING", "KILLED", "FAILED", "REJECTED", "STOPPING"},
-    "STARTING": {"RUNNING", "SUSPENDED", "STOPPING", "COMPLETED", "KILLED", "FAILED"},
-    "RUNNING": {"SUSPENDED", "STOPPING", "COMPLETED", "KILLED", "FAILED"},
-    "SUSPENDED": {"RUNNING", "STOPPING", "KILLED", "FAILED"},
-    "STOPPING": {"COMPLETED", "KILLED", "FAILED"},
-}
-NEXT_CLUSTER = {
-    "PROVISIONING": {"PROVISIONED", "DEPROVISIONING", "DEPROVISIONED", "ORPHANED"},
-    "PROVISIONED": {"WAITING", "DEPROVISIONING"},
-    "WAITING": {"DEPROVISIONING", "ORPHANED"},
-    "DEPROVISIONING": {"DEPROVISIONED", "ORPHANED"},
-}
 
 
 def deploy(s: Session, version: str = "1") -> None:
@@ -119,12 +106,12 @@ class TestRuns:
             run = put(system, status=before)
             with begin() as s:
                 answer = send(s, run, wanted.value, 5)
-            if wanted in NEXT.get(before.value, ()):
+            if wanted in NEXT_STATUS.get(before.value, ()):
                 assert isinstance(answer, Changed), (before, wanted)
                 assert answer.before is not None
                 assert answer.before.status is before
                 assert answer.after.status is wanted
-                assert answer.after.active is (True if wanted.value in NEXT else None)
+                assert answer.after.active is (True if wanted.value in NEXT_STATUS else None)
             else:
                 reason = IgnoredReason.DUPLICATE if before is wanted else IgnoredReason.ILLEGAL
                 assert isinstance(answer, Ignored), (before, wanted)

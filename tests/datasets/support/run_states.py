@@ -1,0 +1,19 @@
+"""Which states may follow which, of runs and of their clusters: as the contract has it, for tests."""
+
+from __future__ import annotations
+
+__all__ = ["NEXT_CLUSTER", "NEXT_STATUS"]
+
+NEXT_STATUS = {
+    "PENDING": {"STARTING", "KILLED", "FAILED", "REJECTED", "STOPPING"},
+    "STARTING": {"RUNNING", "SUSPENDED", "STOPPING", "COMPLETED", "KILLED", "FAILED"},
+    "RUNNING": {"SUSPENDED", "STOPPING", "COMPLETED", "KILLED", "FAILED"},
+    "SUSPENDED": {"RUNNING", "STOPPING", "KILLED", "FAILED"},
+    "STOPPING": {"COMPLETED", "KILLED", "FAILED"},
+}
+NEXT_CLUSTER = {
+    "PROVISIONING": {"PROVISIONED", "DEPROVISIONING", "DEPROVISIONED", "ORPHANED"},
+    "PROVISIONED": {"WAITING", "DEPROVISIONING"},
+    "WAITING": {"DEPROVISIONING", "ORPHANED"},
+    "DEPROVISIONING": {"DEPROVISIONED", "ORPHANED"},
+}
