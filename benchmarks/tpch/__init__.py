@@ -24,6 +24,7 @@ from tests.spark.tpch.queries import NUMBERS
 from tests.spark.tpch.tables import LEAST_SCALE, generate, load
 
 from .contests import Contest
+from .look_ups import look_up_join
 from .small_reads import small_reads
 from .sources import by_jdbc, by_structable, of_files
 
@@ -51,21 +52,23 @@ class _Stores:
     files: Path
     contest: Contest
 
-    def leveldb(self, folder: Path, _: Scale) -> Iterator[Measurement]:
+    def leveldb(self, folder: Path, scale: Scale) -> Iterator[Measurement]:
         url = url_of(folder / "ours")
         load(self.files, url)
         with spark_session(self.folder) as spark:
             parquet, ours = of_files(spark, self.files), by_structable(spark, url)
             yield from self.contest.held("LevelDB", _PARQUET, parquet, ours, goal=3.0, mean_goal=2.0)
             yield from small_reads("LevelDB", ours, self.files, self.contest.rounds, goal=500.0)
+            yield from look_up_join("LevelDB", ours, url, scale, self.contest.rounds)
 
-    def postgresql(self, database: PostgreSQLDatabase, _: Scale) -> Iterator[Measurement]:
+    def postgresql(self, database: PostgreSQLDatabase, scale: Scale) -> Iterator[Measurement]:
         load(self.files, database.ours.url)
         with database.connection() as raw:
             database.vacuum(raw, database.ours)
         with spark_session(self.folder) as spark:
             ours = by_structable(spark, database.ours.url)
             yield from small_reads("PostgreSQL", ours, self.files, self.contest.rounds)
+            yield from look_up_join("PostgreSQL", ours, database.ours.url, scale, self.contest.rounds)
             if JDBC_DRIVER.exists():
                 jdbc = by_jdbc(spark, database)
                 yield from self.contest.held("PostgreSQL", _JDBC, jdbc, ours, goal=1.0, mean_goal=0.8)
