@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway, JavaObject
 
-__all__ = ["define_classes", "format_hidden", "let_threads_find_the_format", "session_active"]
+__all__ = ["class_loader", "define_classes", "format_hidden", "let_threads_find_the_format", "session_active"]
 
 _log = logging.getLogger("structable.spark")
 
@@ -79,18 +79,21 @@ def define_classes(spark: SparkSession, name: str, java: str) -> None:
     Does nothing if it is there. Janino, which Spark brings for its code generation, compiles its source `java`; it
     knows no generics and no lambdas. Py4JError or TypeError if Janino, Spark or Java refuses it.
     """
-    gateway = _gateway(spark)
-    jvm = gateway.jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    gateway, loader = _gateway(spark), class_loader(spark)
     if _is_known(loader, name):
         return
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.setTargetVersion(8)  # static methods of interfaces
     compiler.cook(java)
     codes = compiler.getBytecodes()
     for made in sorted(codes):  # a nested class after its outer one
         _define(gateway, loader, made, codes[made])
+
+
+def class_loader(spark: SparkSession) -> JavaObject:
+    """Return the application's class loader."""
+    return _gateway(spark).jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
 def _define(gateway: JavaGateway, loader: JavaObject, name: str, code: bytes) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-__all__ = ["add_rule", "ensure_rule", "has_rule", "java_source"]
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+__all__ = ["add_rule", "ensure_rule", "has_rule", "inject_rule", "java_source"]
 
 
 def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
@@ -55,7 +59,14 @@ def add_rule(spark: SparkSession, name: str, java: str) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
     compiler.cook(java)
-    builder = compiler.getClassLoader().loadClass(f"{name}$Builder")
-    constructor = builder.getDeclaredConstructor(gateway.new_array(jvm.java.lang.Class, 0))
-    instance = constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+    inject_rule(spark, name, compiler.getClassLoader())
+
+
+def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
+    """Add a rule to a session's optimizer, whose class a class loader has."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    lang = gateway.jvm.java.lang
+    constructor = loader.loadClass(f"{name}$Builder").getDeclaredConstructor(gateway.new_array(lang.Class, 0))
+    instance = constructor.newInstance(gateway.new_array(lang.Object, 0))
     spark._jsparkSession.extensions().injectOptimizerRule(instance)

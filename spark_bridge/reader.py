@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -25,12 +26,12 @@ __all__ = ["ChangeReader", "SplitPartition", "StructableReader"]
 
 
 class SplitPartition(spark.InputPartition):
-    """A split of a plan, which the coordinator holds under its id; a plan of changes needs no hold and has none."""
+    """Splits of a plan, mostly one, which the coordinator holds under its id; a plan of changes has no hold."""
 
-    def __init__(self, plan_id: str, split: ScanSplit, *, ordered: bool = False) -> None:
-        super().__init__(split.index)
+    def __init__(self, plan_id: str, *splits: ScanSplit, ordered: bool = False) -> None:
+        super().__init__(splits[0].index)
         self.plan_id = plan_id
-        self.split = split
+        self.splits = splits
         self.ordered = ordered
 
 
@@ -50,23 +51,37 @@ class StructableReader(spark.DataSourceReader):
 
     @one_line_errors()
     def partitions(self) -> list[spark.InputPartition]:
-        planned = self._coordinator.plan(self._options, self._columns, self._where, self._request.execution)
+        whole = self._request.whole
+        options = replace(self._options, splits=1) if whole else self._options
+        planned = self._coordinator.plan(options, self._columns, self._where, self._request.execution)
         freeze_imports()
+        if whole:
+            return [SplitPartition(planned.plan_id, *planned.splits, ordered=planned.ordered)]
         return [SplitPartition(planned.plan_id, split, ordered=planned.ordered) for split in planned.splits]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
+        request = self._request
+        with quiet_when_abandoned(), one_line_errors():
+            for split in partition.splits:
+                # One that a limit leaves unread is held, too: the coordinator waits for no other reader of it then.
+                with self._coordinator.holding(partition.plan_id, self._options, _reader(split)):
+                    if request.whole and request.limit == 0:
+                        continue
+                    for batch in self._results(split, request, ordered=partition.ordered):
+                        if request.whole and request.limit is not None:
+                            request = replace(request, limit=request.limit - batch.num_rows)
+                        yield batch
+
+    def _results(self, split: ScanSplit, request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema_of(self._schema)
-        options = self._options
-        held = self._coordinator.holding(partition.plan_id, options, _reader(partition.split))
-        with quiet_when_abandoned(), one_line_errors(), held:
-            batches = _frozen(options.store.read_split(partition.split))
-            if self._request.aggregates:
-                yield aggregated(batches, self._request.aggregates, schema)
-                return
-            for batch in chosen(batches, self._request, ordered=partition.ordered):
-                # The same buffers under Spark's own schema, which must match exactly, nullability too.
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        batches = _frozen(self._options.store.read_split(split))
+        if request.aggregates:
+            yield aggregated(batches, request.aggregates, schema)
+            return
+        for batch in chosen(batches, request, ordered=ordered):
+            # The same buffers under Spark's own schema, which must match exactly, nullability too.
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,6 +131,6 @@ class ChangeReader(spark.DataSourceReader):
         assert isinstance(partition, SplitPartition)
         schema = arrow_schema_of(self._schema)
         with quiet_when_abandoned(), one_line_errors():
-            for batch in self._options.store.read_split(partition.split):
+            for batch in self._options.store.read_split(partition.splits[0]):
                 freeze_imports()
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)

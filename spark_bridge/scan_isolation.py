@@ -31,11 +31,11 @@ _RULE_CLASS = "StructableScanIsolation"
 _CLASSES = (_RULE_CLASS, "StructableSource", "StructableScanBuilder", "StructableScan", "StructableConditions")
 
 
-def isolate_scans(spark: SparkSession) -> bool:
-    """Give each scan of the format a separate reader, in this session and those derived from it; True if that works.
+def isolate_scans(spark: SparkSession) -> None:
+    """Give each scan of the format a separate reader, in this session and those derived from it.
 
-    If not, nothing is pushed down. A warning is issued, and results are still right: Spark evaluates all filters
-    itself, reads all columns, and scans of one `load()` share a snapshot.
+    If that does not work, nothing is pushed down. A warning is issued, and results are still right: Spark evaluates all
+    filters itself, reads all columns, and scans of one `load()` share a snapshot.
     """
     reason = ensure_rule(spark, _RULE_CLASS, java_source(_CLASSES, {**REQUEST_KEYS, "FACTS": FACTS_OPTION}))
     if reason is not None:
@@ -44,4 +44,3 @@ def isolate_scans(spark: SparkSession) -> bool:
             "down",
             stacklevel=3,
         )
-    return reason is None

@@ -14,6 +14,7 @@ REQUEST_KEYS = {
     "ZONE": "structable.zone",
     "WHERE": "structable.where",
     "LIMIT": "structable.limit",
+    "WHOLE": "structable.whole",
     "TOP": "structable.top",
     "AGGREGATES": "structable.aggregates",
 }
@@ -45,7 +46,8 @@ class ScanRequest:
     execution: int | None = None  # the execution in which it is planned, if there is one
     zone: str | None = None  # the time zone of the session, if it is known
     where: str | None = None  # the pushed filter, for `pushed_conditions.parse_filter`
-    limit: int | None = None  # rows of each split, at most
+    limit: int | None = None  # rows of each partition, at most
+    whole: bool = False  # whether one partition gives all the rows of the limit
     top: Top | None = None  # which ones, if not any
     aggregates: tuple[Aggregate, ...] = ()  # the columns of the one row that each split gives in place of its own
 
@@ -60,6 +62,7 @@ class ScanRequest:
             given["ZONE"],
             given["WHERE"],
             given["LIMIT"],
+            bool(given["WHOLE"]),
             None if top is None else Top(tuple(top[0]), *top[1:]),
             tuple(Aggregate(function, column) for function, column in json.loads(given["AGGREGATES"] or "[]")),
         )

@@ -138,7 +138,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             else:
                 assert isinstance(partition, SplitPartition)
-                for batch in read_split(partition.split):
+                for batch in read_split(partition.splits[0]):
                     freeze_imports()
                     yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 

@@ -14,10 +14,6 @@ import java.util.Iterator;
 import java.util.Map;
 import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
-import org.apache.spark.sql.connector.expressions.Expression;
-import org.apache.spark.sql.connector.expressions.Literal;
-import org.apache.spark.sql.connector.expressions.NamedReference;
-import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
@@ -38,11 +34,6 @@ public final class CatalogCommand {
 
   public CatalogCommand with(String name, String value) {
     request.putString(name, value);
-    return this;
-  }
-
-  public CatalogCommand with(String name, Metadata[] values) {
-    if (values.length > 0) request.putMetadataArray(name, values);  // an empty array has no type
     return this;
   }
 
@@ -92,68 +83,5 @@ public final class CatalogCommand {
 
   // Throws it, undeclared as Scala's exceptions are.
   public static void raise(Throwable error) { new Failure(error).get(); }
-
-  // Conditions as Python reads them, or null if one is of another kind.
-  public static Metadata[] conditions(Predicate[] predicates) {
-    Metadata[] all = new Metadata[predicates.length];
-    for (int i = 0; i < predicates.length; i++) {
-      all[i] = condition(predicates[i]);
-      if (all[i] == null) return null;
-    }
-    return all;
-  }
-
-  private static Metadata condition(Expression expression) {
-    if (!(expression instanceof Predicate)) return null;
-    String name = ((Predicate) expression).name();
-    Expression[] children = expression.children();
-    MetadataBuilder made = new MetadataBuilder().putString("name", name);
-    if (name.equals("ALWAYS_TRUE") || name.equals("ALWAYS_FALSE")) return made.build();
-    if (name.equals("AND") || name.equals("OR") || name.equals("NOT")) {
-      Metadata[] parts = new Metadata[children.length];
-      for (int i = 0; i < parts.length; i++) {
-        parts[i] = condition(children[i]);
-        if (parts[i] == null) return null;
-      }
-      return made.putMetadataArray("children", parts).build();
-    }
-    if (children.length > 0 && children[0] instanceof Literal) {
-      String mirrored = mirrored(name);
-      if (mirrored == null || children.length != 2) return null;
-      made.putString("name", mirrored);
-      children = new Expression[] {children[1], children[0]};
-    }
-    if (children.length == 0 || !(children[0] instanceof NamedReference)) return null;
-    String[] path = ((NamedReference) children[0]).fieldNames();
-    if (path.length != 1) return null;
-    made.putString("column", path[0]);
-    Metadata[] values = new Metadata[children.length - 1];
-    for (int i = 0; i < values.length; i++) {
-      if (!(children[i + 1] instanceof Literal)) return null;
-      values[i] = value((Literal) children[i + 1]);
-    }
-    return (values.length > 0 ? made.putMetadataArray("children", values) : made).build();
-  }
-
-  private static String mirrored(String name) {
-    if (name.equals("=") || name.equals("<=>") || name.equals("<>")) return name;
-    if (name.equals("<")) return ">";
-    if (name.equals("<=")) return ">=";
-    if (name.equals(">")) return "<";
-    if (name.equals(">=")) return "<=";
-    return null;
-  }
-
-  private static Metadata value(Literal literal) {
-    MetadataBuilder made = new MetadataBuilder().putString("type", literal.dataType().typeName());
-    Object value = literal.value();
-    if (value instanceof byte[]) {
-      StringBuilder digits = new StringBuilder();
-      byte[] bytes = (byte[]) value;
-      for (int i = 0; i < bytes.length; i++) digits.append(String.format("%02x", new Object[] {new Byte(bytes[i])}));
-      value = digits;
-    }
-    return (value == null ? made : made.putString("value", value.toString())).build();
-  }
 }
 """.replace("@REQUEST@", REQUEST)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from structable.spark_bridge.pushed_conditions import parse_filter
 from structable.spark_bridge.stores import OpenStores
 from structable.spark_bridge.types import spark_schema, table_fields
 from structable.spark_bridge.write_jobs import commit_with_retries
@@ -17,11 +18,9 @@ from structable.spi import (
     TableAlreadyExistsError,
     TableNotFoundError,
     TableSpecification,
-    UnsupportedOperationError,
     WriteMode,
 )
 
-from .conditions import Rows, filter_of
 from .requests import NOT_READ, ONLY_READ, CatalogRequest
 from .table_properties import check_properties, properties_of, specification_of
 
@@ -32,8 +31,7 @@ class CatalogCommands:
     """Carries out requests of catalogs; safe to share between threads.
 
     An answer is the schema of the table after the command, or one of a single field. The metadata of its first field
-    has the `outcome`: `done`, `absent` (no such table), `exists` (a table to be made) or `refused` (a condition that
-    the store cannot evaluate).
+    has the `outcome`: `done`, `absent` (no such table) or `exists` (a table to be made).
     """
 
     def __init__(self, stores: OpenStores) -> None:
@@ -46,7 +44,6 @@ class CatalogCommands:
             "add_columns": _add_columns,
             "drop": _drop,
             "drop_empty": _drop_empty,
-            "check_delete": _check_delete,
             "delete": _delete,
             "truncate": _truncate,
         }
@@ -112,19 +109,8 @@ def _drop_empty(storage: Storage, request: CatalogRequest) -> StructType:
     return _answer("done")
 
 
-def _check_delete(storage: Storage, request: CatalogRequest) -> StructType:
-    spec = storage.admin.get_specification(request.table)
-    return _answer("refused" if filter_of(spec, request.where) is None else "done")
-
-
 def _delete(storage: Storage, request: CatalogRequest) -> StructType:
-    where = filter_of(storage.admin.get_specification(request.table), request.where)
-    if where is None:  # it was not, when Spark planned the statement
-        raise UnsupportedOperationError(f"table {request.table!r} has changed: the store cannot evaluate the condition")
-    if where is Rows.ALL:
-        return _truncate(storage, request)
-    if where is Rows.NONE:
-        return _answer("done")
+    where = parse_filter(storage.admin.get_specification(request.table), request.where)
     storage.table(request.table).delete_all(Range.all(), where)
     return _answer("done")
 

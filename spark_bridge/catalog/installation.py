@@ -8,8 +8,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from structable.spark_bridge.coordinator import Coordinator
-from structable.spark_bridge.format_lookup import define_classes
-from structable.spark_bridge.optimizer_rules import has_rule
+from structable.spark_bridge.format_lookup import class_loader, define_classes
+from structable.spark_bridge.optimizer_rules import has_rule, inject_rule, java_source
 
 from . import catalog_class, command_class, read_rule, staging_class, table_class
 from .commands import CatalogCommands
@@ -18,6 +18,7 @@ __all__ = ["offer_catalog"]
 
 _CLASSES = {
     "structable.CatalogCommand": command_class.JAVA,
+    "structable.StructableConditions": "package structable;\n" + java_source(("StructableConditions",), {}),
     "structable.CatalogTable": table_class.JAVA,
     "structable.StagedCatalogTable": staging_class.JAVA,
     "structable.Catalog": catalog_class.JAVA,
@@ -36,7 +37,8 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
         for name, java in _CLASSES.items():
             define_classes(spark, name, java)
         if not has_rule(spark, read_rule.RULE_CLASS):
-            _add_rule(spark)
+            # From the loader of the other classes, which it names.
+            inject_rule(spark, read_rule.RULE_CLASS, class_loader(spark))
             if not has_rule(spark, read_rule.RULE_CLASS):
                 raise TypeError("its optimizer takes no further rules")
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
@@ -46,14 +48,3 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
             'structable.Catalog; use the format "structable"',
             stacklevel=3,
         )
-
-
-def _add_rule(spark: SparkSession) -> None:
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    jvm = gateway.jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    builder = loader.loadClass(f"{read_rule.RULE_CLASS}$Builder")
-    constructor = builder.getDeclaredConstructor(gateway.new_array(jvm.java.lang.Class, 0))
-    rule = constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
-    spark._jsparkSession.extensions().injectOptimizerRule(rule)

@@ -13,8 +13,6 @@ from structable.spark_bridge.coordinator_client import CoordinatorClient
 from structable.spark_bridge.option_names import READ_OPTIONS, STREAM_WRITE_OPTIONS, WRITE_OPTIONS
 from structable.spark_bridge.store_client import StoreClient
 
-from .conditions import Condition
-
 __all__ = ["NOT_READ", "ONLY_READ", "REQUEST", "CatalogRequest", "answer_catalog", "asks_catalog"]
 
 REQUEST = "structable.catalog"
@@ -46,7 +44,7 @@ class CatalogRequest:
     table: str = ""
     schema: StructType = field(default_factory=StructType)
     properties: tuple[tuple[str, str], ...] = ()
-    where: tuple[Condition, ...] = ()
+    where: str = ""  # for `pushed_conditions.parse_filter`
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> CatalogRequest:
@@ -67,7 +65,7 @@ class CatalogRequest:
             asked.get("table", ""),
             StructType.fromJson(json.loads(asked["schema"])) if "schema" in asked else StructType(),
             tuple(zip(asked.get("names", ()), asked.get("values", ()), strict=True)),
-            tuple(Condition.parse(one) for one in asked.get("where", ())),
+            asked.get("where", ""),
         )
 
 

@@ -7,12 +7,14 @@ __all__ = ["JAVA"]
 JAVA = """
 package structable;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
@@ -118,10 +120,7 @@ public final class CatalogTable implements SupportsRead, SupportsWrite, Supports
   }
 
   public boolean canDeleteWhere(Predicate[] predicates) {
-    Metadata[] conditions = CatalogCommand.conditions(predicates);
-    boolean possible = conditions != null
-        && CatalogCommand.is(command("check_delete").with("where", conditions).answer(), "done");
-    if (!possible) {
+    if (new StructableConditions(schema).json(chosen(predicates)) == null) {
       CatalogCommand.refuse("the store cannot evaluate the whole condition, and nothing was deleted from " + name()
           + ": delete the keys that a query finds, by df.write.format(\\"structable\\") with the option "
           + "mode of value delete");
@@ -130,7 +129,22 @@ public final class CatalogTable implements SupportsRead, SupportsWrite, Supports
   }
 
   public void deleteWhere(Predicate[] predicates) {
-    command("delete").with("where", CatalogCommand.conditions(predicates)).run();
+    for (int i = 0; i < predicates.length; i++) if (predicates[i].name().equals("ALWAYS_FALSE")) return;
+    Predicate[] chosen = chosen(predicates);
+    if (chosen.length == 0) {
+      truncateTable();
+    } else {
+      command("delete").with("where", new StructableConditions(schema).json(chosen)).run();
+    }
+  }
+
+  // Those that depend on rows.
+  private static Predicate[] chosen(Predicate[] predicates) {
+    List found = new ArrayList();
+    for (int i = 0; i < predicates.length; i++) {
+      if (!predicates[i].name().startsWith("ALWAYS_")) found.add(predicates[i]);
+    }
+    return (Predicate[]) found.toArray(new Predicate[0]);
   }
 
   public boolean truncateTable() {

@@ -34,6 +34,17 @@ public final class StructableConditions {
 
   String json(Predicate condition) { return json(condition, 0); }
 
+  /** All of some conditions, or null if one cannot be written. */
+  String json(Predicate[] conditions) {
+    StringBuilder text = new StringBuilder("[\"and\"");
+    for (int i = 0; i < conditions.length; i++) {
+      String one = json(conditions[i]);
+      if (one == null) return null;
+      text.append(',').append(one);
+    }
+    return text.append(']').toString();
+  }
+
   static boolean isEquality(Predicate condition) { return condition.name().equals("=") || condition.name().equals("<=>"); }
 
   /** The column of a condition on a column and constants, or null. */
@@ -63,6 +74,11 @@ public final class StructableConditions {
       StringBuilder text = new StringBuilder("[\"").append(operator.equals("OR") ? "or" : "and").append('"');
       return joined(operator, (Predicate) condition, depth, text) ? text.append(']').toString() : null;
     }
+    if (parts.length == 2 && parts[0] instanceof Literal) {
+      operator = mirrored(operator);
+      if (operator == null) return null;
+      parts = new Expression[] {parts[1], parts[0]};
+    }
     String column = parts.length > 0 ? name(parts[0]) : null;
     if (column == null || !Arrays.asList(schema.fieldNames()).contains(column)) return null;
     if (operator.equals("IS_NULL")) return "[\"null\"," + text(column) + "]";
@@ -74,6 +90,14 @@ public final class StructableConditions {
     if (operator.equals("STARTS_WITH")) return type instanceof StringType ? comparison("starts", column, literal) : null;
     if (operator.equals("<=>") && literal.value() == null) return "[\"null\"," + text(column) + "]";
     return Arrays.asList(OPERATORS).contains(operator) ? comparison(operator, column, literal) : null;
+  }
+
+  private static String mirrored(String operator) {
+    if (operator.equals("<")) return ">";
+    if (operator.equals("<=")) return ">=";
+    if (operator.equals(">")) return "<";
+    if (operator.equals(">=")) return "<=";
+    return operator.equals("=") || operator.equals("<=>") || operator.equals("<>") ? operator : null;
   }
 
   private static final String[] OPERATORS = {"=", "<>", "<=>", "<", "<=", ">", ">="};

@@ -33,6 +33,7 @@ import org.apache.spark.sql.types.StructType;
 public final class StructableScanBuilder implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns,
     SupportsPushDownLimit, SupportsPushDownTopN, SupportsPushDownAggregates {
   private static final int MOST_TOP_ROWS = 100000;  // a reader may have to keep them in memory
+  private static final int MOST_ROWS_OF_ONE_TASK = 10000;
 
   private final StructableSource source;
   private StructType required;
@@ -71,7 +72,11 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
   // Spark offers what follows only if it evaluates no condition itself, and does the rest: it takes the first rows of all
   // that the splits give, merges them, and adds up the results of the splits.
 
-  public boolean isPartiallyPushed() { return true; }
+  // One task gives exactly the few rows of a limit: Spark then reads it to its end, and its Python process lives on. A
+  // limit of Spark's own leaves that process behind, and the next query waits most of a second for another one.
+  public boolean isPartiallyPushed() { return !isWhole(); }
+
+  private boolean isWhole() { return limit >= 0 && orders == null && limit <= MOST_ROWS_OF_ONE_TASK; }
 
   public boolean pushLimit(int rows) {
     if (!source.pushesAll() || functions != null) return false;
@@ -150,6 +155,7 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     MetadataBuilder request = new MetadataBuilder();
     if (where != null) request.putString("@WHERE@", where);
     if (limit >= 0) request.putLong("@LIMIT@", limit);
+    if (isWhole()) request.putBoolean("@WHOLE@", true);
     if (orders != null) request.putString("@TOP@", top());
     if (functions != null) request.putString("@AGGREGATES@", aggregates);
     StructableScan scan = functions == null

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from structable.spark_bridge import register
 from structable.spark_bridge.catalog import installation
 from structable.spi import Field, Storage, TableSpecification
-from tests.spark.conftest import Tables, complete, give_up_snapshots, rows_of
+from tests.spark.conftest import Tables, complete, every_store, give_up_snapshots, rows_of
 from tests.spark.support.catalogs import both_stores, catalog_of, rows
 from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, create_runs
 from tests.spark.test_pushdown import filters_itself
@@ -22,7 +22,7 @@ def catalog(spark: SparkSession, url: str, storage: Storage) -> Iterator[str]:
         yield name
 
 
-@both_stores
+@every_store
 def test_tables_are_listed_created_described_and_dropped(spark: SparkSession, catalog: str, storage: Storage) -> None:
     assert rows(spark, f"SHOW TABLES IN {catalog}") == []
     spark.sql(
@@ -45,7 +45,7 @@ def test_tables_are_listed_created_described_and_dropped(spark: SparkSession, ca
     assert rows(spark, f"SHOW TABLES IN {catalog}") == []
 
 
-@both_stores
+@every_store
 def test_a_table_is_read_as_load_does(
     spark: SparkSession, catalog: str, storage: Storage, tables: Tables, url: str
 ) -> None:

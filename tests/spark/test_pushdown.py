@@ -171,6 +171,7 @@ def filters_itself(frame: DataFrame) -> bool:
         "started in (1, 2, 3)",
         "not (status <=> 'OK')",
         "status <> 'OK'",
+        "2 <= started and 'OK' = status",
         "started = 1 or cost > 2",
         "started = 1 or (cost > 2 and not (status <=> 'OK' or cost is null))",
         " or ".join(f"cost = {n}" for n in range(150)),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from structable.spi import Field, Range, Storage, TableSpecification
 from tests.spark.conftest import Tables, every_store
@@ -55,6 +56,16 @@ def test_a_limit_stays_behind_the_filters_of_spark(tables: Tables, storage: Stor
     assert "PushedLimit" not in scan(frame)
     assert [row.started > 790 for row in frame.collect()] == [True] * 3
     assert "PushedLimit" not in scan(tables.read("runs").distinct().limit(3))
+
+
+def test_what_comes_behind_a_limit_sees_no_more_rows(tables: Tables, storage: Storage) -> None:
+    create_runs(storage, 1000)
+    frame = tables.read("runs", splits=2)
+    last = frame.orderBy(f.col("started").desc()).limit(3).collect()
+    assert [row.started for row in last] == [999, 998, 997]
+    assert frame.limit(10).orderBy(f.col("started").desc()).count() == 10
+    assert frame.limit(10).where("started >= 0").count() == 10
+    assert frame.limit(2).union(frame).count() == 1002
 
 
 @pytest.mark.parametrize(
