@@ -22,11 +22,11 @@ from structable.spi.arrow import arrow_schema, arrow_type
 from .buffers import Array, Integers, Numbers, bits, buffer_of, make_array, replace_zeros, select
 from .byte_columns import BadElementError, ByteColumn, TooLargeError
 
-__all__ = ["BATCH_ROWS", "ArrowDecoder"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "ArrowDecoder"]
 
 BATCH_ROWS = 8192
 """Rows of a batch: with fewer, calls into Arrow dominate; with more, the rows no longer fit the processor's caches."""
-_BATCH_BYTES = 16 * 1024 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
 """Approximate bytes of raw rows in a batch; large rows make smaller batches."""
 _FIRST_ROWS = 64
 _SAMPLED = 16
@@ -55,7 +55,7 @@ class ArrowDecoder:
         while flat := list(chain.from_iterable(islice(pairs, count))):
             keys, values = flat[0::2], flat[1::2]
             sample = values[::_SAMPLED]
-            count = max(1, min(rows, _BATCH_BYTES * len(sample) // (sum(map(len, sample)) + 1)))
+            count = max(1, min(rows, BATCH_BYTES * len(sample) // (sum(map(len, sample)) + 1)))
             yield from self._decode_parts(keys, values)
 
     def decode(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:

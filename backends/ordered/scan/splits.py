@@ -17,7 +17,7 @@ from structable.spi import FeedPosition, Filter, Range, ScanPlan, ScanSplit, Sna
 from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import check_splits
 
-from .execution import entry_without_row, pair_filter
+from .execution import entry_without_row
 from .intervals import Interval, contains
 from .request import KeyedRequest
 from .split_choice import divide_scan
@@ -95,7 +95,7 @@ def reading_upcalls() -> Upcalls:
 def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBatch]:
     """Yield the rows of a split as Arrow batches; see `Storage.read_split`."""
     split.require_open()
-    from structable.backends.ordered.arrow.decoder import ArrowDecoder
+    from structable.backends.ordered.arrow.filtering import matching_batches
 
     # A split is itself a pickle: its state is as trustworthy as the split.
     divided, state = pickle.loads(split.state)
@@ -103,10 +103,7 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
     pairs = engine.read_split(state, divided.intervals)
     if divided.index is not None:
         pairs = _fetched(engine, binding, divided, state, pairs)
-    if divided.residual is not None:
-        matches = pair_filter(binding, divided.residual)
-        pairs = filter(matches, pairs)
-    return _while_held(split, ArrowDecoder(binding.schema, divided.columns).batches(pairs))
+    return _while_held(split, matching_batches(binding.schema, divided.columns, divided.residual, pairs))
 
 
 def _fetched(

@@ -1,0 +1,129 @@
+"""Evaluation of bound filters on Arrow record batches, a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyarrow import compute
+
+from structable.spi import Field, FieldType, Filter, TableSpecification, Value
+from structable.spi.arrow import arrow_type
+from structable.spi.filters import And, Comparison, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
+from structable.spi.values import NAN, is_nan
+
+from .buffers import Array
+
+__all__ = ["BatchPredicate", "compile_batch_filter"]
+
+BatchPredicate: TypeAlias = "Callable[[pa.RecordBatch], pa.BooleanArray]"
+_Condition: TypeAlias = Callable[[Array], Array]
+
+_compute: Any = compute
+"""Without its type stubs, which do not tell arrays from scalars."""
+
+_is_nan: _Condition = _compute.is_nan
+_is_valid: _Condition = _compute.is_valid
+_COMPARISONS: dict[Operator, Callable[[Array, Any], Array]] = {
+    Operator.EQ: _compute.equal,
+    Operator.NE: _compute.not_equal,
+    Operator.LT: _compute.less,
+    Operator.LE: _compute.less_equal,
+    Operator.GT: _compute.greater,
+    Operator.GE: _compute.greater_equal,
+}
+
+
+def compile_batch_filter(spec: TableSpecification, where: Filter) -> BatchPredicate:
+    """Return a function that tells of which rows of a batch a bound filter is true, as `compile_filter` would.
+
+    Parameters
+    ----------
+    spec : TableSpecification
+        The table.
+    where : Filter
+        As `bind_filter` returned it.
+
+    Returns
+    -------
+    callable
+        Takes a batch of rows of the table, with all columns of the filter in the types of `arrow_schema`, and returns
+        one boolean for each row, never null.
+    """
+    # Negations stand at the leaves only. So null may stand for false until the end: it makes nothing true.
+    evaluate = _compiled(spec, where)
+    return lambda batch: _compute.fill_null(evaluate(batch), False)
+
+
+def _compiled(spec: TableSpecification, where: Filter) -> Callable[[pa.RecordBatch], Array]:
+    match where:
+        case And(parts) | Or(parts):
+            join = _compute.and_kleene if isinstance(where, And) else _compute.or_kleene
+            conditions = [_compiled(spec, part) for part in parts]
+            return lambda batch: reduce(join, (condition(batch) for condition in conditions))
+        case IsNull(name, negated):
+            return lambda batch: batch.column(name).is_valid() if negated else batch.column(name).is_null()
+        case Comparison(name, operator, value):
+            compared = _comparison(spec.field(name), operator, value)
+            return lambda batch: compared(batch.column(name))
+        case IsIn(name, values, negated):
+            found = _membership(spec.field(name), values, negated)
+            return lambda batch: found(batch.column(name))
+        case StartsWith(name, prefix, negated):
+            starts = partial(_compute.starts_with, pattern=prefix)
+            return lambda batch: _compute.invert(starts(batch.column(name))) if negated else starts(batch.column(name))
+    raise UnboundFilterError(where)
+
+
+def _is_float(field: Field) -> bool:
+    return field.type in (FieldType.FLOAT, FieldType.DOUBLE)
+
+
+def _comparison(field: Field, operator: Operator, value: Value) -> _Condition:
+    # NaN is greater than every number and equals itself.
+    if is_nan(value):
+        match operator:
+            case Operator.EQ | Operator.GE:
+                return _is_nan
+            case Operator.NE | Operator.LT:
+                return lambda column: _compute.invert(_is_nan(column))
+            case Operator.LE:
+                return _is_valid
+            case Operator.GT:
+                return _constant(False)
+    compare, constant = _COMPARISONS[operator], pa.scalar(value, arrow_type(field))
+    if _is_float(field) and operator in (Operator.GT, Operator.GE):
+        return lambda column: _compute.or_(compare(column, constant), _is_nan(column))
+    return lambda column: compare(column, constant)
+
+
+def _membership(field: Field, values: Sequence[Value], negated: bool) -> _Condition:
+    if not values:
+        return _constant(negated)
+    found = _found(field, values)
+    return (lambda column: _compute.and_(_compute.invert(found(column)), column.is_valid())) if negated else found
+
+
+def _found(field: Field, values: Sequence[Value]) -> _Condition:
+    numbers = pa.array([value for value in values if not is_nan(value)], arrow_type(field))
+    if not _is_float(field):
+        return partial(_compute.is_in, value_set=numbers)
+    # Arrow's sets tell -0.0 from 0.0; adding 0.0 makes them one.
+    zero = pa.scalar(0.0, numbers.type)
+    numbers = _compute.add(numbers, zero)
+
+    def among(column: Array) -> Array:
+        found: Array = _compute.is_in(_compute.add(column, zero), value_set=numbers)
+        return found
+
+    if NAN in values:
+        return lambda column: _compute.or_(
+            _compute.is_in(_compute.add(column, zero), value_set=numbers), _is_nan(column)
+        )
+    return lambda column: _compute.is_in(_compute.add(column, zero), value_set=numbers)
+
+
+def _constant(truth: bool) -> _Condition:
+    return lambda column: pa.repeat(pa.scalar(truth), len(column))

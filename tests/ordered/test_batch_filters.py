@@ -1,0 +1,131 @@
+"""Filters on record batches are true of the rows that `compile_filter` finds."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structable.backends.ordered.arrow.batch_filters import compile_batch_filter
+from structable.spi import Column, Field, Filter, TableSpecification, col, compile_filter
+from structable.spi.arrow import arrow_schema
+from structable.spi.filters import UnboundFilterError
+from structable.spi.rules.filters import bind_filter
+
+SPEC = TableSpecification(
+    "all_types",
+    [
+        Field.boolean("boolean"),
+        Field.byte("byte"),
+        Field.short("short"),
+        Field.int("int"),
+        Field.long("long"),
+        Field.float("float"),
+        Field.double("double"),
+        Field.string("string"),
+        Field.bytes("bytes"),
+        Field.decimal("decimal", 12, 3),
+        Field.date("date"),
+        Field.timestamp("timestamp"),
+        Field.timestamp_ntz("timestamp_ntz"),
+    ],
+    primary_key=["long"],
+)
+FLOATS = [-1.5, -0.0, 0.0, 0.5, float("inf"), float("-inf"), float("nan")]
+MOMENTS = [
+    datetime.datetime(1, 1, 1),
+    datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),
+    datetime.datetime(2026, 1, 2),
+]
+VALUES: dict[str, list[Any]] = {
+    "boolean": [False, True],
+    "byte": [-128, -1, 0, 127],
+    "short": [-(2**15), 0, 2**15 - 1],
+    "int": [-(2**31), 0, 2**31 - 1],
+    "long": [-(2**63), -1, 0, 2**63 - 1],
+    "float": FLOATS,
+    "double": [*FLOATS, 0.1],
+    "string": ["", "a", "ab", "b", "é", "\U0001f600", "\uffff"],
+    "bytes": [b"", b"a", b"ab", b"\xff", b"a\0", b"\xff\xfe"],
+    "decimal": [Decimal("-1.500"), Decimal(0), Decimal("0.001"), Decimal("999999999.999")],
+    "date": [datetime.date(1, 1, 1), datetime.date(1970, 1, 1), datetime.date(2026, 1, 2)],
+    "timestamp": [moment.replace(tzinfo=datetime.UTC) for moment in MOMENTS],
+    "timestamp_ntz": MOMENTS,
+}
+ROWS = st.fixed_dictionaries(
+    {name: st.sampled_from(values) | (st.nothing() if name == "long" else st.none()) for name, values in VALUES.items()}
+)
+COMPARISONS: list[Callable[[Column, Any], Filter]] = [
+    lambda column, value: column == value,
+    lambda column, value: column != value,
+    lambda column, value: column < value,
+    lambda column, value: column <= value,
+    lambda column, value: column > value,
+    lambda column, value: column >= value,
+]
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> Filter:
+    name = draw(st.sampled_from(list(VALUES)))
+    column, values = col(name), st.sampled_from(VALUES[name])
+    kinds: list[Callable[[], Filter]] = [
+        lambda: draw(st.sampled_from(COMPARISONS))(column, draw(values)),
+        lambda: column.isin(draw(st.lists(values, max_size=3))),
+        column.is_null,
+        column.is_not_null,
+    ]
+    if name in ("string", "bytes"):
+        kinds.append(lambda: column.startswith(draw(values)))
+    return draw(st.sampled_from(kinds))()
+
+
+FILTERS = st.recursive(
+    leaves(),
+    lambda inner: st.one_of(
+        st.builds(lambda one, other: one & other, inner, inner),
+        st.builds(lambda one, other: one | other, inner, inner),
+        st.builds(lambda one: ~one, inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(rows=st.lists(ROWS, max_size=12), where=FILTERS)
+def test_batches_and_rows_agree(rows: list[dict[str, Any]], where: Filter) -> None:
+    bound = bind_filter(SPEC, where)
+    assert bound is not None
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(SPEC))
+    predicate = compile_filter(SPEC, bound, SPEC.field_names)
+    expected = [predicate([row[name] for name in SPEC.field_names]) for row in rows]
+    assert compile_batch_filter(SPEC, bound)(batch).to_pylist() == expected
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_each_leaf_agrees_on_each_type(name: str) -> None:
+    values = [*VALUES[name], *([] if name == "long" else [None])]
+    rows = [{"long": number, name: value} for number, value in enumerate(values)]
+    batch = pa.RecordBatch.from_pylist(
+        [dict.fromkeys(SPEC.field_names) | row for row in rows], schema=arrow_schema(SPEC)
+    )
+    conditions = [compare(col(name), value) for compare in COMPARISONS for value in VALUES[name]]
+    conditions += [col(name).isin(VALUES[name][begin:]) for begin in range(len(VALUES[name]) + 1)]
+    if name in ("string", "bytes"):
+        conditions += [col(name).startswith(value) for value in VALUES[name]]
+    for condition in [*conditions, *(~one for one in conditions)]:
+        bound = bind_filter(SPEC, condition)
+        assert bound is not None
+        predicate = compile_filter(SPEC, bound, [name])
+        found = compile_batch_filter(SPEC, bound)(batch).to_pylist()
+        assert found == [predicate([row[name]]) for row in rows], str(condition)
+
+
+def test_an_unknown_filter_is_refused() -> None:
+    with pytest.raises(UnboundFilterError):
+        compile_batch_filter(SPEC, Filter())
