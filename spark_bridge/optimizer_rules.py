@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
@@ -30,18 +30,24 @@ def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
     return source
 
 
-def ensure_rule(spark: SparkSession, name: str, java: str) -> str | None:
+def ensure_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None) -> str | None:
     """Add a rule to the optimizer of a session and those derived from it; return the reason if that fails.
 
     The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
-    its code generation, compiles its source `java`; it knows no generics.
+    its code generation, compiles its source `java`; it knows no generics. The class `pre_cbo` in it is a rule that runs
+    once, when the others are done, before sources take their filters.
     """
     try:
         if not has_rule(spark, name):
-            add_rule(spark, name, java)
+            add_rule(spark, name, java, pre_cbo=pre_cbo)
         return None if has_rule(spark, name) else "its optimizer takes no further rules"
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
-        return str(error).strip().splitlines()[0]
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    cause = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error  # a CompileException's line
+    return str(cause).strip().splitlines()[0]
 
 
 def has_rule(spark: SparkSession, name: str) -> bool:
@@ -51,7 +57,7 @@ def has_rule(spark: SparkSession, name: str) -> bool:
     return name in str(rules)
 
 
-def add_rule(spark: SparkSession, name: str, java: str) -> None:
+def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None) -> None:
     """Add a rule to a session's optimizer, as `ensure_rule` describes it."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
@@ -59,14 +65,20 @@ def add_rule(spark: SparkSession, name: str, java: str) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
     compiler.cook(java)
-    inject_rule(spark, name, compiler.getClassLoader())
+    loader = compiler.getClassLoader()
+    inject_rule(spark, name, loader)
+    if pre_cbo is not None:
+        spark._jsparkSession.extensions().injectPreCBORule(_builder(spark, pre_cbo, loader))
 
 
 def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
     """Add a rule to a session's optimizer, whose class a class loader has."""
+    spark._jsparkSession.extensions().injectOptimizerRule(_builder(spark, name, loader))
+
+
+def _builder(spark: SparkSession, name: str, loader: JavaObject) -> JavaObject:
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     lang = gateway.jvm.java.lang
     constructor = loader.loadClass(f"{name}$Builder").getDeclaredConstructor(gateway.new_array(lang.Class, 0))
-    instance = constructor.newInstance(gateway.new_array(lang.Object, 0))
-    spark._jsparkSession.extensions().injectOptimizerRule(instance)
+    return constructor.newInstance(gateway.new_array(lang.Object, 0))

@@ -129,6 +129,18 @@ public final class StructableConditions {
     return "[" + text(operator) + "," + text(column) + "," + value + "]";
   }
 
+  /** A condition `in` of a join's keys, of which null meets none; null if it cannot be written or has too many. */
+  String keys(Predicate condition, int most) {
+    Expression[] parts = condition.children();
+    if (!condition.name().equals("IN") || name(parts[0]) == null) return null;
+    java.util.ArrayList held = new java.util.ArrayList();
+    for (int i = 0; i < parts.length; i++) {
+      if (!(parts[i] instanceof Literal) || ((Literal) parts[i]).value() != null) held.add(parts[i]);
+    }
+    if (held.size() == 1) return "[\"in\"," + text(name(parts[0])) + ",[]]";
+    return held.size() > most + 1 ? null : list(name(parts[0]), (Expression[]) held.toArray(new Expression[0]));
+  }
+
   // A null in the list makes `in` unknown instead of false. On floats, Spark compares by bits once the list is long, so
   // that -0.0 is no longer 0.0: those lists stay with Spark.
   private String list(String column, Expression[] parts) {

@@ -1,4 +1,9 @@
+import java.util.ArrayList;
+import java.util.List;
 import java.util.OptionalLong;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -7,27 +12,38 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.connector.SupportsMetadata;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /** A scan with everything known that Spark pushed down. */
-public final class StructableScan implements SupportsReportStatistics, SupportsMetadata {
+public final class StructableScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, SupportsMetadata {
+  private static final int MOST_KEYS = 10000;  // of a runtime filter, which each split carries
+
   private final StructableSource source;
   private final StructType columns;
   private final MetadataBuilder request;
+  private final String where;  // the pushed conditions for Python, or null
+  private final boolean filtered;  // whether all that is read are the rows that meet conditions
   private final long rowsAtMost;
   private final Scan described;
   private scala.collection.immutable.Map shown;
   private String description;
-  private Batch batch;
+  private IsolatedBatch batch;
 
-  StructableScan(StructableSource source, StructType columns, MetadataBuilder request, long rowsAtMost) {
+  StructableScan(StructableSource source, StructType columns, MetadataBuilder request, String where, boolean filtered,
+      long rowsAtMost) {
     this.source = source;
     this.columns = columns;
     this.request = request;
+    this.where = where;
+    this.filtered = filtered;
     this.rowsAtMost = rowsAtMost;
     this.described = source.described(columns);
     this.description = described.description();
@@ -69,6 +85,33 @@ public final class StructableScan implements SupportsReportStatistics, SupportsM
     return batch;
   }
 
+  /** The columns by which Spark may filter once it has the keys of a join's other side. A limit must not see that. */
+  public NamedReference[] filterAttributes() {
+    List names = new ArrayList();
+    for (int i = 0; filtered && i < columns.length(); i++) {
+      DataType type = columns.fields()[i].dataType();
+      if (type instanceof FloatType || type instanceof DoubleType) continue;
+      names.add(Expressions.column("`" + columns.fields()[i].name().replace("`", "``") + "`"));
+    }
+    return (NamedReference[]) names.toArray(new NamedReference[0]);
+  }
+
+  /** Plans with these conditions, too, as far as the store takes them: Spark joins all the same. */
+  public void filter(Predicate[] conditions) {
+    StringBuilder text = new StringBuilder("[\"and\"");
+    if (where != null) text.append(',').append(where);
+    StructableConditions written = new StructableConditions(source.schema());
+    boolean any = where != null;
+    for (int i = 0; i < conditions.length; i++) {
+      String json = written.keys(conditions[i], MOST_KEYS);
+      if (json == null) continue;
+      text.append(',').append(json);
+      any = true;
+    }
+    if (any) request.putString("@WHERE@", text.append(']').toString());
+    ((IsolatedBatch) toBatch()).forget();
+  }
+
   public MicroBatchStream toMicroBatchStream(String checkpoint) { return described.toMicroBatchStream(checkpoint); }
 
   static final class Estimate implements Statistics {
@@ -106,6 +149,8 @@ public final class StructableScan implements SupportsReportStatistics, SupportsM
         StructableScanIsolation.leave(before);
       }
     }
+
+    synchronized void forget() { planned = null; }
 
     private Batch planned() {
       if (planned == null) planned = source.plan(columns, request);
