@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.page_code import ROOT, Block, blocks_of, run_blocks
+from tests.spark.conftest import every_store
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,16 @@ def blocks_for_spark(text: str) -> list[Block]:
     assert len(blocks) == text.count("\n```python\n") + text.count("\n```sql\n")
     assert len([block for block in blocks if block.output is not None]) == text.count("\n```text\n")
     return blocks
+
+
+@every_store
+def test_spark_page(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "spark.md"
+    text = page.read_text(encoding="utf-8")
+    shown = 'f"leveldb://{Path.cwd()}/tables"'
+    assert text.count(shown) == 1
+    run_blocks(page, blocks_for_spark(text.replace(shown, repr(url))))
 
 
 def test_streaming_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
