@@ -9,22 +9,13 @@ import pytest
 
 import structable.spi
 import structable.spi.access
+from tests.page_code import ROOT, blocks_of, page_name, run_blocks
 
-ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ON_EVERY_STORE = [ROOT / "README.md", ROOT / "docs" / "table-types.md", ROOT / "docs" / "change-feeds.md"]
 """Pages whose code runs in memory, as they show it, and on all other stores."""
 
-CODE = re.compile(
-    r"^(?P<skip><!-- (?:not executed|executed (?:with Spark|as a program|by pytest)) -->\n+)?"
-    r"```python\n(?P<code>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
-
-
-def page_name(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -36,18 +27,7 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def run_code(page: Path, text: str) -> None:
     # A named store in memory lives as long as the process, which runs the page several times.
     text = text.replace("memory://replica", f"memory://{uuid.uuid4().hex}")
-    namespace: dict[str, object] = {"__name__": page.stem}
-    try:
-        for block in CODE.finditer(text):
-            if block["skip"] is None:
-                lines_above = text.count("\n", 0, block.start("code"))
-                code = compile("\n" * lines_above + block["code"], page_name(page), "exec")
-                exec(code, namespace)  # noqa: S102
-    finally:
-        # Pages leave their stores open. The collector may meet a driver's connection before the storage that closes it.
-        for left in namespace.values():
-            if isinstance(left, structable.spi.Storage):
-                left.close()
+    run_blocks(page, [block for block in blocks_of(text) if block.language == "python" and not block.how])
 
 
 @pytest.mark.parametrize("store", ["leveldb", "postgresql", "hbase"])
@@ -100,7 +80,8 @@ def test_docs_name_every_public_export() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_tables_are_whole(page: Path) -> None:
     """A blank line would split a table in two and show the second part as text."""
-    lines = page.read_text(encoding="utf-8").splitlines()
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    lines = text.splitlines()
     first = [
         number for number, line in enumerate(lines) if line.startswith("|") and not lines[number - 1].startswith("|")
     ]

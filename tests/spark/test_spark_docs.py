@@ -1,0 +1,40 @@
+"""The pages for Spark's users run as they are shown."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.page_code import ROOT, Block, blocks_of, run_blocks
+from tests.spark.conftest import every_store
+
+
+@pytest.fixture(autouse=True)
+def own_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a page get a session that knows nothing of structable yet, and whose catalogs no other test has used."""
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
+
+
+def blocks_for_spark(text: str) -> list[Block]:
+    """Return all blocks of a page; each is for Spark, and each text is what one prints."""
+    blocks = blocks_of(text)
+    assert [block.line for block in blocks if block.language == "python" and block.how != "executed with Spark"] == []
+    assert len(blocks) == text.count("\n```python\n") + text.count("\n```sql\n")
+    assert len([block for block in blocks if block.output is not None]) == text.count("\n```text\n")
+    return blocks
+
+
+@every_store
+def test_spark_page(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "spark.md"
+    text = page.read_text(encoding="utf-8")
+    shown = 'f"leveldb://{Path.cwd()}/tables"'
+    assert text.count(shown) == 1
+    run_blocks(page, blocks_for_spark(text.replace(shown, repr(url))))
+
+
+def test_streaming_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "streaming.md"
+    run_blocks(page, blocks_for_spark(page.read_text(encoding="utf-8")))
