@@ -30,16 +30,18 @@ def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
     return source
 
 
-def ensure_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None) -> str | None:
+def ensure_rule(
+    spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None, last: str | None = None
+) -> str | None:
     """Add a rule to the optimizer of a session and those derived from it; return the reason if that fails.
 
     The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
     its code generation, compiles its source `java`; it knows no generics. The class `pre_cbo` in it is a rule that runs
-    once, when the others are done, before sources take their filters.
+    once, when the others are done, before sources take their filters; `last`, which has no builder, is one for the end.
     """
     try:
         if not has_rule(spark, name):
-            add_rule(spark, name, java, pre_cbo=pre_cbo)
+            add_rule(spark, name, java, pre_cbo=pre_cbo, last=last)
         return None if has_rule(spark, name) else "its optimizer takes no further rules"
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         return _reason(error)
@@ -57,7 +59,7 @@ def has_rule(spark: SparkSession, name: str) -> bool:
     return name in str(rules)
 
 
-def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None) -> None:
+def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None, last: str | None = None) -> None:
     """Add a rule to a session's optimizer, as `ensure_rule` describes it."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
@@ -68,17 +70,21 @@ def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None =
     loader = compiler.getClassLoader()
     inject_rule(spark, name, loader)
     if pre_cbo is not None:
-        spark._jsparkSession.extensions().injectPreCBORule(_builder(spark, pre_cbo, loader))
+        spark._jsparkSession.extensions().injectPreCBORule(_instance(spark, f"{pre_cbo}$Builder", loader))
+    if last is not None:
+        methods = spark._jsparkSession.experimental()
+        added = methods.extraOptimizations().appended(_instance(spark, last, loader))
+        getattr(methods, "extraOptimizations_$eq")(added)
 
 
 def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
     """Add a rule to a session's optimizer, whose class a class loader has."""
-    spark._jsparkSession.extensions().injectOptimizerRule(_builder(spark, name, loader))
+    spark._jsparkSession.extensions().injectOptimizerRule(_instance(spark, f"{name}$Builder", loader))
 
 
-def _builder(spark: SparkSession, name: str, loader: JavaObject) -> JavaObject:
+def _instance(spark: SparkSession, name: str, loader: JavaObject) -> JavaObject:
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     lang = gateway.jvm.java.lang
-    constructor = loader.loadClass(f"{name}$Builder").getDeclaredConstructor(gateway.new_array(lang.Class, 0))
+    constructor = loader.loadClass(name).getDeclaredConstructor(gateway.new_array(lang.Class, 0))
     return constructor.newInstance(gateway.new_array(lang.Object, 0))

@@ -21,6 +21,7 @@ from .partial_results import aggregated, chosen
 from .pushed_conditions import parse_filter
 from .scan_requests import Aggregate, ScanRequest
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, spark_schema
+from .unscaled_decimals import scaled_schema, unscaled_batch
 
 __all__ = ["ChangeReader", "SplitPartition", "StructableReader"]
 
@@ -44,7 +45,11 @@ class StructableReader(spark.DataSourceReader):
         self._coordinator = coordinator
         self._options = options
         self._request = ScanRequest.of(schema)
-        read = _aggregated_columns(spec, schema, self._request.aggregates) if self._request.aggregates else schema
+        read = schema
+        if self._request.aggregates:
+            read = _aggregated_columns(spec, schema, self._request.aggregates)
+        elif self._request.unscaled:
+            read = scaled_schema(spec, schema)
         self._columns = check_read_schema(spec, read)
         self._schema = schema
         self._where = None if self._request.where is None else parse_filter(spec, self._request.where)
@@ -81,7 +86,7 @@ class StructableReader(spark.DataSourceReader):
             return
         for batch in chosen(batches, request, ordered=ordered):
             # The same buffers under Spark's own schema, which must match exactly, nullability too.
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            yield unscaled_batch(batch, schema)
 
 
 def _frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ rule replaces the table of each scan by one that
 - belongs to this scan alone, which also makes each query plan its scans anew, on a new snapshot;
 - asks Python once for each `load()` what the table is like, and how large, if a plan needs that: `table_facts`;
 - takes what the store and the reader do for Spark, and reports the size of what is left;
+- reads decimals of up to 18 digits as integers, by a rule that runs last;
 - takes the keys of a join's small side as a filter, which another rule makes Spark offer;
 - plans when its partitions are needed, so that `explain` takes no snapshot, and then tells Python: `scan_requests`;
 - plans in the session that built it, which in threads other than the session's own is not the active one.
@@ -30,9 +31,11 @@ __all__ = ["isolate_scans"]
 
 _RULE_CLASS = "StructableScanIsolation"
 _FILTER_RULE_CLASS = "StructableRuntimeFilters"
+_DECIMAL_RULE_CLASS = "StructableDecimals"
 _CLASSES = (
     _RULE_CLASS,
     _FILTER_RULE_CLASS,
+    _DECIMAL_RULE_CLASS,
     "StructableSource",
     "StructableScanBuilder",
     "StructableScan",
@@ -47,7 +50,7 @@ def isolate_scans(spark: SparkSession) -> None:
     filters itself, reads all columns, and scans of one `load()` share a snapshot.
     """
     java = java_source(_CLASSES, {**REQUEST_KEYS, "FACTS": FACTS_OPTION})
-    reason = ensure_rule(spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS)
+    reason = ensure_rule(spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_DECIMAL_RULE_CLASS)
     if reason is not None:
         warnings.warn(
             f"Spark {spark.version} does not keep the scans of a DataFrame apart ({reason}): no filters are pushed "

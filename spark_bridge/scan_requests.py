@@ -17,6 +17,7 @@ REQUEST_KEYS = {
     "WHOLE": "structable.whole",
     "TOP": "structable.top",
     "AGGREGATES": "structable.aggregates",
+    "UNSCALED": "structable.unscaled",
 }
 """The keys of the metadata, by their names in the source of the JVM's side."""
 
@@ -50,6 +51,7 @@ class ScanRequest:
     whole: bool = False  # whether one partition gives all the rows of the limit
     top: Top | None = None  # which ones, if not any
     aggregates: tuple[Aggregate, ...] = ()  # the columns of the one row that each split gives in place of its own
+    unscaled: bool = False  # whether columns of longs are to hold the unscaled values of decimals
 
     @classmethod
     def of(cls, schema: StructType) -> ScanRequest:
@@ -65,4 +67,5 @@ class ScanRequest:
             bool(given["WHOLE"]),
             None if top is None else Top(tuple(top[0]), *top[1:]),
             tuple(Aggregate(function, column) for function, column in json.loads(given["AGGREGATES"] or "[]")),
+            bool(given["UNSCALED"]),
         )

@@ -16,36 +16,43 @@ import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.connector.SupportsMetadata;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /** A scan with everything known that Spark pushed down. */
 public final class StructableScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, SupportsMetadata {
   private static final int MOST_KEYS = 10000;  // of a runtime filter, which each split carries
+  private static final int MOST_DIGITS = 18;  // that a long holds
 
   private final StructableSource source;
   private final StructType columns;
   private final MetadataBuilder request;
   private final String where;  // the pushed conditions for Python, or null
-  private final boolean filtered;  // whether all that is read are the rows that meet conditions
   private final long rowsAtMost;
   private final Scan described;
   private scala.collection.immutable.Map shown;
   private String description;
   private IsolatedBatch batch;
+  private StructableScan ofIntegers;
 
-  StructableScan(StructableSource source, StructType columns, MetadataBuilder request, String where, boolean filtered,
-      long rowsAtMost) {
+  StructableScan(StructableSource source, StructType columns, MetadataBuilder request, String where, long rowsAtMost) {
+    this(source, columns, request, where, rowsAtMost, source.described(columns));
+  }
+
+  private StructableScan(StructableSource source, StructType columns, MetadataBuilder request, String where,
+      long rowsAtMost, Scan described) {
     this.source = source;
     this.columns = columns;
     this.request = request;
     this.where = where;
-    this.filtered = filtered;
     this.rowsAtMost = rowsAtMost;
-    this.described = source.described(columns);
+    this.described = described;
     this.description = described.description();
     this.shown = scala.collection.immutable.Map$.MODULE$.empty();
     if (described instanceof SupportsMetadata) shown = ((SupportsMetadata) described).getMetaData();
@@ -85,12 +92,16 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     return batch;
   }
 
-  /** The columns by which Spark may filter once it has the keys of a join's other side. A limit must not see that. */
+  /**
+   * The columns by which Spark may filter once it has the keys of a join's other side. A limit must not see that.
+   * No decimals: Spark would ask for those that it makes of integers, which are not in the store.
+   */
   public NamedReference[] filterAttributes() {
     List names = new ArrayList();
-    for (int i = 0; filtered && i < columns.length(); i++) {
+    boolean whole = source.pushes() && !asks("@LIMIT@") && !asks("@AGGREGATES@");
+    for (int i = 0; whole && i < columns.length(); i++) {
       DataType type = columns.fields()[i].dataType();
-      if (type instanceof FloatType || type instanceof DoubleType) continue;
+      if (type instanceof FloatType || type instanceof DoubleType || type instanceof DecimalType) continue;
       names.add(Expressions.column("`" + columns.fields()[i].name().replace("`", "``") + "`"));
     }
     return (NamedReference[]) names.toArray(new NamedReference[0]);
@@ -110,6 +121,36 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     }
     if (any) request.putString("@WHERE@", text.append(']').toString());
     ((IsolatedBatch) toBatch()).forget();
+  }
+
+  private boolean asks(String key) { return request.build().contains(key); }
+
+  static boolean isShortDecimal(DataType type) {
+    return type instanceof DecimalType && ((DecimalType) type).precision() <= MOST_DIGITS;
+  }
+
+  /** Whether it reads decimals that an integer can hold, and has not been told to. */
+  boolean hasShortDecimals() {
+    if (!source.pushes() || asks("@AGGREGATES@")) return false;
+    for (int i = 0; i < columns.length(); i++) if (isShortDecimal(columns.fields()[i].dataType())) return true;
+    return false;
+  }
+
+  /** The same scan, with the unscaled values of short decimals in their place. */
+  synchronized StructableScan ofIntegers() {
+    if (ofIntegers == null) {
+      StructField[] fields = (StructField[]) columns.fields().clone();
+      for (int i = 0; i < fields.length; i++) {
+        StructField field = fields[i];
+        if (!isShortDecimal(field.dataType())) continue;
+        fields[i] = new StructField(field.name(), DataTypes.LongType, field.nullable(), field.metadata());
+      }
+      MetadataBuilder asked = new MetadataBuilder().withMetadata(request.build()).putBoolean("@UNSCALED@", true);
+      ofIntegers = new StructableScan(source, new StructType(fields), asked, where, rowsAtMost, described);
+      ofIntegers.shown = shown;
+      ofIntegers.description = description;
+    }
+    return ofIntegers;
   }
 
   public MicroBatchStream toMicroBatchStream(String checkpoint) { return described.toMicroBatchStream(checkpoint); }

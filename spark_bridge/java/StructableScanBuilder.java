@@ -159,8 +159,8 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     if (orders != null) request.putString("@TOP@", top());
     if (functions != null) request.putString("@AGGREGATES@", aggregates);
     StructableScan scan = functions == null
-        ? new StructableScan(source, columns(), request, where, source.pushes() && limit < 0, rowsAtMost())
-        : new StructableScan(source, results, request, where, false, 1L);
+        ? new StructableScan(source, columns(), request, where, rowsAtMost())
+        : new StructableScan(source, results, request, where, 1L);
     if (accepted.length > 0) scan.show("PushedFilters", shown(accepted));
     if (functions != null) scan.show("PushedAggregates", shown(functions));
     if (orders != null) scan.show("PushedTopN", "ORDER BY " + shown(orders) + " LIMIT " + limit);

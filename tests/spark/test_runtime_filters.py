@@ -95,9 +95,9 @@ def test_keys_of_each_type(tables: Tables, storage: Storage, name: str) -> None:
     storage.admin.create(EVERYTHING)
     storage.table("everything").upsert_many(ROWS)
     keys = f.broadcast(tables.frame(EVERYTHING, ROWS[:2]).select(name))
-    floats = name in ("single", "wide")
+    left_out = name in ("single", "wide", "price", "huge")
     hashed = large(tables, "everything").join(keys, name).select(f.xxhash64(name))  # Python lacks some of the times
-    rows = check(hashed, *([] if floats else [f"{name} in ["]))
+    rows = check(hashed, *([] if left_out else [f"{name} in ["]))
     assert rows
 
 
