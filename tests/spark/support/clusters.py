@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -26,6 +27,8 @@ from tests.spark.conftest import give_up_snapshots
 from tests.spark.support.faulty_tasks import executor
 
 MASTER = "local-cluster[2,1,1024]"
+_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+"""A collector without threads, and only the quick compiler."""
 _ROOT = Path(__file__).parents[3]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -48,15 +51,15 @@ class Cluster:
         self._process = self(os.getpid)
 
     def __call__(self, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-        return self._calls.submit(_called, function, *arguments, **named).result()
+        return self._calls.submit(_called, partial(function, *arguments, **named)).result()
 
     def kill(self, moment: str, victim: str, times: int = 1) -> None:
         """Have tasks killed: in the moment "read" behind the first rows, in "write" when all rows are staged."""
         for number in range(times):
             (self._faults / f"{moment}-{victim}-{number}").touch()
 
-    def faults_to_come(self) -> list[str]:
-        return sorted(mark.name for mark in self._faults.iterdir())
+    def faults_to_come(self) -> list[Path]:
+        return sorted(self._faults.iterdir())
 
     def close(self) -> None:
         """End the application, with its executors."""
@@ -75,9 +78,9 @@ def give_up() -> None:
     give_up_snapshots(SparkSession.active())
 
 
-def _called(function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+def _called(call: Callable[[], _T]) -> _T:
     try:
-        return function(*arguments, **named)
+        return call()
     except Exception as error:
         raise CallFailedError(f"{type(error).__name__}: {error}") from error
 
@@ -88,9 +91,12 @@ def _start(faults: Path) -> None:
     spark = (
         SparkSession.builder.master(MASTER)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", _JAVA)
         .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", _JAVA)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(faults.with_name("warehouse")))
         .getOrCreate()
