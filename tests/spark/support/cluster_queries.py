@@ -68,7 +68,7 @@ def pushed_answers(url: str) -> dict[str, list[str]]:
 
 
 def limited(url: str) -> list[tuple[object, ...]]:
-    """Return rows of a limit that is too large for one task."""
+    """Return rows of a limit behind a filter."""
     limit = Tables(SparkSession.active(), url).read("items", splits=4).where("n > 4").limit(LIMIT)
     assert f"PushedLimit: {LIMIT}" in scan(limit)
     return [tuple(row) for row in limit.collect()]
