@@ -17,9 +17,9 @@ import pytest
 from structable.spi import Field, Storage, StructuredTable, TableSpecification, connect
 from tests.postgresql.support.shared import Schema
 from tests.spark.support import faulty_tasks, streams_driver
+from tests.spark.support.clusters import MASTER
 
 RESTARTS = int(os.environ.get("STRUCTABLE_TEST_STREAM_RESTARTS", "1"))
-MASTER = "local-cluster[2,1,1024]"
 KEYS = [f"k{number}" for number in range(8)]
 
 SUMS = TableSpecification(
