@@ -120,6 +120,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
       any = true;
     }
     if (any) request.putString("@WHERE@", text.append(']').toString());
+    else request.remove("@WHERE@");
     ((IsolatedBatch) toBatch()).forget();
   }
 
