@@ -33,12 +33,14 @@ from structable.spi import (
 )
 
 from .channel import Channel, Listener, receive, send
-from .coordinator_client import FIRST_SNAPSHOT, HELD, CoordinatorClient
+from .coordinator_client import AGAIN, FIRST_SNAPSHOT, HELD, CoordinatorClient
+from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_snapshot, plan_changes
 from .held_plans import Executions, HeldPlan, Reader
 from .options import ReadOptions
 from .planned_scan import PlannedScan
 from .query_snapshots import QuerySnapshots
+from .replanning import Replanning, Rerun, unpickled_scan
 from .store_client import StoreClient
 from .stores import OpenStores
 from .stream_offsets import StreamOffset, StreamStart
@@ -79,6 +81,7 @@ class Coordinator:
         """By their ids; guarded by the lock."""
         self.stores = OpenStores(IDLE_STORE_SECONDS)
         self._snapshots = QuerySnapshots(self.stores)
+        self._replanning = Replanning(executions, self._plan)
         jobs = WriteJobs(self.stores)
         self._closed = threading.Event()
         self._process = os.getpid()
@@ -157,7 +160,10 @@ class Coordinator:
     def _serve_reader(self, channel: Channel) -> None:
         # Executors may be on other machines: from them only text is read, never a pickle.
         try:
-            plan_id, _, text = channel.recv_bytes(maxlength=100).decode("ascii", "replace").partition(" ")
+            plan_id, _, text = channel.recv_bytes(maxlength=200).decode("ascii", "replace").partition(" ")
+            if plan_id == AGAIN:
+                self._serve_rerun(channel, text)
+                return
             reader = Reader.from_text(text)
         except (OSError, EOFError):
             return  # not a reader's message, or the process ended
@@ -183,6 +189,27 @@ class Coordinator:
                 with self._lock:
                     held.leave(reader)
 
+    def _serve_rerun(self, channel: Channel, text: str) -> None:
+        scan = channel.recv_bytes()
+        try:
+            answer: tuple[bool, object] = True, self._planned_again(Rerun.from_text(text), scan)
+        except Exception as error:  # the task raises it
+            answer = False, _portable(error)
+        send(channel, answer)
+
+    def _planned_again(self, rerun: Rerun, scan: bytes) -> PlannedScan | None:
+        with self._lock:
+            held = self.held.get(rerun.plan_id)
+        unclaimed = held is not None and held.execution is None
+        plan_id = self._replanning.replanned(rerun, scan, unclaimed=unclaimed)
+        if plan_id is None:
+            return None
+        with self._lock:
+            held = self.held.get(plan_id)
+        if held is None:
+            raise snapshot_closed(unpickled_scan(scan)[0])
+        return PlannedScan(plan_id, held.plan.splits[rerun.part :: rerun.parts], ordered=held.plan.ordered)
+
     def _describe(self, store: StoreClient, table: str) -> TableSpecification:
         with self.stores.using(store) as storage:
             return storage.admin.get_specification(table)
@@ -200,6 +227,7 @@ class Coordinator:
         columns: tuple[str, ...],
         where: Filter | None,
         execution: int | None,
+        digest: bytes | None = None,
         *,
         attended: bool = False,
     ) -> PlannedScan:
@@ -214,6 +242,8 @@ class Coordinator:
                 held = self.held[plan_id] = HeldPlan(plan, options, connection, execution)
                 if attended:
                     held.admit()
+        if digest is not None:
+            self._replanning.remember(plan_id, execution, digest)
         return PlannedScan(plan_id, plan.splits, plan.position, plan.ordered)
 
     def _plan_changes(self, options: ReadOptions, columns: tuple[str, ...], zone: str | None) -> tuple[ScanSplit, ...]:

@@ -20,23 +20,26 @@ from structable.spi import (
     StorageUnavailableError,
     TableSpecification,
     TableStatistics,
-    TransactionClosedError,
     WriteJob,
 )
 
 from .channel import Address, Channel, open_channel, receive, send
+from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot
 from .held_plans import Reader
 from .options import ReadOptions
 from .planned_scan import PlannedScan
+from .replanning import Rerun
 from .store_client import StoreClient
 from .stream_offsets import StreamOffset, StreamStart
 
-__all__ = ["FIRST_SNAPSHOT", "HELD", "CoordinatorClient", "HeldSnapshot"]
+__all__ = ["AGAIN", "FIRST_SNAPSHOT", "HELD", "CoordinatorClient", "HeldSnapshot"]
 
 FIRST_SNAPSHOT = "first_snapshot"
 """The operation whose answer is a plan that is held as long as the connection."""
 HELD = b"held"
+AGAIN = "again"
+"""Begins the message of a task that belongs to another execution than its plan."""
 
 _log = logging.getLogger("structable.spark")
 
@@ -72,14 +75,20 @@ class CoordinatorClient:
         return cast("TableStatistics | None", self._ask("statistics", store, table))
 
     def plan(
-        self, options: ReadOptions, columns: Sequence[str], where: Filter | None, execution: int | None = None
+        self,
+        options: ReadOptions,
+        columns: Sequence[str],
+        where: Filter | None,
+        execution: int | None = None,
+        digest: bytes | None = None,
     ) -> PlannedScan:
         """Take a snapshot, which the coordinator holds until it has not been read for `options.lease` seconds.
 
         Once the execution has ended, and all others whose tasks read the snapshot, it is held for another
-        `options.grace` seconds, renewed by reading.
+        `options.grace` seconds, renewed by reading. With the `replanning.digest_of` a scan its tasks may have it
+        `planned_again`.
         """
-        return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution))
+        return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution, digest))
 
     def plan_changes(self, options: ReadOptions, columns: Sequence[str], zone: str | None) -> tuple[ScanSplit, ...]:
         """Divide the range of a table's change feed; it holds nothing. `zone` is that of times without an offset."""
@@ -163,39 +172,54 @@ class CoordinatorClient:
             except (OSError, EOFError):
                 held = False
             if not held:
-                raise TransactionClosedError(
-                    f"table {options.table!r}: the snapshot of this query is closed: its "
-                    f"query ended more than {options.grace:g} seconds ago (option graceSeconds), no task read it for "
-                    f"{options.lease:g} seconds (option leaseSeconds), or too many others are open. To read the table "
-                    'as it is now, plan the query again by any transformation, as in df.select("*").collect(); to '
-                    "execute one plan again later, give load() a longer graceSeconds, or persist() the DataFrame"
-                )
+                raise snapshot_closed(options)
             yield
+
+    def planned_again(self, rerun: Rerun, scan: bytes) -> PlannedScan | None:
+        """Return the plan of this execution for a task, with the splits that are its share; None if it has none.
+
+        The task then reads its own splits. Raises what planning raises, and `TransactionClosedError` if the plan is
+        closed.
+        """
+        with _opened(self.readers, self.secret) as channel:
+            with _answering():
+                channel.send_bytes(f"{AGAIN} {rerun.to_text()}".encode())
+                channel.send_bytes(scan)
+            return cast("PlannedScan | None", _received(channel))
 
     def _ask(self, operation: str, *arguments: object) -> object:
         with self._open() as channel:
             return _answer(channel, operation, arguments)
 
     def _open(self) -> Channel:
-        try:
-            return open_channel(self.planners, self.secret)
-        except (OSError, EOFError, AuthenticationError) as error:
-            raise _silent(error) from None
+        return _opened(self.planners, self.secret)
+
+
+def _opened(address: Address, secret: bytes) -> Channel:
+    with _answering():
+        return open_channel(address, secret)
 
 
 def _answer(channel: Channel, operation: str, arguments: tuple[object, ...]) -> object:
-    try:
+    with _answering():
         send(channel, (operation, arguments))
+    return _received(channel)
+
+
+def _received(channel: Channel) -> object:
+    with _answering():
         done, answer = cast(tuple[bool, object], receive(channel))
-    except (OSError, EOFError) as error:
-        raise _silent(error) from None
     if done:
         return answer
     raise cast(Exception, answer)
 
 
-def _silent(error: Exception) -> StorageUnavailableError:
-    return StorageUnavailableError(
-        f"the coordinator in the driver does not answer ({error!r}); it ends with the application, "
-        "and register(spark) starts a new one"
-    )
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, AuthenticationError) as error:
+        raise StorageUnavailableError(
+            f"the coordinator in the driver does not answer ({error!r}); it ends with the application, "
+            "and register(spark) starts a new one"
+        ) from None

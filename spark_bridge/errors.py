@@ -8,9 +8,23 @@ from contextlib import contextmanager
 
 from pyspark import TaskContext
 
-from structable.spi import StructableError
+from structable.spi import StructableError, TransactionClosedError
 
-__all__ = ["one_line_errors", "quiet_when_abandoned"]
+from .options import ReadOptions
+
+__all__ = ["one_line_errors", "quiet_when_abandoned", "snapshot_closed"]
+
+
+def snapshot_closed(options: ReadOptions) -> TransactionClosedError:
+    """Return the error of a task whose plan the coordinator has closed."""
+    return TransactionClosedError(
+        f"table {options.table!r}: the snapshot of this query is closed: its query ended more than {options.grace:g} "
+        f"seconds ago (option graceSeconds), no task read it for {options.lease:g} seconds (option leaseSeconds), or "
+        "too many others are open. A plan that is executed again reads the table anew only if Spark keeps no part of "
+        "an earlier run, such as a broadcast side of a join, a subquery or a cached frame. To read the table as it is "
+        'now, plan the query again by any transformation, as in df.select("*").collect(); to keep its rows, persist() '
+        "the DataFrame, or give load() longer times"
+    )
 
 
 @contextmanager

@@ -9,12 +9,16 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from py4j.java_gateway import is_instance_of
 from pyspark import SparkContext
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaMember
+    from py4j.java_gateway import JavaGateway, JavaMember, JavaObject
 
 __all__ = ["SparkExecutions"]
+
+_SCANS = {"BatchScanExec", "FileSourceScanExec", "LocalTableScanExec", "RangeExec", "RowDataSourceScanExec"}
+"""Spark's leaves of plans that read, or compute, the same way each time."""
 
 _log = logging.getLogger("structable.spark")
 
@@ -29,7 +33,7 @@ class SparkExecutions:
     def __init__(self, context: SparkContext) -> None:
         self._context = weakref.ref(context)
         self._find: JavaMember | None = None
-        self._questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQueue[bool]] | None]
+        self._questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQueue[bool | None]] | None]
         self._questions = queue.SimpleQueue()
         weakref.finalize(self, self._questions.put, None)
         threading.Thread(
@@ -45,18 +49,36 @@ class SparkExecutions:
     def runs_any_job(self) -> bool:
         return self._asked(self._runs_any_job)
 
-    def _asked(self, question: Callable[[], bool]) -> bool:
-        answer: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._questions.put((question, answer))
-        return answer.get()
+    def reads_all_anew(self, execution: int, stage: int) -> bool:
+        return self._asked(lambda: self._reads_all_anew(execution, stage), unknown=False)
 
-    def _runs(self, execution: int) -> bool:
+    def _asked(self, question: Callable[[], bool], *, unknown: bool = True) -> bool:
+        answer: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+        self._questions.put((question, answer))
+        answered = answer.get()
+        return unknown if answered is None else answered
+
+    def _query(self, execution: int) -> JavaObject | None:
         if self._find is None:
             context = self._context()
             if context is None or context._jvm is None:
-                return True
+                raise RuntimeError("the application has ended")
             self._find = context._jvm.org.apache.spark.sql.execution.SQLExecution.getQueryExecution
-        return self._find(execution) is not None
+        found: JavaObject | None = self._find(execution)
+        return found
+
+    def _runs(self, execution: int) -> bool:
+        return self._query(execution) is not None
+
+    def _reads_all_anew(self, execution: int, stage: int) -> bool:
+        context, query = self._context(), self._query(execution)
+        if context is None or context._jsc is None or query is None:
+            return False
+        found = context._jsc.sc().dagScheduler().stageIdToStage().get(stage)
+        if found.isEmpty() or not _is_alone(found.get()):
+            return False
+        plan = query.executedPlan()
+        return bool(plan.subqueriesAll().isEmpty()) and _keeps_nothing(context._gateway, plan)
 
     def _runs_stage(self, stage: int) -> bool:
         context = self._context()
@@ -71,7 +93,31 @@ class SparkExecutions:
         return context is None or context._jsc is None or bool(context.statusTracker().getActiveJobsIds())
 
 
-def _answer(questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQueue[bool]] | None]) -> None:
+def _is_alone(stage: JavaObject) -> bool:
+    """Tell whether a stage neither reads nor writes shuffled data, as a limit may beside its plan, and persists none.
+
+    Of what is kept, Spark makes again only the parts that were lost.
+    """
+    if stage.getClass().getSimpleName() != "ResultStage" or not stage.parents().isEmpty():
+        return False
+    rdds = stage.latestInfo().rddInfos()
+    return not any(rdds.apply(number).storageLevel().isValid() for number in range(rdds.size()))
+
+
+def _keeps_nothing(gateway: JavaGateway, plan: JavaObject) -> bool:
+    """Tell whether a physical plan reads all anew when it is executed again.
+
+    Shuffles, the broadcast sides of joins, stages of adaptive execution, subqueries and cached frames stay as they are.
+    """
+    children = plan.children()
+    if children.isEmpty():
+        return plan.getClass().getSimpleName() in _SCANS
+    if is_instance_of(gateway, plan, "org.apache.spark.sql.execution.exchange.Exchange"):
+        return False
+    return all(_keeps_nothing(gateway, children.apply(number)) for number in range(children.size()))
+
+
+def _answer(questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQueue[bool | None]] | None]) -> None:
     while (asked := questions.get()) is not None:
         question, answer = asked
         try:
@@ -79,5 +125,5 @@ def _answer(questions: queue.SimpleQueue[tuple[Callable[[], bool], queue.SimpleQ
         except Exception:
             # The application is ending, or Spark lacks the class: the lease alone decides. Readers wait for an answer.
             _log.debug("Spark cannot say which queries run; leases alone end snapshots", exc_info=True)
-            answer.put(True)
+            answer.put(None)
         del asked, question, answer  # references that would keep the owner, and so this thread, alive until the next

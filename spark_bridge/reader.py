@@ -18,7 +18,9 @@ from .garbage_collection import freeze_imports
 from .held_plans import Reader
 from .options import ReadOptions
 from .partial_results import aggregated, chosen
+from .planned_scan import PlannedScan
 from .pushed_conditions import parse_filter
+from .replanning import Rerun, digest_of, pickled_scan
 from .scan_requests import Aggregate, ScanRequest
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, spark_schema
 
@@ -26,13 +28,18 @@ __all__ = ["ChangeReader", "SplitPartition", "StructableReader"]
 
 
 class SplitPartition(spark.InputPartition):
-    """Splits of a plan, mostly one, which the coordinator holds under its id; a plan of changes has no hold."""
+    """Splits of a plan, mostly one, which the coordinator holds under its id; a plan of changes has no hold.
 
-    def __init__(self, plan_id: str, *splits: ScanSplit, ordered: bool = False) -> None:
+    It is `part` of so many `parts` of the scan.
+    """
+
+    def __init__(self, plan_id: str, *splits: ScanSplit, ordered: bool = False, part: int = 0, parts: int = 1) -> None:
         super().__init__(splits[0].index)
         self.plan_id = plan_id
         self.splits = splits
         self.ordered = ordered
+        self.part = part
+        self.parts = parts
 
 
 class StructableReader(spark.DataSourceReader):
@@ -48,30 +55,49 @@ class StructableReader(spark.DataSourceReader):
         self._columns = check_read_schema(spec, read)
         self._schema = schema
         self._where = None if self._request.where is None else parse_filter(spec, self._request.where)
+        if self._request.whole:
+            self._options = replace(options, splits=1)
+        self._scan = pickled_scan(self._options, self._columns, self._where)
 
     @one_line_errors()
     def partitions(self) -> list[spark.InputPartition]:
-        whole = self._request.whole
-        options = replace(self._options, splits=1) if whole else self._options
-        planned = self._coordinator.plan(options, self._columns, self._where, self._request.execution)
+        execution, digest = self._request.execution, digest_of(self._scan)
+        planned = self._coordinator.plan(self._options, self._columns, self._where, execution, digest)
         freeze_imports()
-        if whole:
-            return [SplitPartition(planned.plan_id, *planned.splits, ordered=planned.ordered)]
-        return [SplitPartition(planned.plan_id, split, ordered=planned.ordered) for split in planned.splits]
+        plan_id, splits, ordered = planned.plan_id, planned.splits, planned.ordered
+        if self._request.whole:
+            return [SplitPartition(plan_id, *splits, ordered=ordered)]
+        return [
+            SplitPartition(plan_id, split, ordered=ordered, part=part, parts=len(splits))
+            for part, split in enumerate(splits)
+        ]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
         request = self._request
         with quiet_when_abandoned(), one_line_errors():
-            for split in partition.splits:
+            planned = self._planned(partition)
+            for split in planned.splits:
                 # One that a limit leaves unread is held, too: the coordinator waits for no other reader of it then.
-                with self._coordinator.holding(partition.plan_id, self._options, _reader(split)):
+                with self._coordinator.holding(planned.plan_id, self._options, _reader(split)):
                     if request.whole and request.limit == 0:
                         continue
-                    for batch in self._results(split, request, ordered=partition.ordered):
+                    for batch in self._results(split, request, ordered=planned.ordered):
                         if request.whole and request.limit is not None:
                             request = replace(request, limit=request.limit - batch.num_rows)
                         yield batch
+
+    def _planned(self, partition: SplitPartition) -> PlannedScan:
+        """Return the splits for this task, planned again if Spark executes the plan of an earlier execution."""
+        execution, outermost = _execution("id"), _execution("root.id")
+        if execution is not None and execution != self._request.execution:
+            rerun = Rerun(
+                partition.plan_id, partition.part, partition.parts, execution, execution == outermost, _task().stageId()
+            )
+            again = self._coordinator.planned_again(rerun, self._scan)
+            if again is not None:
+                return again
+        return PlannedScan(partition.plan_id, partition.splits, ordered=partition.ordered)
 
     def _results(self, split: ScanSplit, request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema_of(self._schema)
@@ -103,10 +129,18 @@ def _aggregated_columns(spec: TableSpecification, schema: StructType, aggregates
 
 
 def _reader(split: ScanSplit) -> Reader:
+    return Reader(split.index, _execution("id"), _task().stageId())
+
+
+def _execution(name: str) -> int | None:
+    number = _task().getLocalProperty(f"spark.sql.execution.{name}")
+    return None if number is None else int(number)
+
+
+def _task() -> TaskContext:
     task = TaskContext.get()
     assert task is not None
-    execution = task.getLocalProperty("spark.sql.execution.id")
-    return Reader(split.index, None if execution is None else int(execution), task.stageId())
+    return task
 
 
 class ChangeReader(spark.DataSourceReader):

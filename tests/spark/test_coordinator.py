@@ -51,6 +51,7 @@ class Application:
         self.running = True
         self.executions = set(range(1, 10))
         self.stages = set(range(1, 10))
+        self.anew = set(range(1, 10))
 
     def runs(self, execution: int) -> bool:
         return execution in self.executions
@@ -60,6 +61,9 @@ class Application:
 
     def runs_any_job(self) -> bool:
         return bool(self.stages)
+
+    def reads_all_anew(self, execution: int, stage: int) -> bool:
+        return execution in self.anew
 
 
 @pytest.fixture

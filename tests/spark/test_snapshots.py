@@ -2,7 +2,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,8 +12,9 @@ from pyspark.sql.functions import max as max_
 
 from structable.spark_bridge import registration
 from structable.spi import Field, Storage, TableSpecification, connect
-from tests.spark.conftest import Tables, every_store
+from tests.spark.conftest import Tables, every_store, give_up_snapshots
 from tests.spark.support.samples import RUNS, create_runs, runs
+from tests.spark.test_query_snapshots import after_each_plan
 from tests.waiting import until
 
 LEASE = 8.0  # seconds: longer than a busy machine takes from planning to reading
@@ -56,14 +56,12 @@ def test_rows_written_while_a_query_runs_are_not_seen(tables: Tables, storage: S
 
 
 @every_store
-def test_a_query_run_again_after_its_lease_is_a_clear_error(tables: Tables) -> None:
-    coordinator = registration.coordinators[tables.session.sparkContext]
+def test_a_lease_that_ends_before_its_query_reads_is_a_clear_error(tables: Tables) -> None:
     frame = tables.read("runs")
-    assert len(frame.collect()) == 3000
-    for held in coordinator.held.values():
-        held.options = replace(held.options, lease=0.1)
-    time.sleep(1)
-    with pytest.raises(PythonException, match=r"table 'runs': the snapshot of this query is closed"):
+    with (
+        after_each_plan(tables.session, lambda: give_up_snapshots(tables.session)),
+        pytest.raises(PythonException, match=r"table 'runs': the snapshot of this query is closed"),
+    ):
         frame.collect()
     assert frame.select("*").count() == 3000
 
