@@ -104,7 +104,7 @@ class Replanning:
             if planned is None or planned.digest != digest_of(scan):
                 return None
             self._plans.move_to_end(rerun.plan_id)
-        if not self._reads_anew(rerun, planned.execution, unclaimed=unclaimed):
+        if rerun.execution not in planned.again and not self._reads_anew(rerun, planned.execution, unclaimed=unclaimed):
             return None
         with planned.lock:
             if rerun.execution not in planned.again:
