@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 from hypothesis import strategies as st
 
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Field, FieldType, TableSpecification
+from structable.spi import Column, Field, FieldType, Filter, TableSpecification
 from structable.spi.values import Value
 
 SPACE = b"\x00\xff\x07\x01"
@@ -100,3 +102,26 @@ def row_values(columns: list[Field], *, nulls: bool = False) -> st.SearchStrateg
 def same(one: object, other: object) -> bool:
     """Tell whether two tuples or batches of values are identical, class and sign of zero included; NaN equals NaN."""
     return repr(one) == repr(other)
+
+
+COMPARISONS: list[Callable[[Column, Any], Filter]] = [
+    lambda column, value: column == value,
+    lambda column, value: column != value,
+    lambda column, value: column < value,
+    lambda column, value: column <= value,
+    lambda column, value: column > value,
+    lambda column, value: column >= value,
+]
+
+
+def conditions(leaves: st.SearchStrategy[Filter], most: int) -> st.SearchStrategy[Filter]:
+    """Filters of at most so many leaves."""
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(lambda one, other: one & other, inner, inner),
+            st.builds(lambda one, other: one | other, inner, inner),
+            st.builds(lambda one: ~one, inner),
+        ),
+        max_leaves=most,
+    )

@@ -13,30 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structable.backends.ordered.arrow.batch_filters import compile_batch_filter
-from structable.spi import Column, Field, Filter, TableSpecification, col, compile_filter
+from structable.spi import Filter, col, compile_filter
 from structable.spi.arrow import arrow_schema
+from structable.spi.conformance.samples import TYPES
 from structable.spi.filters import UnboundFilterError
 from structable.spi.rules.filters import bind_filter
+from tests.ordered.strategies import COMPARISONS, conditions
 
-SPEC = TableSpecification(
-    "all_types",
-    [
-        Field.boolean("boolean"),
-        Field.byte("byte"),
-        Field.short("short"),
-        Field.int("int"),
-        Field.long("long"),
-        Field.float("float"),
-        Field.double("double"),
-        Field.string("string"),
-        Field.bytes("bytes"),
-        Field.decimal("decimal", 12, 3),
-        Field.date("date"),
-        Field.timestamp("timestamp"),
-        Field.timestamp_ntz("timestamp_ntz"),
-    ],
-    primary_key=["long"],
-)
 FLOATS = [-1.5, -0.0, 0.0, 0.5, float("inf"), float("-inf"), float("nan")]
 MOMENTS = [
     datetime.datetime(1, 1, 1),
@@ -59,16 +42,8 @@ VALUES: dict[str, list[Any]] = {
     "timestamp_ntz": MOMENTS,
 }
 ROWS = st.fixed_dictionaries(
-    {name: st.sampled_from(values) | (st.nothing() if name == "long" else st.none()) for name, values in VALUES.items()}
+    {"id": st.just(0), **{name: st.none() | st.sampled_from(values) for name, values in VALUES.items()}}
 )
-COMPARISONS: list[Callable[[Column, Any], Filter]] = [
-    lambda column, value: column == value,
-    lambda column, value: column != value,
-    lambda column, value: column < value,
-    lambda column, value: column <= value,
-    lambda column, value: column > value,
-    lambda column, value: column >= value,
-]
 
 
 @st.composite
@@ -86,46 +61,35 @@ def leaves(draw: st.DrawFn) -> Filter:
     return draw(st.sampled_from(kinds))()
 
 
-FILTERS = st.recursive(
-    leaves(),
-    lambda inner: st.one_of(
-        st.builds(lambda one, other: one & other, inner, inner),
-        st.builds(lambda one, other: one | other, inner, inner),
-        st.builds(lambda one: ~one, inner),
-    ),
-    max_leaves=6,
-)
+FILTERS = conditions(leaves(), 6)
 
 
 @given(rows=st.lists(ROWS, max_size=12), where=FILTERS)
 def test_batches_and_rows_agree(rows: list[dict[str, Any]], where: Filter) -> None:
-    bound = bind_filter(SPEC, where)
+    bound = bind_filter(TYPES, where)
     assert bound is not None
-    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(SPEC))
-    predicate = compile_filter(SPEC, bound, SPEC.field_names)
-    expected = [predicate([row[name] for name in SPEC.field_names]) for row in rows]
-    assert compile_batch_filter(SPEC, bound)(batch).to_pylist() == expected
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(TYPES))
+    predicate = compile_filter(TYPES, bound, TYPES.field_names)
+    expected = [predicate([row[name] for name in TYPES.field_names]) for row in rows]
+    assert compile_batch_filter(TYPES, bound)(batch).to_pylist() == expected
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_each_leaf_agrees_on_each_type(name: str) -> None:
-    values = [*VALUES[name], *([] if name == "long" else [None])]
-    rows = [{"long": number, name: value} for number, value in enumerate(values)]
-    batch = pa.RecordBatch.from_pylist(
-        [dict.fromkeys(SPEC.field_names) | row for row in rows], schema=arrow_schema(SPEC)
-    )
-    conditions = [compare(col(name), value) for compare in COMPARISONS for value in VALUES[name]]
-    conditions += [col(name).isin(VALUES[name][begin:]) for begin in range(len(VALUES[name]) + 1)]
+    rows = [dict.fromkeys(TYPES.field_names) | {"id": 0, name: value} for value in (*VALUES[name], None)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(TYPES))
+    wheres = [compare(col(name), value) for compare in COMPARISONS for value in VALUES[name]]
+    wheres += [col(name).isin(VALUES[name][begin:]) for begin in range(len(VALUES[name]) + 1)]
     if name in ("string", "bytes"):
-        conditions += [col(name).startswith(value) for value in VALUES[name]]
-    for condition in [*conditions, *(~one for one in conditions)]:
-        bound = bind_filter(SPEC, condition)
+        wheres += [col(name).startswith(value) for value in VALUES[name]]
+    for where in [*wheres, *(~one for one in wheres)]:
+        bound = bind_filter(TYPES, where)
         assert bound is not None
-        predicate = compile_filter(SPEC, bound, [name])
-        found = compile_batch_filter(SPEC, bound)(batch).to_pylist()
-        assert found == [predicate([row[name]]) for row in rows], str(condition)
+        predicate = compile_filter(TYPES, bound, [name])
+        found = compile_batch_filter(TYPES, bound)(batch).to_pylist()
+        assert found == [predicate([row[name]]) for row in rows], str(where)
 
 
 def test_an_unknown_filter_is_refused() -> None:
     with pytest.raises(UnboundFilterError):
-        compile_batch_filter(SPEC, Filter())
+        compile_batch_filter(TYPES, Filter())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from structable.spi import Column, Field, Filter, Range, Row, Storage, StructuredTable, TableSpecification, col, connect
 from structable.spi.evaluation import compile_filter
 from structable.spi.rules.filters import bind_filter
+from tests.ordered.strategies import COMPARISONS, conditions
 
 SPEC = TableSpecification(
     "t",
@@ -37,13 +38,8 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-COMPARISONS: list[Callable[[Column, Any], Filter]] = [
-    lambda column, value: column == value,
-    lambda column, value: column != value,
-    lambda column, value: column < value,
-    lambda column, value: column <= value,
-    lambda column, value: column > value,
-    lambda column, value: column >= value,
+WAYS: list[Callable[[Column, Any], Filter]] = [
+    *COMPARISONS,
     lambda column, value: column.isin([value]),
     lambda column, value: column.isin([]),
     lambda column, value: column.between(value, value),
@@ -63,19 +59,11 @@ def leaves(draw: st.DrawFn) -> Filter:
         return column.between(value, draw(VALUES[name]))
     if chance == 2 and isinstance(value, str | bytes):
         return column.startswith(value)
-    compare: Callable[[Column, Any], Filter] = draw(st.sampled_from(COMPARISONS))
+    compare: Callable[[Column, Any], Filter] = draw(st.sampled_from(WAYS))
     return compare(column, value)
 
 
-FILTERS = st.recursive(
-    leaves(),
-    lambda inner: st.one_of(
-        st.builds(lambda x, y: x & y, inner, inner),
-        st.builds(lambda x, y: x | y, inner, inner),
-        st.builds(lambda x: ~x, inner),
-    ),
-    max_leaves=5,
-)
+FILTERS = conditions(leaves(), 5)
 BOUNDS = st.one_of(
     st.none(), st.just(()), st.tuples(STRINGS), st.tuples(STRINGS, INTS), st.tuples(STRINGS, INTS, BYTES)
 )

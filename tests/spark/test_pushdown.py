@@ -9,12 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr, lit
 
-from structable.spark_bridge import registration
-from structable.spark_bridge.options import ReadOptions
 from structable.spark_bridge.pushed_conditions import parse_filter
-from structable.spi import Filter, Storage, connect
+from structable.spi import Storage, connect
 from tests.postgresql.support.shared import fresh_schema
 from tests.spark.conftest import Tables, give_up_snapshots
+from tests.spark.support.plans import Planned, planned_scans
 from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, create_runs
 
 # A field, and values in Spark's SQL.
@@ -201,35 +200,27 @@ def test_scans_of_one_frame_have_their_own_filters(tables: Tables, storage: Stor
 
 
 @pytest.fixture
-def planned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Return the columns of each scan that the coordinator plans from now on."""
-    coordinator = registration.coordinators[spark.sparkContext]
-    plan = coordinator.operations["plan"]
-    seen: list[tuple[str, ...]] = []
-
-    def observed(options: ReadOptions, columns: tuple[str, ...], where: Filter | None, execution: int | None) -> object:
-        seen.append(columns)
-        return plan(options, columns, where, execution)
-
-    monkeypatch.setitem(coordinator.operations, "plan", observed)
-    return seen
+def planned(spark: SparkSession) -> Iterator[list[Planned]]:
+    """Return the scans that the coordinator plans from now on."""
+    with planned_scans(spark) as seen:
+        yield seen
 
 
-def test_a_query_reads_the_columns_it_uses(tables: Tables, storage: Storage, planned: list[tuple[str, ...]]) -> None:
+def test_a_query_reads_the_columns_it_uses(tables: Tables, storage: Storage, planned: list[Planned]) -> None:
     create_runs(storage, 10)
     frame = tables.read("runs")
     assert frame.where("cost + 1 > 2 and started > 1").select("status").distinct().count() == 2
     assert frame.groupBy().agg({"cost": "max"}).collect() == [(2.25,)]
     assert frame.count() == 10
     assert len(frame.collect()) == 10
-    assert planned == [("status", "cost"), ("cost",), ("app",), RUNS.field_names]
+    assert [one.columns for one in planned] == [("status", "cost"), ("cost",), ("app",), RUNS.field_names]
 
 
-def test_a_query_plans_each_scan_once(tables: Tables, storage: Storage, planned: list[tuple[str, ...]]) -> None:
+def test_a_query_plans_each_scan_once(tables: Tables, storage: Storage, planned: list[Planned]) -> None:
     create_runs(storage, 10)
     frame = tables.read("runs", columns="cost,started")
     assert frame.where("started < 5").join(frame.select("started"), "started").count() == 5
-    assert planned == [("started",), ("started",)]
+    assert [one.columns for one in planned] == [("started",), ("started",)]
 
 
 def test_a_filter_on_a_pruned_column_is_not_lost(tables: Tables, storage: Storage) -> None:

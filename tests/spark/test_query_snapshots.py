@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
 from pyspark.sql import SparkSession
 
 from structable.spark_bridge import registration
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spi import Field, Storage, TableSpecification, Transaction
 from tests.spark.conftest import Tables, every_store, give_up_snapshots
+from tests.spark.support.plans import planned_scans
 
 LEFT, RIGHT = (
     TableSpecification(name, [Field.long("id"), Field.long("cents")], primary_key=["id"]) for name in ("left", "right")
@@ -20,25 +17,6 @@ LEFT, RIGHT = (
 
 def coordinator_of(session: SparkSession) -> Coordinator:
     return registration.coordinators[session.sparkContext]
-
-
-@contextmanager
-def after_each_plan(session: SparkSession, action: Callable[[], object]) -> Iterator[list[int | None]]:
-    """Act after each plan of a scan; the executions that planned are in the list."""
-    coordinator, planned = coordinator_of(session), []
-    plan = coordinator.operations["plan"]
-
-    def planning(*arguments: Any) -> object:  # noqa: ANN401 - passed on
-        found = plan(*arguments)
-        planned.append(arguments[3])
-        action()
-        return found
-
-    coordinator.operations["plan"] = planning
-    try:
-        yield planned
-    finally:
-        coordinator.operations["plan"] = plan
 
 
 def create(storage: Storage) -> None:
@@ -63,19 +41,19 @@ def move(storage: Storage) -> None:
 @every_store
 def test_scans_of_two_tables_see_one_state(tables: Tables, storage: Storage) -> None:
     create(storage)
-    with after_each_plan(tables.session, lambda: move(storage)) as planned:
+    with planned_scans(tables.session, lambda: move(storage)) as planned:
         both = tables.read("left").union(tables.read("right"))
         for _ in range(3):
             assert len({row.id for row in both.select("id").collect()}) == 100  # a DataFrame of its own is planned anew
         assert len(planned) == 6
-        assert len(set(planned)) == 3
+        assert len({one.execution for one in planned}) == 3
 
 
 def test_self_joins_and_subqueries_see_one_state(tables: Tables, storage: Storage) -> None:
     create(storage)
     for name in ("left", "right"):
         tables.read(name).createOrReplaceTempView(name)
-    with after_each_plan(tables.session, lambda: move(storage)) as planned:
+    with planned_scans(tables.session, lambda: move(storage)) as planned:
         query = """
             select (select count(distinct cents + id) from left) +
                 (select count(distinct cents + id) from right) as all_rows,
@@ -84,7 +62,7 @@ def test_self_joins_and_subqueries_see_one_state(tables: Tables, storage: Storag
         """
         [row] = tables.session.sql(query).collect()
         assert (row.all_rows, row.joined) == (100, row.left_rows)
-        assert len(set(planned)) == 1
+        assert len({one.execution for one in planned}) == 1
 
 
 def test_queries_see_what_was_committed_before_them(tables: Tables, storage: Storage) -> None:

@@ -10,31 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from structable.spark_bridge import registration
-from structable.spi import Filter, Storage
+from structable.spi import Storage
 from tests.spark.conftest import Tables, every_store
+from tests.spark.support.plans import planned_scans
 from tests.spark.support.samples import EVERYTHING, ROWS, create_runs
-from tests.spark.test_query_snapshots import after_each_plan, create, move
+from tests.spark.test_query_snapshots import create, move
 
 LARGE = 10_000_000
 """Rows that a table is said to have."""
-
-
-@contextmanager
-def filters(session: SparkSession) -> Iterator[list[Filter | None]]:
-    """Note the filter of each plan of a scan."""
-    coordinator, noted = registration.coordinators[session.sparkContext], []
-    plan = coordinator.operations["plan"]
-
-    def planning(*arguments: Any) -> object:  # noqa: ANN401 - passed on
-        noted.append(arguments[2])
-        return plan(*arguments)
-
-    coordinator.operations["plan"] = planning
-    try:
-        yield noted
-    finally:
-        coordinator.operations["plan"] = plan
 
 
 @contextmanager
@@ -49,14 +32,14 @@ def no_runtime_filters(session: SparkSession) -> Iterator[None]:
 
 def check(frame: DataFrame, *wanted: str) -> list[Any]:
     """Collect a query, of which a plan has each of the wanted conditions; without them the rows are the same."""
-    with filters(frame.sparkSession) as noted:
+    with planned_scans(frame.sparkSession) as noted:
         rows = sorted(map(str, frame.collect()))
-    found = [str(one) for one in noted]
+    found = [str(one.where) for one in noted]
     for condition in wanted:
         assert any(condition in one for one in found), found
-    with no_runtime_filters(frame.sparkSession), filters(frame.sparkSession) as plain:
+    with no_runtime_filters(frame.sparkSession), planned_scans(frame.sparkSession) as plain:
         assert sorted(map(str, frame.select("*").collect())) == rows
-    assert not any(condition in str(one) for one in plain for condition in wanted)
+    assert not any(condition in str(one.where) for one in plain for condition in wanted)
     return rows
 
 
@@ -117,9 +100,9 @@ def test_too_many_keys_are_left_to_the_join(tables: Tables, storage: Storage) ->
     create_runs(storage, 100)
     for count, taken in ((10_000, True), (10_001, False)):
         keys = f.broadcast(tables.session.range(count).withColumnRenamed("id", "started"))
-        with filters(tables.session) as noted:
+        with planned_scans(tables.session) as noted:
             assert large(tables).join(keys, "started").count() == 100
-        assert any(" in [" in str(one) for one in noted) is taken
+        assert any(" in [" in str(one.where) for one in noted) is taken
 
 
 def test_filters_of_both_kinds(tables: Tables, storage: Storage) -> None:
@@ -134,9 +117,9 @@ def test_a_limit_sees_all_rows(tables: Tables, storage: Storage) -> None:
     create_runs(storage, 100)
     keys = tables.session.range(99, 100).withColumnRenamed("id", "started")
     for limited in (large(tables).limit(10), large(tables).orderBy("app", "started").limit(10)):
-        with filters(tables.session) as noted:
+        with planned_scans(tables.session) as noted:
             assert limited.join(keys, "started").count() <= 1
-        assert not any(" in [" in str(one) for one in noted)
+        assert not any(" in [" in str(one.where) for one in noted)
     first = large(tables).orderBy("app", "started").limit(10)
     assert first.join(keys, "started").count() == 0
 
@@ -152,9 +135,9 @@ def test_what_is_not_marked(tables: Tables, storage: Storage) -> None:
         large(tables).join(small, "started", "full"),
     ):
         assert check(frame) == check(frame)
-        with filters(tables.session) as noted:
+        with planned_scans(tables.session) as noted:
             frame.collect()
-        assert not any(" in [" in str(one) for one in noted)
+        assert not any(" in [" in str(one.where) for one in noted)
 
 
 @every_store
@@ -162,10 +145,10 @@ def test_the_looked_up_rows_are_of_the_querys_state(tables: Tables, storage: Sto
     create(storage)
     small = tables.read("left").where("id < 50")
     query = large(tables, "left").join(small.select("id"), "id").select("id")
-    with after_each_plan(tables.session, lambda: move(storage)) as planned:
+    with planned_scans(tables.session, lambda: move(storage)) as planned:
         assert {row.id for row in query.collect()} == set(range(50))
         assert len(planned) >= 2
-        assert len(set(planned)) == 1
+        assert len({one.execution for one in planned}) == 1
 
 
 def test_frames_of_one_table_with_keys_of_their_own(tables: Tables, storage: Storage) -> None:
@@ -192,9 +175,9 @@ def test_a_cached_and_a_written_join(tables: Tables, storage: Storage) -> None:
     frame = large(tables).join(few(tables, 1, 2, 3).select("started"), "started")
     cached = frame.cache()
     try:
-        with filters(tables.session) as noted:
+        with planned_scans(tables.session) as noted:
             assert cached.count() == cached.where("started < 100").count() == 3
-        assert len([one for one in noted if " in [" in str(one)]) == 1
+        assert len([one for one in noted if " in [" in str(one.where)]) == 1
     finally:
         cached.unpersist()
     tables.write(frame.select("app", "started", f.lit("joined").alias("status")), "runs")

@@ -13,8 +13,8 @@ from pyspark.sql.functions import max as max_
 from structable.spark_bridge import registration
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, every_store, give_up_snapshots
+from tests.spark.support.plans import planned_scans
 from tests.spark.support.samples import RUNS, create_runs, runs
-from tests.spark.test_query_snapshots import after_each_plan
 from tests.waiting import until
 
 LEASE = 8.0  # seconds: longer than a busy machine takes from planning to reading
@@ -59,7 +59,7 @@ def test_rows_written_while_a_query_runs_are_not_seen(tables: Tables, storage: S
 def test_a_lease_that_ends_before_its_query_reads_is_a_clear_error(tables: Tables) -> None:
     frame = tables.read("runs")
     with (
-        after_each_plan(tables.session, lambda: give_up_snapshots(tables.session)),
+        planned_scans(tables.session, lambda: give_up_snapshots(tables.session)),
         pytest.raises(PythonException, match=r"table 'runs': the snapshot of this query is closed"),
     ):
         frame.collect()

@@ -14,9 +14,10 @@ from structable.spi import Field, TableSpecification, connect
 from structable.spi.values import Value
 from tests.spark.conftest import Tables
 from tests.spark.support.catalogs import catalog_of, rows
+from tests.spark.support.plans import planned_scans
 from tests.spark.test_lookup_joins import HOW, joined_plainly, keys, sorted_rows
 from tests.spark.test_pushdown_parts import scan
-from tests.spark.test_query_snapshots import after_each_plan, move
+from tests.spark.test_query_snapshots import move
 
 COUNT = 4000
 LIMIT = 13
@@ -78,7 +79,7 @@ def rows_of_both(url: str) -> list[int]:
     """Return the ids of two tables, and have a row moved after each plan of a scan."""
     tables = Tables(SparkSession.active(), url)
     left, right = (tables.read(name, splits=3, graceSeconds=GRACE) for name in ("left", "right"))
-    with connect(url) as storage, after_each_plan(tables.session, lambda: move(storage)) as planned:
+    with connect(url) as storage, planned_scans(tables.session, lambda: move(storage)) as planned:
         ids = [row.id for row in left.union(right).select("id", "pad").collect()]
     assert len(planned) == 2
     return ids
@@ -95,9 +96,9 @@ def counts_of_both(url: str) -> tuple[int, int, int]:
             count(*) as joined, max((select count(distinct id * 2) from left_rows)) as left_rows
         from left_rows one join left_rows other on one.id = other.id
     """
-    with connect(url) as storage, after_each_plan(tables.session, lambda: move(storage)) as planned:
+    with connect(url) as storage, planned_scans(tables.session, lambda: move(storage)) as planned:
         [row] = tables.session.sql(query).collect()
-    assert len(set(planned)) == 1
+    assert len({one.execution for one in planned}) == 1
     return row.all_rows, row.joined, row.left_rows
 
 
