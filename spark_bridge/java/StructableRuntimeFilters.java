@@ -1,6 +1,7 @@
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
@@ -90,18 +91,17 @@ public final class StructableRuntimeFilters extends Rule {
       return largest;
     }
 
-    // Joins bring filters of their own, that keys are not null.
     private static boolean hasFilter(LogicalPlan plan) {
-      if (plan instanceof Filter && !isNotNull(((Filter) plan).condition().sql())) return true;
+      if (plan instanceof Filter && chooses(((Filter) plan).condition())) return true;
       Iterator children = plan.children().iterator();
       while (children.hasNext()) if (hasFilter((LogicalPlan) children.next())) return true;
       return false;
     }
 
-    private static boolean isNotNull(String condition) {
-      String[] parts = condition.split(" AND ");
-      for (int i = 0; i < parts.length; i++) if (!parts[i].replaceAll("\\)+$", "").endsWith(" IS NOT NULL")) return false;
-      return true;
+    // Joins bring filters of their own, that keys are not null.
+    private static boolean chooses(org.apache.spark.sql.catalyst.expressions.Expression condition) {
+      if (condition instanceof And) return chooses(((And) condition).left()) || chooses(((And) condition).right());
+      return !(condition instanceof IsNotNull);
     }
 
     // At a leaf, where no later rule moves it: the pruning's copy of the small side must remain equal to the join's.
