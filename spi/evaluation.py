@@ -10,7 +10,7 @@ from typing import TypeAlias
 from .fields import FieldType
 from .filters import And, Comparison, Filter, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
 from .specification import TableSpecification
-from .values import NAN, Value, is_nan
+from .values import Value, is_nan
 
 __all__ = ["Predicate", "compile_filter", "equal"]
 
@@ -99,6 +99,6 @@ class _Source:
         place = self._places[name]
         numbers = frozenset(value for value in values if not is_nan(value))
         test = f"{place} in {self._constant(numbers)}"
-        if NAN in values:
+        if any(map(is_nan, values)):  # one that was pickled is another object
             test = f"({test} or {place} != {place})"
         return f"({place} is not None and {'not ' if negated else ''}{test})"

@@ -205,6 +205,22 @@ class BulkScanRules(ConformanceCase):
                 found = rows_of(storage, plan.splits)
             assert found == by_value(map(dict, items.scan(asked, where=where))), str(where)
 
+    def test_splits_compare_values_as_a_scan_does(self, storage: Storage, planned: StructuredTable) -> None:
+        """Splits compare values of every type as scans do, the extremes, NaN and null included."""
+        storage.admin.create(TYPES)
+        types = storage.table("types")
+        values = {field.name: EXTREMES[field.type] for field in TYPES.fields if field.name != "id"}
+        types.upsert_many(
+            [
+                {"id": number} | {name: some[number] for name, some in values.items() if number < len(some)}
+                for number in range(max(map(len, values.values())) + 1)
+            ]
+        )
+        for name, some in values.items():
+            for where in (col(name) >= some[-2], col(name).isin(some[-2:]), ~col(name).isin(some[:1] + some[-1:])):
+                with storage.plan_scan("types", where=where, columns=["id"]) as plan:
+                    assert rows_of(storage, plan.splits) == by_value(map(dict, types.scan(where=where, columns=["id"])))
+
     @pytest.mark.parametrize("columns", [["v"], ["color", "k1"], ["k3", "v", "k1", "k2", "color"], ["k2"]], ids=str)
     def test_batches_hold_exactly_the_columns(
         self, storage: Storage, planned: StructuredTable, columns: list[str]

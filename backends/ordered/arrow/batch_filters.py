@@ -12,7 +12,7 @@ from pyarrow import compute
 from structable.spi import Field, FieldType, Filter, TableSpecification, Value
 from structable.spi.arrow import arrow_type
 from structable.spi.filters import And, Comparison, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
-from structable.spi.values import NAN, is_nan
+from structable.spi.values import is_nan
 
 from .buffers import Array
 
@@ -118,7 +118,7 @@ def _found(field: Field, values: Sequence[Value]) -> _Condition:
         found: Array = _compute.is_in(_compute.add(column, zero), value_set=numbers)
         return found
 
-    if NAN in values:
+    if any(map(is_nan, values)):
         return lambda column: _compute.or_(
             _compute.is_in(_compute.add(column, zero), value_set=numbers), _is_nan(column)
         )
