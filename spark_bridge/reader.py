@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructField, StructType
 
-from structable.spi import ScanSplit, TableSpecification
+from structable.spi import InvalidFieldError, ScanSplit, TableSpecification
+from structable.spi.arrow import arrow_schema
 
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors, quiet_when_abandoned
@@ -23,7 +25,7 @@ from .pushed_conditions import parse_filter
 from .replanning import Rerun, digest_of, pickled_scan
 from .scan_requests import Aggregate, ScanRequest
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, spark_schema
-from .unscaled_decimals import scaled_schema, unscaled_batch
+from .unscaled_decimals import unscaled_batch
 
 __all__ = ["ChangeReader", "SplitPartition", "StructableReader"]
 
@@ -55,9 +57,10 @@ class StructableReader(spark.DataSourceReader):
         read = schema
         if self._request.aggregates:
             read = _aggregated_columns(spec, schema, self._request.aggregates)
-        elif self._request.unscaled:
-            read = scaled_schema(spec, schema)
+        elif self._request.scaled is not None:
+            read = self._request.scaled
         self._columns = check_read_schema(spec, read)
+        self._stored = arrow_schema(spec, self._columns)
         self._schema = schema
         self._where = None if self._request.where is None else parse_filter(spec, self._request.where)
         if self._request.whole:
@@ -106,13 +109,30 @@ class StructableReader(spark.DataSourceReader):
 
     def _results(self, split: ScanSplit, request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema_of(self._schema)
-        batches = _frozen(self._options.store.read_split(split))
+        batches = self._checked(_frozen(self._options.store.read_split(split)))
         if request.aggregates:
             yield aggregated(batches, request.aggregates, schema)
             return
         for batch in chosen(batches, request, ordered=ordered):
             # The same buffers under Spark's own schema, which must match exactly, nullability too.
             yield unscaled_batch(batch, schema)
+
+    def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Refuse columns that are of another type than when Spark planned, instead of casting them."""
+        for batch in batches:
+            for was, now in zip(self._stored, batch.schema, strict=True):
+                if now.type != was.type or now.nullable > was.nullable:
+                    change = f"from {_shown(was)} to {_shown(now)}"
+                    raise InvalidFieldError(
+                        self._options.table,
+                        was.name,
+                        f"has changed since this DataFrame was loaded, {change}; load it again",
+                    )
+            yield batch
+
+
+def _shown(field: pa.Field[Any]) -> str:
+    return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
 def _frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

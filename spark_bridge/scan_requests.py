@@ -51,7 +51,7 @@ class ScanRequest:
     whole: bool = False  # whether one partition gives all the rows of the limit
     top: Top | None = None  # which ones, if not any
     aggregates: tuple[Aggregate, ...] = ()  # the columns of the one row that each split gives in place of its own
-    unscaled: bool = False  # whether columns of longs are to hold the unscaled values of decimals
+    scaled: StructType | None = None  # the schema with the decimals of which some columns are the unscaled values
 
     @classmethod
     def of(cls, schema: StructType) -> ScanRequest:
@@ -67,5 +67,5 @@ class ScanRequest:
             bool(given["WHOLE"]),
             None if top is None else Top(tuple(top[0]), *top[1:]),
             tuple(Aggregate(function, column) for function, column in json.loads(given["AGGREGATES"] or "[]")),
-            bool(given["UNSCALED"]),
+            None if given["UNSCALED"] is None else StructType.fromJson(json.loads(given["UNSCALED"])),
         )

@@ -6,22 +6,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
-from structable.spi import FieldType, TableSpecification
-
-from .types import spark_schema
-
-__all__ = ["scaled_schema", "unscaled_batch"]
-
-
-def scaled_schema(spec: TableSpecification, schema: StructType) -> StructType:
-    """Return a schema with the decimals of a table in place of the longs that stand for them."""
-    fields = [
-        spark_schema(spec, [field.name]).fields[0] if spec.field(field.name).type is FieldType.DECIMAL else field
-        for field in schema.fields
-    ]
-    return StructType(fields)
+__all__ = ["unscaled_batch"]
 
 
 def unscaled_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

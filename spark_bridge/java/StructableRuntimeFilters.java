@@ -2,6 +2,9 @@ import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.RowOrdering$;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
 import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
@@ -48,10 +51,9 @@ public final class StructableRuntimeFilters extends Rule {
     public Object applyOrElse(Object node, Function1 otherwise) {
       if (!isDefinedAt(node)) return otherwise.apply(node);
       Join join = (Join) node;
-      String type = join.joinType().sql();
       // Of the types whose small side can be broadcast, these leave out rows of the other that it does not match.
-      boolean inner = type.equals("INNER");
-      if (!inner && !type.equals("LEFT SEMI") || join.isStreaming()) return join;
+      boolean inner = join.joinType() == Inner$.MODULE$;
+      if (!inner && join.joinType() != LeftSemi$.MODULE$ || join.isStreaming()) return join;
       Object[] parts = new Object[join.productArity()];
       for (int i = 0; i < parts.length; i++) parts[i] = join.productElement(i);
       LogicalPlan left = join.left();
@@ -107,16 +109,14 @@ public final class StructableRuntimeFilters extends Rule {
     // At a leaf, where no later rule moves it: the pruning's copy of the small side must remain equal to the join's.
     private static LogicalPlan marked(LogicalPlan side) {
       LogicalPlan leaf = (LogicalPlan) side.collectLeaves().head();
-      if (leaf.output().isEmpty()) return side;
-      Attribute read = (Attribute) leaf.output().head();
+      Attribute read = null;  // preferably one that is read anyway
       Iterator all = leaf.output().iterator();
       while (all.hasNext()) {
         Attribute one = (Attribute) all.next();
-        if (side.outputSet().contains(one)) {
-          read = one;
-          break;
-        }
+        if (!RowOrdering$.MODULE$.isOrderable(one.dataType())) continue;  // maps, which nothing compares
+        if (read == null || !side.outputSet().contains(read)) read = one;
       }
+      if (read == null) return side;
       return (LogicalPlan) side.transformDown(new AtLeaf(leaf, new EqualNullSafe(read, read)));
     }
   }

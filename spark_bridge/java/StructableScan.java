@@ -146,7 +146,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
         if (!isShortDecimal(field.dataType())) continue;
         fields[i] = new StructField(field.name(), DataTypes.LongType, field.nullable(), field.metadata());
       }
-      MetadataBuilder asked = new MetadataBuilder().withMetadata(request.build()).putBoolean("@UNSCALED@", true);
+      MetadataBuilder asked = new MetadataBuilder().withMetadata(request.build()).putString("@UNSCALED@", columns.json());
       ofIntegers = new StructableScan(source, new StructType(fields), asked, where, rowsAtMost, described);
       ofIntegers.shown = shown;
       ofIntegers.description = description;

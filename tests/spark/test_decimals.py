@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StructField, StructType
 
-from structable.spark_bridge.unscaled_decimals import scaled_schema, unscaled_batch
+from structable.spark_bridge.unscaled_decimals import unscaled_batch
 from structable.spi import Field, Storage, TableSpecification, Value
-from tests.spark.conftest import Tables, every_store
+from tests.spark.conftest import Tables, every_store, give_up_snapshots
 
 SPEC = TableSpecification(
     "amounts",
@@ -95,9 +94,6 @@ def test_an_explicit_schema_and_columns(tables: Tables, storage: Storage) -> Non
     assert tables.read("amounts", columns="id,price").where("id = 123").first()["price"] == Decimal("1.23")  # type: ignore[index]
 
 
-LONGS = StructType([StructField("id", LongType()), StructField("price", LongType()), StructField("number", LongType())])
-
-
 @pytest.mark.parametrize("begin", [0, 1, 3])
 @given(numbers=st.lists(st.none() | st.integers(-(10**15) + 1, 10**15 - 1), max_size=20))
 def test_batches_hold_the_unscaled_values(begin: int, numbers: list[int | None]) -> None:
@@ -111,6 +107,36 @@ def test_batches_hold_the_unscaled_values(begin: int, numbers: list[int | None])
     assert made.column("price").to_pylist() == made.column("number").to_pylist() == numbers[begin:]
 
 
-def test_the_schema_of_the_decimals() -> None:
-    found = scaled_schema(SPEC, LONGS)
-    assert [field.dataType.simpleString() for field in found.fields] == ["decimal(18,0)", "decimal(15,2)", "bigint"]
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "price decimal(10,1)",
+        "price long, id decimal(18,0)",
+        "price decimal(15,3), number long",
+        "most decimal(18,2), more decimal(19,0)",
+        "more decimal(18,0)",
+        "price decimal(15,2) not null",
+    ],
+)
+def test_a_wrong_schema_is_refused(tables: Tables, storage: Storage, schema: str) -> None:
+    storage.admin.create(SPEC)
+    storage.table("amounts").upsert_many(ROWS)
+    for level in ("all", "none"):
+        with pytest.raises(Exception, match="InvalidFieldError"):
+            tables.reader("amounts", pushdown=level).schema(schema).load().collect()
+
+
+def test_a_table_of_another_scale_is_refused(tables: Tables, storage: Storage) -> None:
+    storage.admin.create(SPEC)
+    storage.table("amounts").upsert_many(ROWS)
+    frame = tables.read("amounts", graceSeconds=0.1).select("price", "number")
+    never_collected = tables.read("amounts").select("price")
+    frame.collect()
+    give_up_snapshots(tables.session)
+    storage.admin.drop("amounts")
+    fields = [Field.decimal("price", 15, 4) if field.name == "price" else field for field in SPEC.fields]
+    storage.admin.create(TableSpecification("amounts", fields, primary_key=["number"]))
+    storage.table("amounts").upsert({"number": 1, "price": Decimal("1.2345")})
+    for one in (frame, frame.select("*"), frame.groupBy().sum("price"), never_collected):
+        with pytest.raises(Exception, match=r"InvalidFieldError.*'price'"):
+            one.collect()

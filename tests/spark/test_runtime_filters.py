@@ -183,3 +183,21 @@ def test_a_cached_and_a_written_join(tables: Tables, storage: Storage) -> None:
     tables.write(frame.select("app", "started", f.lit("joined").alias("status")), "runs")
     assert storage.table("runs").count(where=None) == 200
     assert len(tables.read("runs").where("status = 'joined'").collect()) == 3
+
+
+def test_joins_that_hold_more_than_keys(tables: Tables, storage: Storage) -> None:
+    create_runs(storage, 100)
+    large(tables).createOrReplaceTempView("large")
+    session = tables.session
+    session.sql("select * from values (map('a', 1), 5L), (map(), 6L) as few(m, started)").createOrReplaceTempView("few")
+    frame = session.sql("select started, m from large join (select /*+ broadcast */ * from few) using (started)")
+    assert len(frame.collect()) == 2
+    frame = session.sql(
+        "select /*+ broadcast(maps) */ started from large join (select map('a', started) m, started from few) maps using (started)"
+    )
+    check(frame, "started in [5, 6]")
+    query = """
+        select started, (select max(b.id) from range(100) b where b.id = few.started
+            and (b.id > 100 or exists (select 1 from few other where other.started = b.id))) as most from few
+    """
+    assert sorted(map(tuple, session.sql(query).collect())) == [(5, 5), (6, 6)]
