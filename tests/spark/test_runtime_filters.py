@@ -192,9 +192,8 @@ def test_joins_that_hold_more_than_keys(tables: Tables, storage: Storage) -> Non
     session.sql("select * from values (map('a', 1), 5L), (map(), 6L) as few(m, started)").createOrReplaceTempView("few")
     frame = session.sql("select started, m from large join (select /*+ broadcast */ * from few) using (started)")
     assert len(frame.collect()) == 2
-    frame = session.sql(
-        "select /*+ broadcast(maps) */ started from large join (select map('a', started) m, started from few) maps using (started)"
-    )
+    maps = session.sql("select map('a', started) as m, started from few").hint("broadcast")
+    frame = large(tables).join(maps, "started").select("started")
     check(frame, "started in [5, 6]")
     query = """
         select started, (select max(b.id) from range(100) b where b.id = few.started
