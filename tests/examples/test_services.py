@@ -11,17 +11,23 @@ from tests.datasets.support.stores import url_of
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("store", ["leveldb", "postgresql", "hbase"])
-def test_four_processes_agree(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    with url_of(store, tmp_path, request) as url:
-        command = [sys.executable, "-m", "examples.services", "--url", url, "--seconds", "3"]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def never_done(url: str, seconds: int) -> str:
+    """Run the services for so long; return what none of them has done."""
+    command = [sys.executable, "-m", "examples.services", "--url", url, "--seconds", str(seconds)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     *services, agreed = ended.stdout.splitlines()
     assert agreed.endswith("all agree")
     assert len(services) == 4
-    for done in ("deployed", "started", "stopped", "terms as leader"):
-        assert any(f" {done} " in line for line in services), f"nothing was {done}:\n{ended.stdout}"
+    wanted = ("deployed", "started", "stopped", "terms as leader")
+    return ", ".join(done for done in wanted if not any(f" {done} " in line for line in services))
+
+
+@pytest.mark.parametrize("store", ["leveldb", "postgresql", "hbase"])
+def test_four_processes_agree(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    with url_of(store, tmp_path, request) as url:
+        # On a busy machine they may start for longer than they are to run.
+        assert "" in (never_done(url, seconds) for seconds in (3, 15, 60))
 
 
 def test_stores_in_memory_are_refused() -> None:

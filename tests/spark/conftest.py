@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
 from structable.spark_bridge import register, registration
+from structable.spark_bridge.format_lookup import session_active
 from structable.spark_bridge.types import spark_schema
 from structable.spi import Storage, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
@@ -121,8 +122,9 @@ class Tables:
 
 
 @pytest.fixture
-def tables(spark: SparkSession, url: str) -> Tables:
-    return Tables(spark, url)
+def tables(spark: SparkSession, url: str) -> Iterator[Tables]:
+    with session_active(spark):  # `newSession()` of another test leaves its own active
+        yield Tables(spark, url)
 
 
 def complete(spec: TableSpecification, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:

@@ -26,7 +26,7 @@ def test_reading_takes_everything_from_its_options() -> None:
 
 
 def test_reading_has_defaults() -> None:
-    assert ReadOptions.parse(PLACE) == ReadOptions(StoreClient("leveldb:///tables"), "runs", None, None, 600.0, 15.0)
+    assert ReadOptions.parse(PLACE) == ReadOptions(StoreClient("leveldb:///tables"), "runs", None, None, 600.0, 2.0)
 
 
 def test_writing_takes_everything_from_its_options() -> None:

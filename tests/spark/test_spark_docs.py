@@ -1,18 +1,22 @@
 """The pages for Spark's users run as they are shown."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from structable.spark_bridge.format_lookup import session_active
 from tests.page_code import ROOT, Block, blocks_of, run_blocks
 from tests.spark.conftest import every_store
 
 
 @pytest.fixture(autouse=True)
-def own_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a page get a session that knows nothing of structable yet, and whose catalogs no other test has used."""
-    monkeypatch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
+    with session_active(spark):  # in the end again
+        monkeypatch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
+        yield
 
 
 def blocks_for_spark(text: str) -> list[Block]:
