@@ -17,7 +17,7 @@ from tests.spark.support.samples import EVERYTHING, ROWS, create_runs
 from tests.spark.test_query_snapshots import create, move
 
 LARGE = 10_000_000
-"""Rows that a table is said to have."""
+"""The option `statistics` of a table that Spark takes for a large one."""
 
 
 @contextmanager

@@ -119,10 +119,8 @@ def _found(field: Field, values: Sequence[Value]) -> _Condition:
         return found
 
     if any(map(is_nan, values)):
-        return lambda column: _compute.or_(
-            _compute.is_in(_compute.add(column, zero), value_set=numbers), _is_nan(column)
-        )
-    return lambda column: _compute.is_in(_compute.add(column, zero), value_set=numbers)
+        return lambda column: _compute.or_(among(column), _is_nan(column))
+    return among
 
 
 def _constant(truth: bool) -> _Condition:

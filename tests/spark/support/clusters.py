@@ -81,7 +81,7 @@ def give_up() -> None:
 def _called(call: Callable[[], _T]) -> _T:
     try:
         return call()
-    except Exception as error:
+    except Exception as error:  # Spark's do not travel between processes
         raise CallFailedError(f"{type(error).__name__}: {error}") from error
 
 
