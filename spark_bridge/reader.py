@@ -120,6 +120,9 @@ class StructableReader(spark.DataSourceReader):
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Refuse columns that are of another type than when Spark planned, instead of casting them."""
         for batch in batches:
+            if batch.schema.equals(self._stored):
+                yield batch
+                continue
             for was, now in zip(self._stored, batch.schema, strict=True):
                 if now.type != was.type or now.nullable > was.nullable:
                     change = f"from {_shown(was)} to {_shown(now)}"

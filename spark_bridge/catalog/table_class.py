@@ -120,7 +120,8 @@ public final class CatalogTable implements SupportsRead, SupportsWrite, Supports
   }
 
   public boolean canDeleteWhere(Predicate[] predicates) {
-    if (new StructableConditions(schema).json(chosen(predicates)) == null) {
+    Predicate[] chosen = chosen(predicates);
+    if (chosen.length > 0 && new StructableConditions(schema).json(chosen) == null) {
       CatalogCommand.refuse("the store cannot evaluate the whole condition, and nothing was deleted from " + name()
           + ": delete the keys that a query finds, by df.write.format(\\"structable\\") with the option "
           + "mode of value delete");

@@ -34,15 +34,20 @@ public final class StructableConditions {
 
   String json(Predicate condition) { return json(condition, 0); }
 
-  /** All of some conditions, or null if one cannot be written. */
+  /** All of some conditions, at least one, or null if one cannot be written. */
   String json(Predicate[] conditions) {
-    StringBuilder text = new StringBuilder("[\"and\"");
+    java.util.ArrayList written = new java.util.ArrayList();
     for (int i = 0; i < conditions.length; i++) {
       String one = json(conditions[i]);
       if (one == null) return null;
-      text.append(',').append(one);
+      written.add(one);
     }
-    return text.append(']').toString();
+    return all(written);
+  }
+
+  /** All of some written conditions, or null if there are none. */
+  static String all(java.util.List written) {
+    return written.isEmpty() ? null : "[\"and\"," + String.join(",", written) + "]";
   }
 
   static boolean isEquality(Predicate condition) { return condition.name().equals("=") || condition.name().equals("<=>"); }

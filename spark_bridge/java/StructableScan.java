@@ -109,18 +109,16 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
 
   /** Plans with these conditions, too, as far as the store takes them: Spark joins all the same. */
   public void filter(Predicate[] conditions) {
-    StringBuilder text = new StringBuilder("[\"and\"");
-    if (where != null) text.append(',').append(where);
-    StructableConditions written = new StructableConditions(source.schema());
-    boolean any = where != null;
+    List written = new ArrayList();
+    if (where != null) written.add(where);
+    StructableConditions writer = new StructableConditions(source.schema());
     for (int i = 0; i < conditions.length; i++) {
-      String json = written.keys(conditions[i], MOST_KEYS);
-      if (json == null) continue;
-      text.append(',').append(json);
-      any = true;
+      String json = writer.keys(conditions[i], MOST_KEYS);
+      if (json != null) written.add(json);
     }
-    if (any) request.putString("@WHERE@", text.append(']').toString());
-    else request.remove("@WHERE@");
+    String all = StructableConditions.all(written);
+    if (all == null) request.remove("@WHERE@");
+    else request.putString("@WHERE@", all);
     ((IsolatedBatch) toBatch()).forget();
   }
 

@@ -53,15 +53,15 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
   public Predicate[] pushPredicates(Predicate[] conditions) {
     List taken = new ArrayList();
     List left = new ArrayList();
-    StringBuilder text = new StringBuilder("[\"and\"");
-    StructableConditions written = new StructableConditions(source.schema());
+    List written = new ArrayList();
+    StructableConditions writer = new StructableConditions(source.schema());
     for (int i = 0; i < conditions.length; i++) {
-      String json = source.pushes() ? written.json(conditions[i]) : null;
+      String json = source.pushes() ? writer.json(conditions[i]) : null;
       (json == null ? left : taken).add(conditions[i]);
-      if (json != null) text.append(',').append(json);
+      if (json != null) written.add(json);
     }
     accepted = (Predicate[]) taken.toArray(new Predicate[0]);
-    where = taken.isEmpty() ? null : text.append(']').toString();
+    where = StructableConditions.all(written);
     return (Predicate[]) left.toArray(new Predicate[0]);
   }
 

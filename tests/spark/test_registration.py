@@ -86,7 +86,7 @@ def test_without_isolated_scans_no_filter_is_pushed_down(
     create_runs(storage, 10)
     other = spark.newSession()
     monkeypatch.setattr(optimizer_rules_module, "has_rule", lambda session, name: False)
-    monkeypatch.setattr(optimizer_rules_module, "add_rule", lambda session, name, java: None)
+    monkeypatch.setattr(optimizer_rules_module, "add_rule", lambda session, name, java, **others: None)
     with (
         pytest.warns(UserWarning, match="no filters are pushed down"),
         pytest.warns(UserWarning, match="takes no guard of writes .* do not use saveAsTable"),
