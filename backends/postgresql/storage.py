@@ -63,6 +63,8 @@ from .table import PostgreSQLTable
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
 from .txn.merges import SnapshotNeededError
+from .txn.receipts import Receipts
+from .txn.store_parts import StoreParts
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -74,8 +76,6 @@ Result = TypeVar("Result")
 _log = logging.getLogger("structable.postgresql")
 
 _ALL = Range()
-_SINGLE = frozenset({"upsert", "replace", "update", "increment", "delete"})
-"""Operations that begin with the write of one row."""
 _MERGES = frozenset({"upsert", "upsert_many", "apply_changes"})
 
 
@@ -105,6 +105,7 @@ class PostgreSQLStorage(Storage):
         self._feeds = StoreFeeds(
             VersionGate(schema, self._splits.pool.connection), _ignored if read_only else self._upkeep.noticed
         )
+        self._parts = StoreParts(self.pool, self._catalog, self._feeds, Receipts(schema))
         self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection | None] = weakref.WeakKeyDictionary()
         try:
             with self.pool.connection() as connection:
@@ -138,11 +139,11 @@ class PostgreSQLStorage(Storage):
         if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         self._require_open()
-        return PostgreSQLTransaction(self.pool, self._catalog, self._feeds, isolation, bool(read_only))
+        return PostgreSQLTransaction(self._parts, isolation, bool(read_only))
 
     def table(self, name: str) -> StructuredTable:
         self._require_open()
-        return _AutoCommitPostgreSQLTable(self, self.pool, self._catalog, self._feeds, name)
+        return _AutoCommitPostgreSQLTable(self, self._parts, name)
 
     def plan_scan(
         self,
@@ -255,13 +256,10 @@ def _ignored(table: str) -> None:
 class _AutoCommitPostgreSQLTable(AutoCommitTable):
     """The auto-commit view, with reads and small scans that are one statement without a transaction around it."""
 
-    def __init__(
-        self, storage: PostgreSQLStorage, pool: ServerPool, catalog: Catalog, feeds: StoreFeeds, name: str
-    ) -> None:
+    def __init__(self, storage: PostgreSQLStorage, parts: StoreParts, name: str) -> None:
         super().__init__(storage, name)
-        self._pool = pool
-        self._catalog = catalog
-        self._feeds = feeds
+        self._parts = parts
+        self._pool, self._catalog = parts.pool, parts.catalog
         self._binding()
 
     def _binding(self) -> TableBinding:
@@ -282,24 +280,14 @@ class _AutoCommitPostgreSQLTable(AutoCommitTable):
         if operation in _MERGES and known is not None and known.merges:
             with suppress(SnapshotNeededError):
                 return self._once(body, waits=True)
-        elif operation in _SINGLE:
-            return self._once(body, is_single=True)
-        return super()._write(operation, body)
+        return self._once(body)
 
-    def _once(
-        self, body: Callable[[StructuredTable], Result], *, is_single: bool = False, waits: bool = False
-    ) -> Result:
+    def _once(self, body: Callable[[StructuredTable], Result], *, waits: bool = False) -> Result:
         """Run a call in a transaction of its own."""
 
         def attempt() -> Result:
             with PostgreSQLTransaction(
-                self._pool,
-                self._catalog,
-                self._feeds,
-                Isolation.SNAPSHOT,
-                read_only=False,
-                is_single=is_single,
-                waits=waits,
+                self._parts, Isolation.SNAPSHOT, read_only=False, has_one_call=True, waits=waits
             ) as transaction:
                 return body(transaction.table(self._name))
 

@@ -34,7 +34,6 @@ from structable.spi.values import MAX_ROW_SIZE
 from .driver.statement import Call
 from .many_rows import ManyRowsTable
 from .sql import statements
-from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
 from .sql.row_codec import Pieces, at_most
 from .sql.templates import prefix_template
@@ -45,6 +44,7 @@ from .txn.increments import defer_increments
 from .txn.merges import merge_one
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
+from .txn.row_calls import row_call
 from .txn.row_probes import find_row, find_size, find_swap
 from .txn.sampling import sampled_size
 from .txn.seen_rows import ABSENT
@@ -234,25 +234,14 @@ class PostgreSQLTable(ManyRowsTable):
         pieces: Pieces | None = None,
         whole: bool = False,
         checked: bool = False,
-    ) -> bool:
+    ) -> None:
         """Defer an UPDATE if the row is `there`, an upsert otherwise; a `whole` row has nulls for all other fields.
 
-        If it is `checked`, the server refuses it if the row gets too large. Return whether an UPDATE that was sent at
-        once found the row.
+        If it is `checked`, the server refuses it if the row gets too large.
         """
-        kind = statements.change if there else statements.put
-        encoded_for = None if pieces is None else self.binding
-
-        def build(binding: TableBinding) -> Call:
-            if pieces is not None and binding is encoded_for:
-                return kind(binding, names, checked=checked).call(pieces)
-            given = {**dict.fromkeys(binding.spec.field_names), **row} if whole else row
-            statement = kind(binding, binding.ordered(given), checked=checked)
-            return statement.call(binding.encoder(tuple(given)).pieces(given))
-
-        result = self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
+        build = row_call(self.binding, names, row, pieces, there=there, whole=whole, checked=checked)
+        self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
         self.seen.put(key, size)
-        return result is not None and bool(result.command_tuples)
 
     @on_current_schema
     def upsert(self, row: Mapping[str, Value]) -> None:
@@ -323,7 +312,9 @@ class PostgreSQLTable(ManyRowsTable):
         most = at_most(pieces)
         seen = self.seen.get(key)
         if self._tx.begins and most <= CHECKED_SIZE:
-            if self._write(names, given, key, MAX_ROW_SIZE, there=True, pieces=pieces, checked=True):
+            # The only call: no later one of the transaction asks what is known of the row.
+            build = row_call(self.binding, names, given, pieces, there=True, checked=True)
+            if self._tx.change(self, build, key, refusal_of_sizes(self.binding), ends=start is None):
                 return
             size = None
         elif seen is None or seen + most > MAX_ROW_SIZE:

@@ -6,15 +6,13 @@ from types import TracebackType
 
 from structable.spi import FeedPosition, Isolation, Transaction, UnsupportedOperationError
 
-from .driver.pool import ServerPool
-from .feeds.gate import StoreFeeds
 from .keyless_table import KeylessPostgreSQLTable
 from .recording_tables import RecordingKeylessTable, RecordingTable
-from .schema.catalog import Catalog
 from .table import PostgreSQLTable
 from .txn.feed_positions import feed_position
 from .txn.merges import SnapshotNeededError
 from .txn.server_transaction import ServerTransaction
+from .txn.store_parts import StoreParts
 
 __all__ = ["PostgreSQLTransaction"]
 
@@ -24,24 +22,21 @@ _TABLES = (PostgreSQLTable, KeylessPostgreSQLTable)
 class PostgreSQLTransaction(Transaction):
     """A transaction that takes a connection and a snapshot with its first operation.
 
-    One that `is_single` has one call, which writes one row; for one that `waits`, see `ServerTransaction`.
+    For one that `has_one_call`, or `waits`, see `ServerTransaction`.
     """
 
     def __init__(
         self,
-        pool: ServerPool,
-        catalog: Catalog,
-        feeds: StoreFeeds,
+        store: StoreParts,
         isolation: Isolation,
         read_only: bool,
         *,
-        is_single: bool = False,
+        has_one_call: bool = False,
         waits: bool = False,
     ) -> None:
-        self._tx = ServerTransaction(pool, catalog, isolation, read_only, is_single=is_single, waits=waits)
-        self._catalog = catalog
+        self._tx = ServerTransaction(store, isolation, read_only, has_one_call=has_one_call, waits=waits)
+        self._store = store
         self._isolation = isolation
-        self._feeds = feeds
         self._tables: dict[str, PostgreSQLTable] = {}
 
     def table(self, name: str) -> PostgreSQLTable:
@@ -64,7 +59,7 @@ class PostgreSQLTransaction(Transaction):
             raise UnsupportedOperationError(
                 f"position({table!r}) after table(): ask for positions first; the transaction then reads that snapshot"
             )
-        return feed_position(self._tx, self._catalog, self._feeds.gate, self._isolation, table)
+        return feed_position(self._tx, self._store.catalog, self._store.feeds.gate, self._isolation, table)
 
     @property
     def closed(self) -> bool:
@@ -79,7 +74,7 @@ class PostgreSQLTransaction(Transaction):
         if not self._tx.read_only:
             for name, table in self._tables.items():
                 if table.binding.version.feed is not None:
-                    self._feeds.used(name)
+                    self._store.feeds.used(name)
 
     def rollback(self) -> None:
         self._tx.rollback()

@@ -5,21 +5,19 @@ The catalog's row of a table removes its streams with itself.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.sql.names import CATALOG, STREAMS, literal, qualified
+from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.schema.late_tables import make_late
+from structable.backends.postgresql.sql.names import CATALOG, STREAMS, qualified
 from structable.spi import StorageUnavailableError, WriteJob
 
 from .job_records import JobRecord
 
 __all__ = ["StreamRecords"]
-
-_log = logging.getLogger("structable.postgresql")
 
 Result = TypeVar("Result")
 
@@ -140,11 +138,9 @@ class StreamRecords:
         return work()
 
     def _make(self, connection: ServerConnection, statement: str) -> None:
-        """Run a statement that makes the table or a column; several processes may do so at once."""
-        lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + self._schema)}, 0))"
+        """Run a statement that makes the table or a column; see `make_late`."""
         try:
-            connection.pipeline((command("begin"), command(lock), command(statement), command("commit")))
-            _log.info("made the records of streams %s", self._name)
+            make_late(connection, self._schema, statement, "the records of streams")
         except StatementRefusedError as error:
             if error.state != _DENIED:
                 raise
@@ -155,8 +151,6 @@ class StreamRecords:
             )
             denied.lasting = True
             raise denied from error
-        finally:
-            connection.roll_back()
 
 
 def _number(job: WriteJob) -> int:

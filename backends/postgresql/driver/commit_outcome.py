@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from typing import Literal
 
 from structable.spi import StorageUnavailableError
 
@@ -12,7 +14,7 @@ from .errors import BrokenConnectionError, StatementRefusedError
 from .pool import ServerPool
 from .statement import Call, Statement
 
-__all__ = ["log_outcome", "termination", "was_committed"]
+__all__ = ["ask_until_known", "log_outcome", "termination", "was_committed"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -40,9 +42,49 @@ def was_committed(pool: ServerPool, number: int, lost: ServerConnection, sent: f
     `lost` is the connection that ran the transaction, whose server process is ended if the transaction is still open;
     `sent` is when the commit was sent, by `time.monotonic`.
     """
-    _log.warning("the answer to the commit of transaction %d was lost; asking the server about it", number)
-    outcome = _asked(pool, number, lost, sent)
-    log_outcome(f"transaction {number}", outcome)
+    what = f"transaction {number}"
+    status = Call(_STATUS, (str(number).encode(),))
+    terminate = termination(lost.process, number)
+    down = sent
+
+    def question(connection: ServerConnection) -> bool | Literal["open"] | None:
+        try:
+            same = bool(connection.server & lost.server)
+            answer = connection.run(status).get_value(0, 0)
+            if answer == b"aborted" or (answer == b"in progress" and not same):
+                return False
+            if answer == b"committed":
+                if same:
+                    return True
+                return _was_recovered(connection, number) if time.monotonic() - down < _UNWATCHED else None
+            if answer is None:
+                return None
+            connection.run(terminate)
+        except StatementRefusedError as error:
+            # A server that never assigned the number did not keep the transaction either.
+            return False if error.state == _IN_THE_FUTURE else None
+        return "open"
+
+    def failed() -> None:
+        nonlocal down
+        down = time.monotonic()
+
+    return ask_until_known(pool, what, question, failed)
+
+
+def ask_until_known(
+    pool: ServerPool,
+    what: str,
+    question: Callable[[ServerConnection], bool | Literal["open"] | None],
+    failed: Callable[[], None] = lambda: None,
+) -> bool | None:
+    """Ask whether a commit happened whose answer was lost, until it has ended; None if that stays unknown.
+
+    `failed` is called when the server could not be reached.
+    """
+    _log.warning("the answer to the commit of %s was lost; asking the server about it", what)
+    outcome = _asked(pool, question, failed)
+    log_outcome(what, outcome)
     return outcome
 
 
@@ -54,33 +96,23 @@ def log_outcome(what: str, committed: bool | None) -> None:
         _log.warning("%s was %s", what, "committed" if committed else "not committed")
 
 
-def _asked(pool: ServerPool, number: int, lost: ServerConnection, sent: float) -> bool | None:
+def _asked(
+    pool: ServerPool,
+    question: Callable[[ServerConnection], bool | Literal["open"] | None],
+    failed: Callable[[], None],
+) -> bool | None:
     deadline = time.monotonic() + _SECONDS
     pause = 0.01
-    status = Call(_STATUS, (str(number).encode(),))
-    terminate = termination(lost.process, number)
-    down = sent
     while True:
         try:
             with pool.connection() as connection:
-                same = bool(connection.server & lost.server)
-                answer = connection.run(status).get_value(0, 0)
-                if answer == b"aborted" or (answer == b"in progress" and not same):
-                    return False
-                if answer == b"committed":
-                    if same:
-                        return True
-                    return _was_recovered(connection, number) if time.monotonic() - down < _UNWATCHED else None
-                if answer is None:
-                    return None
-                connection.run(terminate)
-        except StatementRefusedError as error:
-            # A server that never assigned the number did not keep the transaction either.
-            return False if error.state == _IN_THE_FUTURE else None
+                answer = question(connection)
+            if answer != "open":
+                return answer
         except (BrokenConnectionError, StorageUnavailableError):
             if pool.closed:
                 return None
-            down = time.monotonic()
+            failed()
         if time.monotonic() + pause > deadline:
             return None
         time.sleep(pause)

@@ -42,12 +42,17 @@ class ServerConnection(PooledConnection):
     the server rejects.
 
     `server` are processes that a server has from its start, or its recovery from a crash, to its end; `plan_freely`
-    gives a transaction the session's settings for plans.
+    gives a transaction the session's settings for plans; `started` is when the process that serves it began, by the
+    server's clock. `token` names the connection among all that ever were.
     """
 
-    def __init__(self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call) -> None:
+    def __init__(self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call, started: str) -> None:
         self.server = server
         self.plan_freely = plan_freely
+        self.started = started
+        self.token = os.urandom(8)
+        self.commits = 0
+        """How many commits of it were sent whose outcome can be looked up."""
         self.tally: ServerTally = ServerTally()
         self._psycopg = connection
         self._pg = connection.pgconn

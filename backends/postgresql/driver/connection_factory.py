@@ -27,6 +27,7 @@ _OLDEST = 140_000
 # names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.
 # In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
 _SAFE = "set search_path = pg_catalog"
+_STARTED = "(select backend_start::text from pg_stat_get_activity(pg_backend_pid()))"
 # A role or a database may turn it off. Other values, such as remote_apply, promise more than `on`.
 _DURABLE = """, set_config('synchronous_commit', coalesce(
     nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"""
@@ -70,7 +71,7 @@ class ConnectionFactory:
         answers.nextset()
         found = answers.fetchone()
         assert found is not None
-        return ServerConnection(connection, frozenset(found[0]), plan_freely(found[1]))
+        return ServerConnection(connection, frozenset(found[0]), plan_freely(found[1]), found[2])
 
     @property
     def _first(self) -> str:
@@ -80,7 +81,7 @@ class ConnectionFactory:
         )
         asked = "select array(select pid from pg_stat_activity where datid is null and usesysid is null)"
         durable = "" if "synchronous_commit" in self.settings else _DURABLE
-        return f"{_SAFE}; {', '.join([asked, CURRENT, *settings])}{durable}; {BY_INDEX}"
+        return f"{_SAFE}; {', '.join([asked, CURRENT, _STARTED, *settings])}{durable}; {BY_INDEX}"
 
 
 class _UtcLoader(Loader):

@@ -34,7 +34,7 @@ class Statement:
         Whether its parameters always fit a message, such as those of one row.
     """
 
-    __slots__ = ("formats", "is_planned_freely", "is_small", "name", "text", "types")
+    __slots__ = ("__weakref__", "formats", "is_planned_freely", "is_small", "name", "text", "types")
 
     def __init__(self, text: str, types: Sequence[int] = (), *, prepare: bool = True, is_small: bool = True) -> None:
         self.text = text.encode()

@@ -10,6 +10,7 @@ __all__ = [
     "FORMAT",
     "HIDDEN_KEY",
     "JOBS",
+    "RECEIPTS",
     "STREAMS",
     "column_name",
     "index_name",
@@ -22,6 +23,7 @@ __all__ = [
 CATALOG = "_structable_tables"
 FORMAT = "_structable_format"
 JOBS = "_structable_jobs"
+RECEIPTS = "_structable_receipts"
 STREAMS = "_structable_streams"
 HIDDEN_KEY = "_id"
 """The column of the key of tables without one."""

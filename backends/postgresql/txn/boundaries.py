@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from psycopg import pq
+
 from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.planning import PLAN_BY_INDEX
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.spi import Isolation
 
-__all__ = ["BEGIN", "BEGIN_WAITING", "COMMIT", "NUMBER_AND_SNAPSHOT", "SNAPSHOT", "with_plans"]
+__all__ = ["BEGIN", "BEGIN_WAITING", "COMMIT", "NUMBER_AND_SNAPSHOT", "SNAPSHOT", "require_commit", "with_plans"]
 
 BEGIN = {
     (isolation, read_only): Call(
@@ -31,3 +34,9 @@ def with_plans(connection: ServerConnection, calls: Iterable[Call]) -> list[Call
     for call in calls:
         found += (connection.plan_freely, call, PLAN_BY_INDEX) if call.statement.is_planned_freely else (call,)
     return found
+
+
+def require_commit(result: pq.abc.PGresult) -> None:
+    """Raise `StatementRefusedError` for a COMMIT that the server answered with a rollback."""
+    if result.command_status != b"COMMIT":
+        raise StatementRefusedError("40000", "the server rolled the transaction back")

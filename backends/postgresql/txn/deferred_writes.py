@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql.row_codec import Pieces
@@ -30,11 +31,7 @@ class DeferredWrites:
         The bytes of all writes of the transaction.
     gives_input : bool
         Whether those to come give the records of feeds of the producer `input`, which the triggers leave out.
-    undo : tuple of Call
-        Ends the guard of `calls` after one of them was refused.
     """
-
-    undo = (_ROLLBACK, _RELEASE)
 
     def __init__(self) -> None:
         self.works: list[TableCall] = []
@@ -80,8 +77,9 @@ class DeferredWrites:
             found.insert(unsure[0], _SAVEPOINT)
         return found
 
-    def remove_sent(self) -> None:
-        """Remove the statements before the guard, which have run."""
+    def undo(self, connection: ServerConnection) -> None:
+        """End the guard of `calls` after one of them was refused; the statements before it have run."""
+        connection.pipeline((_ROLLBACK, _RELEASE))
         while self.works[0].refusal is None:
             self._bytes -= _size_of(self.works.pop(0))
 

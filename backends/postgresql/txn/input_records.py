@@ -33,7 +33,6 @@ class InputRecords:
     def __init__(self, tx: ServerTransaction, table: BoundTable) -> None:
         self._tx = tx
         self._table = table
-        tx.is_single = False  # the records follow the write
 
     def begin(self) -> None:
         """Let the triggers record nothing from now on; to be called before each write."""

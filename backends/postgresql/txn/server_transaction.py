@@ -8,7 +8,6 @@ changed.
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections.abc import Callable
 
@@ -24,63 +23,59 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
-from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible
 from structable.backends.postgresql.driver.statement import Ask, Call, Values
 from structable.backends.postgresql.feeds.gate import Exact, require_primary
-from structable.backends.postgresql.schema.catalog import Catalog
-from structable.backends.postgresql.schema.inspection import require_intact
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.backends.postgresql.sql.statements import current
 from structable.spi import (
-    CommitOutcomeUnknownError,
     Isolation,
     StorageUnavailableError,
     StructableError,
-    TransactionConflictError,
 )
 from structable.spi.rules.transaction_size import check_transaction_size
 
 from .bound_table import BoundTable, Refusal, TableCall
-from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT, with_plans
-from .changed_tables import NewerTableError, changed_since
+from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT, require_commit, with_plans
+from .changed_tables import NewerTableError, changed_since, explained, rebind
 from .deferred_writes import DeferredWrites
+from .lost_commits import error_of_lost_commit
+from .receipts import Receipt
+from .store_parts import StoreParts
 
 __all__ = ["ServerTransaction"]
 
 _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5
-_MISFITS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, struct.error)
 
 
 class ServerTransaction(TransactionLifecycle):
     """One connection and one snapshot, from the first operation to the end.
 
-    One that `is_single` has one call, which writes one row. One that `waits` has one call, whose statements wait for
-    other writers of their rows instead of conflicting: they take effect on the newest rows, not on a snapshot.
+    One that `has_one_call` defers even its first write, so that it is one round trip, with a receipt, if the call asks
+    nothing. If it also `waits`, its statements wait for other writers of their rows instead of conflicting: they take
+    effect on the newest rows, not on a snapshot.
     """
 
     _connection: ServerConnection | None = None
 
     def __init__(
         self,
-        pool: ServerPool,
-        catalog: Catalog,
+        store: StoreParts,
         isolation: Isolation,
         read_only: bool,
         *,
-        is_single: bool = False,
+        has_one_call: bool = False,
         waits: bool = False,
     ) -> None:
-        self._pool = pool
-        self._catalog = catalog
+        self._pool, self._catalog, _, self._receipts = store
         self._begin = BEGIN_WAITING if waits else BEGIN[isolation, read_only]
         self._identify = SNAPSHOT if read_only else NUMBER_AND_SNAPSHOT
         self.waits = waits
         self.read_only = read_only
-        self.is_single = is_single
+        self._has_one_call = has_one_call
         self.begun = False
         self._answered = False
         self.position: int | None = None
@@ -113,7 +108,7 @@ class ServerTransaction(TransactionLifecycle):
 
     def rows_alone(self, call: Call) -> list[Values]:
         """Run a statement that belongs to no table, and return its rows."""
-        return self.rows_of(self._exchange(call, None))
+        return self.rows_of(self._answer(call, None))
 
     def begin_exactly(self, begin: Callable[..., Exact], check: Callable[[Ask], object]) -> None:
         """Begin by `VersionGate.begin`, unless `check`, which is run before, raises an error."""
@@ -133,7 +128,7 @@ class ServerTransaction(TransactionLifecycle):
 
     @property
     def connection(self) -> ServerConnection:
-        assert self._connection is not None
+        assert self._connection
         return self._connection
 
     def rows_of(self, result: pq.abc.PGresult) -> list[Values]:
@@ -146,7 +141,7 @@ class ServerTransaction(TransactionLifecycle):
 
         Other writes stay deferred, so that their rows are not locked yet.
         """
-        return self._exchange(None, TableCall(table, build, key))
+        return self._answer(None, TableCall(table, build, key))
 
     def defer(
         self,
@@ -154,25 +149,29 @@ class ServerTransaction(TransactionLifecycle):
         build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
         refusal: Refusal | None = None,
-    ) -> pq.abc.PGresult | None:
+    ) -> None:
         """Run a write before the next statement that may see it, at the latest with the commit.
 
-        As the first operation it takes the snapshot: later writes of other transactions conflict. If the server refuses
-        it and `refusal` has an error for that, the statement raises it, and all writes stay deferred; the commit fails.
-        If it `begins`, run it now, and return its result.
+        Unless there is one call only, the first write takes the snapshot: later writes of other transactions conflict.
+        If the server refuses it and `refusal` has an error for that, the statement raises it, and all writes stay
+        deferred; the commit fails.
         """
-        if self.begins:
-            self.writes.add(TableCall(table, build, key, refusal))
-            return self._exchange(None, None)
-        if not self.begun:
+        if not self.begun and not self._has_one_call:
             self.flush()
         self.precede(table, build, key, refusal)
-        return None
 
     @property
     def begins(self) -> bool:
-        """Whether a write begins the transaction: then nothing comes between it and the commit."""
-        return self.is_single and not self.begun
+        """Whether the only call has sent and deferred nothing yet."""
+        return self._has_one_call and not (self.begun or self.writes.works)
+
+    def change(
+        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal, *, ends: bool
+    ) -> bool:
+        """Begin with an UPDATE of one row, commit it at once if it `ends`, and return whether it found the row."""
+        self.writes.add(TableCall(table, build, key, refusal))
+        result = self._exchange(None, None, ends=ends, if_changed=ends)
+        return result is None or bool(result.command_tuples)
 
     def precede(
         self,
@@ -221,7 +220,19 @@ class ServerTransaction(TransactionLifecycle):
 
     # Round trips
 
-    def _exchange(self, call: Call | None, work: TableCall | None) -> pq.abc.PGresult:
+    def _answer(self, call: Call | None, work: TableCall | None) -> pq.abc.PGresult:
+        result = self._exchange(call, work)
+        assert result is not None
+        return result
+
+    def _exchange(
+        self, call: Call | None, work: TableCall | None, *, ends: bool = False, if_changed: bool = False
+    ) -> pq.abc.PGresult | None:
+        """Return the result of the last statement.
+
+        A transaction that `ends` is committed in the same round trip, if there are receipts, with a result only for a
+        receipt `if_changed`, and without one if the answer was lost, and the receipt is there.
+        """
         if not self.usable:
             self.refuse()
         all_of_it = call is None and (work is None or any(work.meets(one) for one in self.writes.works))
@@ -230,7 +241,7 @@ class ServerTransaction(TransactionLifecycle):
             calls = self.writes.calls(guarded=guarded) if all_of_it else []
             last = call if work is None else work.call
             try:
-                result = self._attempt(calls if last is None else [*calls, last])
+                result = self._attempt(calls if last is None else [*calls, last], ends, if_changed)
             except NewerTableError as newer:
                 if self._answered or attempt == _ATTEMPTS:
                     self.fail(changed_since(newer.name))
@@ -259,13 +270,12 @@ class ServerTransaction(TransactionLifecycle):
     def _undo(self) -> None:
         """Return to the state before the deferred writes."""
         try:
-            self.connection.pipeline(self.writes.undo)
-            self.writes.remove_sent()
+            self.writes.undo(self.connection)
             self._answered = True
         except PostgreSQLError as error:
             self.fail(translated(error, "the transaction"))
 
-    def _attempt(self, calls: list[Call]) -> pq.abc.PGresult:
+    def _attempt(self, calls: list[Call], ends: bool, if_changed: bool) -> pq.abc.PGresult | None:
         connection = self._connection
         if connection is None:
             connection = self._connection = self._pool.acquire()
@@ -275,6 +285,9 @@ class ServerTransaction(TransactionLifecycle):
             calls = with_plans(connection, calls)
         if self.begun:
             return connection.pipeline(calls)[last] if len(calls) > 1 else connection.run(calls[0])
+        receipt = self._receipts.next(connection) if ends else None
+        if receipt is not None:
+            return self._commit_at_once(connection, receipt, calls, if_changed)
         # With no statement yet, the server checks the bindings: otherwise the commit would reject a deferred write, too
         # late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
@@ -284,6 +297,30 @@ class ServerTransaction(TransactionLifecycle):
             if not is_visible(table.binding.version.changed_by, self._snapshot):
                 raise NewerTableError(name)
         return results[last]
+
+    def _commit_at_once(
+        self, connection: ServerConnection, receipt: Receipt, calls: list[Call], if_changed: bool
+    ) -> pq.abc.PGresult | None:
+        """Begin, run statements and commit. The bindings, which were looked up before the snapshot, are in it."""
+        with_receipt = receipt.calls(calls, if_changed=if_changed)
+        try:
+            results = connection.pipeline([self._begin, *with_receipt, COMMIT])
+            require_commit(results[-1])
+        except StatementRefusedError as error:
+            if self._receipts.lack(error):
+                self._release()
+                return self._attempt(calls, ends=False, if_changed=False)
+            if if_changed and error.call is with_receipt[0]:
+                error.call = calls[0]
+            raise
+        except BrokenConnectionError as loss:
+            self._settle(str(receipt), lambda: receipt.is_there(self._pool), loss)
+            return None
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        return results[1]
 
     def _note_begun(self, identified: pq.abc.PGresult) -> None:
         number, snapshot = identified.get_value(0, 0), identified.get_value(0, 1)
@@ -297,46 +334,14 @@ class ServerTransaction(TransactionLifecycle):
         self._release()
         self.begun = False
         try:
-            for name, table in self._tables.items():
-                self._catalog.forget(name)
-                with self._pool.connection() as connection:
-                    found = self._catalog.lookup(connection.ask, name)
-                if not found.has_verbs_of(table.binding):
-                    self.fail(changed_since(name))  # its verbs mean something else
-                table.binding = found
-            for one in [*self.writes.works, *([] if work is None else [work])]:
-                one.call = one.build(one.table.binding)
-        except PostgreSQLError as error:
-            self.fail(translated(error, "reading the catalog"))
+            rebind(self._pool, self._catalog, self._tables, [*self.writes.works, *([] if work is None else [work])])
         except StructableError as error:
             self.fail(error)
-        except _MISFITS as error:
-            # The arguments were checked against another table of this name.
-            names = ", ".join(repr(name) for name in self._tables)
-            self.fail(
-                TransactionConflictError(f"{names}: the table was dropped and created with other fields: {error!r}")
-            )
 
     def _explained(self, error: Exception, what: str) -> StructableError:
-        if not isinstance(error, StatementRefusedError) or error.state not in STALE:
-            return translated(error, what)
         # The failed transaction may hold the only connection of the pool.
         self._release()
-        # Another version in the catalog is the reason; otherwise the table was altered outside structable.
-        try:
-            with self._pool.connection() as connection:
-                for name, table in self._tables.items():
-                    known = table.binding.version
-                    if self._catalog.find(connection.ask, name) != known:
-                        self._catalog.forget(name)
-                        return changed_since(name)
-                for table in self._tables.values():
-                    require_intact(connection.ask, table.binding.schema, table.binding.version)
-        except StructableError as found:
-            return found
-        except PostgreSQLError:
-            return translated(error, what)
-        return translated(error, what)
+        return explained(self._pool, self._catalog, self._tables, error, what)
 
     # The end
 
@@ -344,8 +349,8 @@ class ServerTransaction(TransactionLifecycle):
         if not self.usable:
             self.refuse_commit()
         if self.writes.works and not self.begun:
-            # The commit takes a separate round trip, as the transaction's number must be known first.
-            self.flush()
+            # Without a receipt the commit takes another round trip, as the transaction's number must be known first.
+            self._exchange(None, None, ends=True)
         if not self.begun:
             self._end()
             return
@@ -353,11 +358,9 @@ class ServerTransaction(TransactionLifecycle):
         sent = time.monotonic()
         try:
             pending = with_plans(connection, self.writes.calls(guarded=False))
-            result = connection.pipeline([*pending, COMMIT])[-1]
-            if result.command_status != b"COMMIT":
-                raise StatementRefusedError("40000", "the server rolled the transaction back")
-        except BrokenConnectionError as error:
-            self._resolve(connection, sent, error)
+            require_commit(connection.pipeline([*pending, COMMIT])[-1])
+        except BrokenConnectionError as loss:
+            self._settle(f"transaction {self._number}", lambda: self._is_committed(connection, sent), loss)
         except StatementRefusedError as error:
             self.fail(self.writes.refusal(error) or self._explained(error, "the commit"))
         except BaseException:
@@ -365,25 +368,21 @@ class ServerTransaction(TransactionLifecycle):
             raise
         self._end()
 
-    def _resolve(self, connection: ServerConnection, sent: float, error: BrokenConnectionError) -> None:
-        """Look up the outcome of the commit after the connection broke."""
+    def _is_committed(self, lost: ServerConnection, sent: float) -> bool | None:
+        """Look the transaction up; without a number it has written nothing."""
+        return self._number is not None and was_committed(self._pool, self._number, lost, sent)
+
+    def _settle(self, what: str, look_up: Callable[[], bool | None], loss: BrokenConnectionError) -> None:
+        """End a transaction whose connection broke in the commit; fail unless `look_up` says that it happened."""
         self._release()
-        if self._number is None:
-            self.fail(
-                StorageUnavailableError(f"the connection was lost during the commit, which wrote nothing: {error}")
-            )
-        committed = was_committed(self._pool, self._number, connection, sent)
-        if committed is None:
-            self.fail(
-                CommitOutcomeUnknownError(
-                    f"the connection was lost during the commit of transaction {self._number}, and the server could "
-                    f"not be asked about it: {error}"
-                )
-            )
-        if not committed:
-            self.fail(
-                StorageUnavailableError(f"the connection was lost before the commit; nothing was written: {error}")
-            )
+        try:
+            error = error_of_lost_commit(look_up(), what, loss)
+        except BaseException:
+            self._end()
+            raise
+        if error is not None:
+            self.fail(error)
+        self._end()
 
     def _end(self) -> None:
         self.usable, self._tables = False, {}

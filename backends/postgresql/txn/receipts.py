@@ -1,0 +1,178 @@
+"""Receipts: rows that tell whether a transaction was committed which began and ended in one round trip.
+
+The number of such a transaction is not known before its commit is sent, so that a commit whose answer is lost could not
+be looked up. Its receipt is: a key of the client's choice, which the transaction inserts into the table
+`_structable_receipts`. Whoever looks it up inserts the same key, as refused, so that a transaction that has not yet
+committed never can. A connection deletes its older receipts now and then; those of lost ones go after a week.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from structable.backends.postgresql.driver.commit_outcome import ask_until_known
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.schema.late_tables import make_late
+from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
+
+from .boundaries import BEGIN_WAITING, COMMIT
+
+__all__ = ["Receipt", "Receipts"]
+
+_log = logging.getLogger("structable.postgresql")
+
+_BIGINT = 20
+_TEXT = 25
+_KEPT = 20
+"""How many receipts of a connection gather before the older ones are deleted."""
+_KEPT_FOR = "7 days"
+_KNOWN_FOR = 86_400.0
+"""Seconds after which a receipt that is not there is taken for one that was deleted."""
+_LOCK_NOT_AVAILABLE = "55P03"
+_NOT_THERE = frozenset({"42P01", "42703", "42501"})
+"""The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
+_LIMIT = command("set local lock_timeout = 1000")
+_TERMINATE = Statement(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2::timestamptz",
+    (23, _TEXT),
+)
+
+
+class Receipt:
+    """The receipt of one commit, on one connection."""
+
+    def __init__(self, receipts: Receipts, connection: ServerConnection) -> None:
+        connection.commits += 1
+        self._receipts = receipts
+        self._connection = connection
+        self._number = connection.commits
+        self._given = (connection.token, self._number.to_bytes(8, "big"))
+        self._sent = time.monotonic(), time.time()
+
+    def calls(self, calls: Sequence[Call], *, if_changed: bool) -> list[Call]:
+        """Return the calls of a transaction with that of the receipt.
+
+        The receipt comes first, so that another one that is looked up waits for the end of the transaction. If it
+        depends on whether the only call, an UPDATE, changes a row, both are one.
+        """
+        found = (
+            [Call(self._receipts.joined(calls[0].statement), (*calls[0].parameters, *self._given))]
+            if if_changed
+            else [
+                Call(self._receipts.insert, self._given),
+                *calls,
+            ]
+        )
+        if self._number % _KEPT == 0:
+            found.append(Call(self._receipts.delete, self._given))
+        return found
+
+    def is_there(self, pool: ServerPool) -> bool | None:
+        """Tell whether the transaction was committed, whose answer was lost; None if that cannot be known.
+
+        It cannot be committed any more after the answer False.
+        """
+        lost, receipts = self._connection, self._receipts
+        terminate = Call(_TERMINATE, (lost.process.to_bytes(4, "big"), lost.started.encode()))
+        look = (BEGIN_WAITING, _LIMIT, Call(receipts.refuse, self._given), Call(receipts.refused, self._given), COMMIT)
+
+        def question(connection: ServerConnection) -> bool | Literal["open"] | None:
+            if max(time.monotonic() - self._sent[0], time.time() - self._sent[1]) > _KNOWN_FOR:
+                return None
+            try:
+                # The process may not have noticed that its client is gone.
+                connection.run(terminate)
+                return connection.pipeline(look)[3].get_value(0, 0) == b"\0"
+            except StatementRefusedError as error:
+                return "open" if error.state == _LOCK_NOT_AVAILABLE else None
+            finally:
+                connection.roll_back()
+
+        return ask_until_known(pool, str(self), question)
+
+    def __str__(self) -> str:
+        return f"the transaction with the receipt {self._connection.token.hex()}-{self._number}"
+
+
+class Receipts:
+    """The receipts of one schema. Threads may share it."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._name = name = qualified(schema, RECEIPTS)
+        self._usable: bool | None = None
+        key = (_BIGINT, _BIGINT)
+        self.insert = Statement(f"insert into {name} (connection, number) values ($1, $2)", key)
+        self.delete = Statement(f"delete from {name} where connection = $1 and number < $2", key)
+        self.refuse = Statement(
+            f"insert into {name} (connection, number, refused) values ($1, $2, true) on conflict do nothing", key
+        )
+        self.refused = Statement(f"select refused from {name} where connection = $1 and number = $2", key)
+        self._joined: WeakKeyDictionary[Statement, Statement] = WeakKeyDictionary()
+
+    def next(self, connection: ServerConnection) -> Receipt | None:
+        """Return the receipt of the next commit of a connection, which is in no transaction.
+
+        None if there are no receipts for this role, or for the first commit of a connection: a program that commits
+        once needs none.
+        """
+        if not connection.commits:
+            connection.commits = 1
+            return None
+        if self._usable is None:
+            self._usable = self._prepare(connection)
+        return Receipt(self, connection) if self._usable else None
+
+    def lack(self, error: StatementRefusedError) -> bool:
+        """Tell whether a commit may have failed for want of its receipt; the next one looks whether there are any."""
+        if error.call is None or error.state not in _NOT_THERE:
+            return False
+        statement = error.call.statement
+        if statement not in (self.insert, self.delete) and statement not in self._joined.values():
+            return False
+        self._usable = None
+        return True
+
+    def joined(self, update: Statement) -> Statement:
+        """Return the statement that runs an UPDATE, and inserts a receipt if it changes a row; its key comes last."""
+        found = self._joined.get(update)
+        if found is None:
+            place = len(update.types) + 1
+            found = Statement(
+                f"with _changed as ({update.text.decode()} returning 1) insert into {self._name} (connection, number) "
+                f"select ${place}, ${place + 1} from _changed",
+                (*update.types, _BIGINT, _BIGINT),
+            )
+            self._joined[update] = found
+        return found
+
+    def _prepare(self, connection: ServerConnection) -> bool:
+        """Make the table if need be, and tell whether the role may use it."""
+        rights = command(
+            f"select to_regclass({literal(self._name)}) is not null, coalesce(bool_and(has_table_privilege("
+            f"to_regclass({literal(self._name)}), one)), true) from unnest(array['SELECT', 'INSERT', 'DELETE']) as one"
+        )
+        there, permitted = connection.ask(rights)[0]
+        try:
+            if not there:
+                make_late(
+                    connection,
+                    self._schema,
+                    f"create table if not exists {self._name} (connection bigint not null, number bigint not null, "
+                    "refused boolean not null default false, at timestamptz not null default now(), "
+                    "primary key (connection, number))",
+                    "the receipts of commits",
+                )
+            if permitted:
+                connection.run(command(f"delete from {self._name} where at < now() - interval '{_KEPT_FOR}'"))
+        except StatementRefusedError as error:
+            _log.info("commits of single calls take a second round trip: %s", error)
+            return False
+        return bool(permitted)

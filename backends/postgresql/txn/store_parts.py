@@ -1,0 +1,22 @@
+"""`StoreParts`: what all transactions of a storage share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.feeds.gate import StoreFeeds
+from structable.backends.postgresql.schema.catalog import Catalog
+
+from .receipts import Receipts
+
+__all__ = ["StoreParts"]
+
+
+class StoreParts(NamedTuple):
+    """The connections, tables, change feeds and receipts of a storage."""
+
+    pool: ServerPool
+    catalog: Catalog
+    feeds: StoreFeeds
+    receipts: Receipts

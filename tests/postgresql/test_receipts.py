@@ -1,0 +1,362 @@
+"""Commits of single calls: one round trip, with a receipt by which a lost answer is looked up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from structable.backends.postgresql.driver.commit_outcome import ask_until_known
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Field,
+    FieldSizeLimitError,
+    InvalidFieldError,
+    RecordNotFoundError,
+    RowKind,
+    Storage,
+    StorageUnavailableError,
+    StructuredTable,
+    TableSpecification,
+    connect,
+)
+from structable.spi.values import MAX_ROW_SIZE
+from tests.waiting import until
+
+from .support.fixtures import StartServer
+from .support.proxy import COMMIT, Cut, Proxy, statement
+from .support.shared import Schema
+
+TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"])
+SUMS = TableSpecification(
+    "sums",
+    TABLE.fields[:2],
+    ["k"],
+    options={"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"},
+)
+LOG = TableSpecification("log", TABLE.fields[:2], [], options={"write-mode": "change-log"})
+RECEIPTS = "_structable_receipts"
+WARM_UP = 2
+"""Commits of a connection until they have receipts."""
+
+Write = Callable[[Storage], object]
+
+
+@pytest.fixture
+def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
+    with Proxy(postgresql_schema.conninfo) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def direct(postgresql_url: str) -> Iterator[Storage]:
+    """Connect past the proxy."""
+    with connect(postgresql_url) as storage:
+        for spec in (TABLE, SUMS, LOG):
+            storage.admin.create(spec)
+        storage.table("t").upsert_many([{"k": number, "n": 0} for number in range(5)])
+        yield storage
+
+
+def warm_up(storage: Storage) -> None:
+    for name in ("t", "sums"):
+        for _ in range(WARM_UP):
+            storage.table(name).upsert({"k": 9, "n": 1})
+    storage.table("log").insert_many([])
+    for write, _ in WRITES.values():
+        write(storage)  # the connection prepares its statement
+    storage.run(reset)
+
+
+def reset(transaction: object) -> None:
+    table: Callable[[str], StructuredTable] = transaction.table  # type: ignore[attr-defined]
+    for name in ("t", "sums"):
+        for row in list(table(name).scan()):
+            table(name).delete(row.key)
+    table("t").upsert_many([{"k": number, "n": 0} for number in range(5)])
+    table("log").apply_changes([(RowKind.DELETE, row) for row in list(table("log").scan())])
+
+
+@pytest.fixture
+def storage(postgresql_url: str, proxy: Proxy, direct: Storage) -> Iterator[Storage]:
+    with connect(proxy.url(postgresql_url)) as storage:
+        warm_up(storage)
+        yield storage
+
+
+def values(storage: Storage) -> list[int]:
+    found = [row for name in ("t", "sums", "log") for row in storage.table(name).scan()]
+    return [row["n"] for row in found]  # type: ignore[misc]
+
+
+WRITES: dict[str, tuple[Write, list[int]]] = {
+    "upsert": (lambda storage: storage.table("t").upsert({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
+    "replace": (lambda storage: storage.table("t").replace({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
+    "update": (lambda storage: storage.table("t").update({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
+    "delete": (lambda storage: storage.table("t").delete((1,)), [0, 0, 0, 0]),
+    "increment": (lambda storage: storage.table("t").increment((1,), "n", 2), [0, 2, 0, 0, 0]),
+    "upsert_many": (
+        lambda storage: storage.table("t").upsert_many([{"k": key, "n": 5} for key in range(4)]),
+        [5, 5, 5, 5, 0],
+    ),
+    "increment_many": (
+        lambda storage: storage.table("t").increment_many([((key,), "n", 2) for key in range(5)]),
+        [2, 2, 2, 2, 2],
+    ),
+    "delete_many": (lambda storage: storage.table("t").delete_many([(key,) for key in range(4)]), [0]),
+    "apply_changes": (
+        lambda storage: storage.table("t").apply_changes(
+            [(RowKind.UPDATE_AFTER, {"k": 0, "n": 5}), (RowKind.DELETE, {"k": 1})]
+        ),
+        [5, 0, 0, 0],
+    ),
+    "merge": (lambda storage: storage.table("sums").upsert({"k": 1, "n": 5}), [0, 0, 0, 0, 0, 5]),
+    "merges": (
+        lambda storage: storage.table("sums").upsert_many([{"k": key, "n": 5} for key in (1, 2, 1)]),
+        [0, 0, 0, 0, 0, 10, 5],
+    ),
+    "append": (lambda storage: storage.table("log").insert_many([{"k": 1, "n": 5}]), [0, 0, 0, 0, 0, 5]),
+}
+
+
+def trips(proxy: Proxy, work: Callable[[], object]) -> int:
+    before = proxy.round_trips
+    work()
+    return proxy.round_trips - before
+
+
+def receipts(schema: Schema) -> int:
+    with psycopg.connect(schema.conninfo) as connection:
+        row = connection.execute(f'select count(*) from "{schema.name}".{RECEIPTS}').fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_one_round_trip(storage: Storage, proxy: Proxy, name: str) -> None:
+    """A write of the auto-commit view that depends on nothing read is one round trip."""
+    write, expected = WRITES[name]
+    assert trips(proxy, lambda: write(storage)) == 1
+    assert values(storage) == expected
+
+
+def test_update_of_a_missing_row(storage: Storage, proxy: Proxy) -> None:
+    """An update that finds no row raises, and writes nothing; with a default it inserts the row."""
+
+    def update() -> None:
+        with pytest.raises(RecordNotFoundError):
+            storage.table("t").update({"k": 7, "n": 5})
+
+    assert trips(proxy, update) == 1
+    assert storage.table("t").read((7,)) is None
+    storage.table("t").update({"k": 7, "n": 5}, default={"s": "new"})
+    assert storage.table("t").read((7,)) == {"k": 7, "n": 5, "s": "new"}
+
+
+def test_refusals_of_the_server(storage: Storage) -> None:
+    """A row that gets too large, or a number that overflows, is the same error as with two round trips."""
+    table = storage.table("t")
+    table.upsert({"k": 1, "n": 2**63 - 1, "s": "x" * (5 << 20)})
+    table.upsert({"k": 6, "s": "x" * (MAX_ROW_SIZE - 8)})
+    with pytest.raises(FieldSizeLimitError):
+        table.update({"k": 6, "n": 1})
+    with pytest.raises(InvalidFieldError):
+        table.increment((1,), "n")
+    table.update({"k": 3, "n": 1})
+    assert table.read((3,), ["n"]) == {"k": 3, "n": 1}
+
+
+PLACES = {
+    "begin": r"^begin",
+    "receipt": r"_structable_receipts",
+    "write": r"^(update|with|insert into (?!.*receipts)|delete from (?!.*receipts))",
+    "commit": r"^commit",
+}
+
+
+@pytest.mark.parametrize("name", ["update", "increment", "upsert_many", "merge", "merges", "append"])
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("place", PLACES)
+def test_connection_lost_in_the_round_trip(
+    storage: Storage, direct: Storage, proxy: Proxy, cut: Cut, place: str, name: str
+) -> None:
+    """Wherever the connection is lost, the write is done once."""
+    write, expected = WRITES[name]
+    trap = proxy.trap(statement(PLACES[place]), cut)
+    write(storage)
+    trap.wait()
+    assert values(direct) == expected
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_missing_row_and_lost_answer(storage: Storage, direct: Storage, proxy: Proxy, cut: Cut) -> None:
+    """An update whose answer was lost, and which found no row, still raises."""
+    trap = proxy.trap(COMMIT, cut)
+    with pytest.raises(RecordNotFoundError):
+        storage.table("t").update({"k": 7, "n": 5})
+    trap.wait()
+    assert direct.table("t").read((7,)) is None
+
+
+def test_outcome_that_cannot_be_looked_up(
+    storage: Storage, direct: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the server does not answer, the outcome is unknown, and the write is not repeated."""
+    monkeypatch.setattr("structable.backends.postgresql.driver.commit_outcome._SECONDS", 0.5)
+    trap = proxy.trap(COMMIT, Cut.AFTER)
+    proxy.refuse()
+    with pytest.raises(CommitOutcomeUnknownError):
+        storage.table("t").increment((1,), "n")
+    trap.wait()
+    proxy.accept()
+    assert values(direct) == [0, 1, 0, 0, 0]
+    storage.table("t").increment((1,), "n")
+    assert values(direct) == [0, 2, 0, 0, 0]
+
+
+def test_receipt_that_is_too_old(storage: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit sent so long ago that its receipt may have been deleted is of unknown outcome."""
+    monkeypatch.setattr("structable.backends.postgresql.txn.receipts._KNOWN_FOR", -1.0)
+    proxy.trap(COMMIT, Cut.AFTER)
+    with pytest.raises(CommitOutcomeUnknownError):
+        storage.table("t").increment((1,), "n")
+
+
+def test_write_that_still_waits_when_it_is_looked_up(
+    postgresql_url: str, postgresql_schema: Schema, direct: Storage, proxy: Proxy
+) -> None:
+    """A transaction whose client is gone, and which waits for another one, is ended: it must not commit later."""
+    with (
+        connect(f"{proxy.url(postgresql_url)}&application_name=waiting") as storage,
+        psycopg.connect(postgresql_schema.conninfo) as holder,
+        psycopg.connect(postgresql_schema.conninfo, autocommit=True) as watch,
+    ):
+        warm_up(storage)
+        holder.execute(f'insert into "{postgresql_schema.name}".sums (k, n) values (9, 1)')
+
+        def waiting() -> int:
+            row = watch.execute(
+                "select count(*) from pg_stat_activity where application_name = 'waiting' and wait_event_type = 'Lock'"
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        thread = threading.Thread(target=lambda: storage.table("sums").upsert({"k": 9, "n": 5}))
+        thread.start()
+        until(lambda: waiting() == 1)
+        first = _process_that_waits(watch)
+        proxy.cut_all()
+        until(lambda: waiting() == 1 and _process_that_waits(watch) != first)
+        holder.rollback()
+        thread.join()
+        assert direct.table("sums").read((9,)) == {"k": 9, "n": 5}
+
+
+def _process_that_waits(watch: psycopg.Connection) -> int:
+    row = watch.execute(
+        "select max(pid) from pg_stat_activity where application_name = 'waiting' and wait_event_type = 'Lock'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0] or 0)
+
+
+def test_receipts_do_not_gather(storage: Storage, direct: Storage, postgresql_schema: Schema) -> None:
+    """A connection deletes its older receipts."""
+    for _ in range(100):
+        storage.table("t").increment((1,), "n")
+    assert receipts(postgresql_schema) <= 20
+    assert values(direct) == [0, 100, 0, 0, 0]
+
+
+def test_receipts_of_lost_connections_go(storage: Storage, postgresql_url: str, postgresql_schema: Schema) -> None:
+    """Receipts older than a week go when another storage prepares its own."""
+    name = f'"{postgresql_schema.name}".{RECEIPTS}'
+    with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
+        connection.execute(f"insert into {name} (connection, number, at) values (7, 7, now() - interval '8 days')")
+        with connect(postgresql_url) as other:
+            for _ in range(WARM_UP):
+                other.table("t").increment((1,), "n")
+        assert connection.execute(f"select from {name} where connection = 7").fetchone() is None
+
+
+def test_single_commit_leaves_no_receipt(direct: Storage, postgresql_schema: Schema, postgresql_url: str) -> None:
+    """A program that commits once leaves nothing behind."""
+    for _ in range(WARM_UP):
+        direct.table("t").increment((1,), "n")
+    before = receipts(postgresql_schema)
+    with connect(postgresql_url) as storage:
+        storage.table("t").increment((1,), "n")
+    assert receipts(postgresql_schema) == before
+
+
+@pytest.mark.parametrize("name", ["update", "increment", "merges"])
+def test_table_of_receipts_is_dropped(storage: Storage, proxy: Proxy, postgresql_schema: Schema, name: str) -> None:
+    """Without the table a commit takes two round trips; it is made again."""
+    write, expected = WRITES[name]
+    with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
+        connection.execute(f'drop table "{postgresql_schema.name}".{RECEIPTS}')
+    write(storage)
+    assert values(storage) == expected
+    storage.run(reset)
+    write(storage)
+    storage.run(reset)
+    assert trips(proxy, lambda: write(storage)) == 1
+    assert values(storage) == expected
+
+
+def test_table_of_receipts_is_dropped_and_the_answer_is_lost(
+    storage: Storage, proxy: Proxy, postgresql_schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit whose receipt cannot be looked up any more is of unknown outcome."""
+    original = proxy.trap(COMMIT, Cut.AFTER)
+    dropped = f'drop table "{postgresql_schema.name}".{RECEIPTS}'
+
+    def drop() -> None:
+        original.wait()
+        with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
+            connection.execute(dropped)
+
+    def after_the_drop(*arguments: object) -> bool | None:
+        drop()
+        return ask_until_known(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("structable.backends.postgresql.txn.receipts.ask_until_known", after_the_drop)
+    with pytest.raises(CommitOutcomeUnknownError):
+        storage.table("t").increment((1,), "n")
+
+
+def test_role_without_rights_on_receipts(start_postgresql: StartServer) -> None:
+    """A role that may write a table, and not the receipts, commits in two round trips."""
+    server = start_postgresql(fsync=False)
+    owner = server.url("structable")
+    with connect(owner) as storage:
+        storage.admin.create(TABLE)
+        with psycopg.connect(server.superuser_conninfo, autocommit=True) as superuser:
+            superuser.execute("create role writer login password 'w'")
+            superuser.execute("grant usage on schema structable to writer")
+            superuser.execute("grant select on all tables in schema structable to writer")
+            superuser.execute("grant select, insert, update, delete on structable.t to writer")
+        parts = urlsplit(owner)
+        url = urlunsplit(parts._replace(netloc=f"writer:w@{parts.netloc.rpartition('@')[2]}"))
+        for made in (False, True):
+            if made:
+                for _ in range(WARM_UP):
+                    storage.table("t").upsert({"k": 2, "n": 0})
+            with connect(url) as writer:
+                for number in range(1, 5):
+                    writer.table("t").increment((1,), "n")
+                    writer.table("t").update({"k": 1, "s": str(number)})
+        assert storage.table("t").read((1,)) == {"k": 1, "n": 8, "s": "4"}
+
+
+def test_failure_of_a_write_that_waits_for_the_server(storage: Storage, direct: Storage, proxy: Proxy) -> None:
+    """A lost connection before the commit is reported to a transaction, which cannot be repeated by the view."""
+    transaction = storage.transaction()
+    transaction.table("t").upsert({"k": 1, "n": 5})
+    proxy.trap(COMMIT, Cut.BEFORE)
+    with pytest.raises(StorageUnavailableError):
+        transaction.commit()
+    assert values(direct) == [0, 0, 0, 0, 0]
