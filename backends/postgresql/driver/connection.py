@@ -42,8 +42,8 @@ class ServerConnection(PooledConnection):
     the server rejects.
 
     `server` are processes that a server has from its start, or its recovery from a crash, to its end; `plan_freely`
-    gives a transaction the session's settings for plans; `started` is when the process that serves it began, by the
-    server's clock. `token` names the connection among all that ever were.
+    gives a transaction the session's settings for plans; `started` is when the process that serves it began, in the
+    server's seconds. `token` names the connection among all that ever were.
     """
 
     def __init__(self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call, started: str) -> None:

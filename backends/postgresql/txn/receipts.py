@@ -16,11 +16,12 @@ from weakref import WeakKeyDictionary
 
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.errors import StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.schema.late_tables import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
+from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .boundaries import BEGIN_WAITING, COMMIT
 
@@ -35,12 +36,11 @@ _KEPT = 20
 _KEPT_FOR = "7 days"
 _KNOWN_FOR = 86_400.0
 """Seconds after which a receipt that is not there is taken for one that was deleted."""
-_LOCK_NOT_AVAILABLE = "55P03"
 _NOT_THERE = frozenset({"42P01", "42703", "42501"})
 """The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
 _LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
-    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2::timestamptz",
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and extract(epoch from backend_start)::text = $2",
     (23, _TEXT),
 )
 
@@ -91,7 +91,9 @@ class Receipt:
                 connection.run(terminate)
                 return connection.pipeline(look)[3].get_value(0, 0) == b"\0"
             except StatementRefusedError as error:
-                return "open" if error.state == _LOCK_NOT_AVAILABLE else None
+                found = translated(error, "looking a receipt up")
+                again = isinstance(found, (StorageUnavailableError, TransactionConflictError))
+                return "open" if again and not getattr(found, "lasting", False) else None
             finally:
                 connection.roll_back()
 
