@@ -40,7 +40,8 @@ _NOT_THERE = frozenset({"42P01", "42703", "42501"})
 """The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
 _LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
-    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and extract(epoch from backend_start)::text = $2",
+    "select pg_terminate_backend(pid) from pg_stat_activity "
+    "where pid = $1 and extract(epoch from backend_start)::text = $2",
     (23, _TEXT),
 )
 
