@@ -14,7 +14,7 @@ from pyspark.sql.functions import broadcast
 from pyspark.sql.functions import max as max_
 
 from structable.spark_bridge import registration
-from structable.spi import Storage, connect
+from structable.spi import Field, Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, every_store
 from tests.spark.support.samples import create_runs, runs
 from tests.spark.test_query_snapshots import create, move
@@ -188,3 +188,17 @@ def test_a_table_that_was_dropped_or_made_anew_in_between(tables: Tables, storag
         frame.collect()
     create_runs(storage, 20)
     assert sorted(row.started for row in frame.collect()) == list(range(20))
+
+
+def test_a_table_made_anew_whose_key_column_takes_nulls(tables: Tables, storage: Storage) -> None:
+    """Spark's plan holds that a key column has no nulls: it cannot read a column of that name that has some."""
+    storage.admin.create(TableSpecification("t", [Field.int("k"), Field.int("n")], ["k"]))
+    storage.table("t").upsert({"k": 1, "n": 2})
+    frame = tables.read("t", graceSeconds=GRACE)
+    assert [tuple(row) for row in frame.collect()] == [(1, 2)]
+    let_snapshots_end(tables)
+    storage.admin.drop("t")
+    storage.admin.create(TableSpecification("t", [Field.int("k"), Field.int("n")], ["n"]))
+    storage.table("t").upsert({"n": 2})
+    with pytest.raises(PythonException, match=r"field 'k': has changed .* from int32 not null to int32"):
+        frame.collect()
