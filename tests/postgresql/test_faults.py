@@ -324,8 +324,9 @@ def test_create_and_drop_tell_the_truth(storage: Storage, direct: Storage, proxy
         assert direct.admin.list() == (["t", "u"] if call == "create" else [])
 
 
+@pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("how", ["restart", "immediate", "kill"])
-def test_server_ends_under_load(postgresql_server: Server, how: str) -> None:
+def test_server_ends_under_load(postgresql_server: Server, how: str, single: bool) -> None:
     """Increments of many threads during a restart or crash of the server: every reported outcome is true."""
     server = postgresql_server
     with connect(server.url("structable")) as storage:
@@ -339,8 +340,11 @@ def test_server_ends_under_load(postgresql_server: Server, how: str) -> None:
             started.wait()
             while not stop.is_set():
                 try:
-                    with storage.transaction() as transaction:
-                        transaction.table("t").increment((worker,), "n")
+                    if single:
+                        storage.table("t").increment((worker,), "n")
+                    else:
+                        with storage.transaction() as transaction:
+                            transaction.table("t").increment((worker,), "n")
                     sure += 1
                 except CommitOutcomeUnknownError:
                     unknown += 1
@@ -368,3 +372,4 @@ def test_server_ends_under_load(postgresql_server: Server, how: str) -> None:
             assert row is not None
             assert sure <= int(str(row["n"])) <= sure + unknown, (worker, sure, unknown, row)
         assert sum(sure for sure, _ in results) > 0
+        assert not (single and any(unknown for _, unknown in results))  # receipts tell, after any kind of crash
