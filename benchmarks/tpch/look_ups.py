@@ -1,8 +1,9 @@
-"""A look-up join of few keys with a large table, beside Spark's plain join of the same."""
+"""Joins of few keys with a large table by looking them up, beside Spark's join that reads the whole table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -21,26 +22,40 @@ __all__ = ["look_up_join"]
 _SPEC = TableSpecification("looked_up", [Field.long("id"), Field.double("cost"), Field.string("note")], ["id"])
 _BATCH = 50_000
 _SHARE = 100
-"""One row in so many is looked up."""
+"""One row in so many is looked up, of which a query of its own plans a hundredth."""
+_RUNTIME_FILTERS = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
 
 
 def look_up_join(store: str, session: SparkSession, url: str, scale: Scale, rounds: int) -> Iterator[Measurement]:
-    """Measure the look-up of 1 % of a table's keys, 10,000 of 1,000,000 at full scale."""
+    """Measure the look-up of 1 % of a table's keys, 10,000 of 1,000,000 at full scale, and a runtime filter of 100."""
     records = 10 * scale.records
     _load(url, records)
-    keys = session.range(0, records, _SHARE)
+    keys, few = session.range(0, records, _SHARE), session.range(0, records, _SHARE * _SHARE)
     table = session.read.format("structable").option("url", url).option("table", _SPEC.name).load()
     ref = TableRef(url, _SPEC.name)
     wanted = records // _SHARE
 
-    def plain() -> float:
-        return _timed(keys.join(table, "id"), wanted)
+    def plain(side: DataFrame = keys, rows: int = wanted) -> float:
+        session.conf.set(_RUNTIME_FILTERS, "false")
+        try:
+            return _timed(side.join(table, "id"), rows)
+        finally:
+            session.conf.unset(_RUNTIME_FILTERS)
+
+    def planned(side: DataFrame, rows: int) -> float:
+        return _timed(side.join(table, "id"), rows)
 
     def ours() -> float:
         return _timed(lookup_join(keys, ref, "id", ["cost", "note"]), wanted)
 
+    against = "Spark's join of the same, which reads all rows"
     name = f"look-up join of {wanted:,} keys with {records:,} rows, {store}"
-    yield from compare(AREA, "Spark's join of the same", plain, [Contender(name, ours, 0.2)], rounds)
+    filtered = Contender(f"plain join of the same with a runtime filter, {store}", partial(planned, keys, wanted))
+    yield from compare(AREA, against, plain, [Contender(name, ours, 0.2), filtered], rounds)
+    least = len(range(0, records, _SHARE * _SHARE))
+    name = f"plain join of {least:,} keys with {records:,} rows with a runtime filter, {store}"
+    contenders = [Contender(name, partial(planned, few, least))]
+    yield from compare(AREA, against, partial(plain, few, least), contenders, rounds)
 
 
 def _load(url: str, records: int) -> None:
