@@ -117,8 +117,9 @@ class _KeyedRecordingTable(_RecordingTable):
         self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
     ) -> list[tuple[Value, ...]]:
         """See `StructuredTable.update_many`."""
-        written, missing = self._update_rows(updates, default)
-        self._record(RowKind.UPDATE_AFTER, written)
+        each: list[Pair] = []
+        missing = self._update_rows(updates, default, each)
+        self._record(RowKind.UPDATE_AFTER, each)
         return missing
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:

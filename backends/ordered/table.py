@@ -259,18 +259,21 @@ class OrderedTable(TableOverlay, StructuredTable):
         self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
     ) -> list[tuple[Value, ...]]:
         """See `StructuredTable.update_many`."""
-        return self._update_rows(updates, default)[1]
+        return self._update_rows(updates, default)
 
     def _update_rows(
-        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None
-    ) -> tuple[list[Pair], list[tuple[Value, ...]]]:
-        """Update rows; return the row after each update, and the keys that were skipped."""
+        self,
+        updates: Iterable[Mapping[str, Value] | UpdateMessage],
+        default: Mapping[str, Value] | None,
+        each: list[Pair] | None = None,
+    ) -> list[tuple[Value, ...]]:
+        """Update rows; return the keys that were skipped, and add the row after each update to `each`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        written, missing = updated_rows(self, updates, default)
+        written, missing = updated_rows(self, updates, default, each)
         if written:
-            self.write_all(dict(written))
-        return written, [self.binding.keys.decode(raw_key) for raw_key in missing]
+            self.write_all(written)
+        return [self.binding.keys.decode(raw_key) for raw_key in missing]
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         """See `StructuredTable.compare_and_swap`."""

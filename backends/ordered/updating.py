@@ -32,12 +32,15 @@ def updated_rows(
     table: TableOverlay,
     updates: Iterable[Mapping[str, Value] | UpdateMessage],
     default: Mapping[str, Value] | None,
-) -> tuple[list[Pair], list[bytes]]:
-    """Return the row after each update that is not skipped, and the keys of which one is, each once."""
+    each: list[Pair] | None = None,
+) -> tuple[Mapping[bytes, bytes | None], list[bytes]]:
+    """Return the rows after all updates, in the order of keys, and the keys of which one was skipped.
+
+    Adds the row after each update that is not skipped to `each`.
+    """
     spec, changed = table.binding.write_spec, table.binding.changed
     rows, starts = _with_defaults(spec, check_many(spec, "updates", updates), default)
     patches, raw_keys, newest = _located(table, rows)
-    written: list[Pair] = []
     missing: dict[bytes, None] = {}
     for raw_key, patch, row, start in zip(raw_keys, patches, rows, starts, strict=True):
         old = newest[raw_key]
@@ -49,8 +52,11 @@ def updated_rows(
         if raw is None:
             raw = changed(row if old is not None or start is None else {**start, **row}, old)
         newest[raw_key] = raw
-        written.append((raw_key, raw))
-    return written, list(missing)
+        if each is not None:
+            each.append((raw_key, raw))
+    if missing:
+        newest = {raw_key: raw for raw_key, raw in newest.items() if raw is not None}
+    return newest, list(missing)
 
 
 def _with_defaults(

@@ -52,10 +52,14 @@ class RowLayout:
         word, bit = divmod(_VERSION_BITS + position, 64)
         return word, 1 << bit
 
+    def end_of(self, position: int) -> int:
+        """Return the offset behind a fixed-width field."""
+        return self.offsets[position] + FIELD_TYPES[self.fields[position].type].width
+
     def exact_parts(self) -> list[slice]:
         """Return the parts of a raw value that hold all but floats: bytes there differ if and only if values do."""
         floats = [position for position in self.fixed if self.fields[position].type in _FLOATS]
-        ends = [0, *(self.offsets[position] + FIELD_TYPES[self.fields[position].type].width for position in floats)]
+        ends = [0, *map(self.end_of, floats)]
         begins = [*(self.offsets[position] for position in floats), None]
         return [slice(*part) for part in zip(ends, begins, strict=True) if part[0] != part[1]]
 

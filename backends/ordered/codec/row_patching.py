@@ -128,14 +128,19 @@ class RowPatches:
         source, layout, schema = Source(), self._layout, self._schema
         names = [f"v{position}" for position in range(len(layout.fields))]
         named = [position for position, field in enumerate(layout.fields) if field.name in changed]
+        sized = [p for p in layout.variable if p in named or layout.fields[p].name in schema.maintained]
+        # Where no size may change, the old value stays as it is from `tail` on: behind the last named field.
+        tail = 0 if sized or not layout.variable else max(map(layout.end_of, named))
+        rebuilt = [] if tail else layout.variable
         source.add(0, "def change(row, key, old):")
         source.add(1, "try:")
-        source.add_unpack(2, "<", _slots(layout, named, decoded=False), "old", exact=not layout.variable)
+        slots = _slots(layout, named, tail, decoded=False)
+        source.add_unpack(2, "<", slots, "old", exact=not layout.variable)
         source.add(2, f"if w0 & 65535 != {layout.version}: return None")
         if layout.variable:
             source.add(2, f"if e{layout.variable[-1]} != len(old): return None")
         begin = str(layout.size)
-        for position in layout.variable:
+        for position in rebuilt:
             if position not in named:
                 source.add(2, f"v{position} = old[{begin}:e{position}]")
             begin = f"e{position}"
@@ -145,28 +150,33 @@ class RowPatches:
             source.add(2, f"v{position} = row[{layout.fields[position].name!r}]")
             add_field_encoder(source, 2, layout.fields[position], names[position], f"w{word} |= {mask}", checks=True)
         end = str(layout.size)
-        for position in layout.variable:
+        for position in rebuilt:
             source.add(2, f"e{position} = {end} + len(v{position})")
             end = f"e{position}"
         # The bounds are those of whole rows: the slow path decides near a limit.
-        for position in layout.variable:
+        for position in rebuilt:
             if layout.fields[position].name in schema.maintained:
                 source.add(2, f"if len(key) + len(v{position}) > {MAX_KEY_SIZE}: return None")
         if layout.variable:
-            source.add(2, f"if {end} > {MAX_ROW_SIZE - MAX_KEY_SIZE}: return None")
-        header = source.packed("<", _slots(layout, named, decoded=True))
-        pieces = [header, *(names[position] for position in layout.variable)]
+            source.add(2, f"if e{layout.variable[-1]} > {MAX_ROW_SIZE - MAX_KEY_SIZE}: return None")
+        header = source.packed("<", _slots(layout, named, tail, decoded=True))
+        pieces = [header, *(names[position] for position in rebuilt), *([f"old[{tail}:]"] if tail else [])]
         source.add(2, f"return {' + '.join(pieces)}" if len(pieces) <= 4 else f'return b"".join(({", ".join(pieces)}))')
         source.add(1, "except FAILURES:")
         source.add(2, "return None")
         return source.function("change")
 
 
-def _slots(layout: RowLayout, named: Container[int], *, decoded: bool) -> list[Slot]:
-    """Return the slots of a value: unnamed fields keep their bytes, in runs; named ones are skipped or `decoded`."""
+def _slots(layout: RowLayout, named: Container[int], tail: int, *, decoded: bool) -> list[Slot]:
+    """Return the slots of a value: unnamed fields keep their bytes, in runs; named ones are skipped or `decoded`.
+
+    Of the bytes from `tail` on, unless it is 0, only the end of the value, and only if named fields are skipped.
+    """
     fixed: list[Slot] = []
     run = 0
     for position, (code, name) in zip(layout.fixed, layout.fixed_slots(layout.fixed), strict=True):
+        if tail and layout.offsets[position] >= tail:
+            break
         if position in named:
             fixed.append((code, name if decoded else None))
             run = 0
@@ -176,4 +186,9 @@ def _slots(layout: RowLayout, named: Container[int], *, decoded: bool) -> list[S
             _, name = fixed.pop()
         run += width
         fixed.append((f"{run}s", name))
-    return layout.words_slots() + fixed + layout.end_slots(layout.variable)
+    if not tail:
+        return layout.words_slots() + fixed + layout.end_slots(layout.variable)
+    if decoded:
+        return layout.words_slots() + fixed
+    skipped: Slot = (f"{layout.offsets[layout.variable[-1]] - tail}s", None)
+    return [*layout.words_slots(), *fixed, skipped, *layout.end_slots(layout.variable)[-1:]]
