@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -233,3 +235,14 @@ def test_partitions_of_other_columns(storage: Storage) -> None:
         (2, "old", "old"),
         (3, None, "b"),
     ]
+
+
+def test_rows_that_an_older_structable_staged(storage: Storage) -> None:
+    """It told whether some row of any arm does not name all columns, and not which ones changes name."""
+    table = storage.table("items")
+    table.upsert({"id": 1, "note": "old", "tag": "old"})
+    job = begin(storage, 1)
+    staged = stage(storage, job, ("present", {"id": 1, "note": "new"}), ("absent", {"id": 2, "tag": "new"}))
+    older = replace(staged, state=json.dumps([*json.loads(staged.state)[:-2], True]).encode())
+    assert storage.commit_write(job, [older]) == CommitResult(True, 0)
+    assert [(row["id"], row["note"], row["tag"]) for row in table.scan()] == [(1, "new", "old"), (2, None, "new")]

@@ -23,6 +23,7 @@ from structable.backends.postgresql.sql.names import qualified
 from structable.spi import (
     CommitResult,
     DataCorruptionError,
+    PatchArm,
     StagedWrite,
     StorageUnavailableError,
     StructableError,
@@ -106,7 +107,8 @@ class WriteJobs:
             return StagedWrite(job.job_id, partition, attempt, 0)
         binding = _bound(self._catalog.schema, job.state)
         found: set[str] = set()
-        conformed = _marked_batches(job, binding.spec, batches, found)
+        named: set[int] = set()
+        conformed = _marked_batches(job, binding.spec, batches, found, named)
         first = next(conformed, None)
         if first is None:
             return StagedWrite(job.job_id, partition, attempt, 0)
@@ -141,9 +143,10 @@ class WriteJobs:
             binding.write_spec.indexes,
             rows,
             encoder.largest,
-            tuple(sorted(found - {_PARTIAL})),
+            tuple(sorted(found)),
             str(job.mode),
-            _PARTIAL in found,
+            len(named) > 1,
+            tuple(name for place, name in enumerate(columns) if any(one >> place & 1 for one in named)),
         )
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
@@ -180,20 +183,16 @@ class WriteJobs:
             _log.warning("the staged rows of the write job %r are left to a sweep: %s", job.job_id, error)
 
 
-_PARTIAL = "partial"
-
-
 def _marked_batches(
-    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch], found: set[str]
+    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch], found: set[str], named: set[int]
 ) -> Iterator[RecordBatch]:
-    """Yield the batches with their marks; adds the kinds or arms of rows to `found`, and whether some are partial."""
+    """Yield the batches with their marks; adds the kinds or arms of rows to `found`, what updates name to `named`."""
     from .marks import marked, patch_marked
 
     if job.mode is WriteMode.PATCH:
         for batch, marks in patched_batches(job, spec, batches):
             found.update(str(one.arm) for one in marks.distinct)
-            if any(one.named != (1 << batch.num_columns) - 1 for one in marks.distinct):
-                found.add(_PARTIAL)
+            named.update(one.named for one in marks.distinct if one.arm is PatchArm.PRESENT)
             yield patch_marked(batch, marks)
         return
     for batch, kinds in conformed_batches(job, spec, batches):

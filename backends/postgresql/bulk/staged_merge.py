@@ -70,6 +70,10 @@ class StagedMerge:
         changes = ", ".join(f"{self._column(name)} = excluded.{self._column(name)}" for name in self._changed())
         return f"{insert} on conflict ({', '.join(self._key_columns)}) do update set {changes}"
 
+    def key_written(self) -> str:
+        """Return the columns of the key, for the end of an update that returns the keys of its rows."""
+        return ", ".join(f"{self._binding.qualified}.{column}" for column in self._key_columns)
+
     def _new_value(self, name: str) -> str:
         """Return the value that an update assigns: the row's own where a row of a patch does not name the field."""
         given = f"s.{self._given[name]}"
@@ -84,7 +88,8 @@ class StagedMerge:
         """Return the fields that are assigned; a write of the key alone is a write of the row, too."""
         binding = self._binding
         everything = self._mode not in _PARTIAL
-        names = [name for name in binding.value_names if everything or name in self._given]
+        given = self._staged.changed or self._given
+        names = [name for name in binding.value_names if everything or name in given]
         return names or binding.spec.primary_key[:1]
 
     @staticmethod
@@ -116,7 +121,7 @@ class StagedMerge:
 
     def may_outgrow(self) -> bool:
         """Tell whether merged rows may exceed the limit together with the fields they keep."""
-        width = self._binding.width_without(() if self._staged.partial else self._given)
+        width = self._binding.width_without(() if self._staged.partial else self._staged.changed or self._given)
         return self._mode in _PARTIAL and (width is None or self._staged.largest + width > MAX_ROW_SIZE)
 
     def outgrown(self) -> str:

@@ -1,4 +1,4 @@
-"""`StagedPatch`: publishes staged rows of mode patch, all judged on the rows that the job finds and locks first."""
+"""`StagedPatch`: publishes staged rows of mode patch, judged on the rows of their keys, which it changes or locks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from structable.backends.base.patches import misfit
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.record_statements import GIVEN, RECORDED, record_staged
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -28,8 +27,9 @@ _SHOWN = 10
 class StagedPatch:
     """The rows of a job's staging tables.
 
-    Two tables, which the transaction makes and drops, tell of each key its arms, and of which there is a row. Those
-    rows are locked. A row that another writer inserts meanwhile is noticed, and refused as a conflict.
+    Two tables, which the transaction makes and drops, tell of each key its arms, and of which there is a row: one that
+    its arm `present` has changed, or that is locked if it has none. A row that another writer inserts meanwhile is
+    noticed when one is put for its key, and refused as a conflict.
     """
 
     def __init__(self, connection: ServerConnection, binding: TableBinding, staged: Sequence[StagedTable]) -> None:
@@ -52,11 +52,12 @@ class StagedPatch:
         """
         self._find_keys()
         self._refuse_misfits()
+        # Puts come after changes, so that no row that was put is changed.
         self._find_rows()
         missing = self._missing()
         if missing and not skips:
             self._refuse_missing(missing)
-        self._write()
+        self._put_rows()
         return missing
 
     def drop(self) -> None:
@@ -103,15 +104,22 @@ class StagedPatch:
             raise error
 
     def _find_rows(self) -> None:
-        """Lock the rows of the keys, waiting for other writers, and keep their keys."""
+        """Change the rows of arms `present`, lock those of other keys, and keep the keys of both; waits for writers."""
         names = [column(name) for name in self._binding.spec.primary_key]
         same = " and ".join(f"t.{name} = k.{one}" for name, one in zip(names, self._key, strict=True))
         values = ", ".join(f"t.{name} as {one}" for name, one in zip(names, self._key, strict=True))
+        key = ", ".join(self._key)
         self._run(
             f"create unlogged table {self._there} with (autovacuum_enabled = false) as "
-            f"select {', '.join(self._key)} from {self._keys} with no data",
-            f"insert into {self._there} select {values} from {self._binding.qualified} t "
-            f"where exists (select from {self._keys} k where {same}) and {self._binding.token} for update",
+            f"select {key} from {self._keys} with no data",
+            f"insert into {self._there} select {values} from {self._binding.qualified} t where exists "
+            f"(select from {self._keys} k where {same} and k.arms & {1 << _PRESENT} = 0) and {self._binding.token} "
+            "for update",
+            *(
+                f"with changed as ({one.write(each_key_once=False)} returning {one.key_written()}) "
+                f"insert into {self._there} select * from changed"
+                for one in self.present
+            ),
             f"analyze {self._there}",
         )
 
@@ -134,12 +142,7 @@ class StagedPatch:
 
     # Writing
 
-    def _write(self) -> None:
-        # Puts come after changes, so that no row that was put is changed.
-        changed = f"select count(*) from {self._keys} k where k.arms & {1 << _PRESENT} <> 0 and "
-        expected = int(str(self._ask(changed + self._of_rows("k", self._key))[0][0]))
-        if sum(self._run(*(one.write(each_key_once=False) for one in self.present))) != expected:
-            raise StatementRefusedError("40001", "rows of the patch were inserted by another writer meanwhile")
+    def _put_rows(self) -> None:
         self._run(
             *(
                 self._merge(one, _ABSENT, WriteMode.INSERT).write(each_key_once=False)
@@ -169,9 +172,8 @@ class StagedPatch:
         """Return the rows of an arm that take effect, as a query."""
         given, (mark, _, _) = _columns(staged)
         test = f"s.{mark} = {arm}"
-        if arm in (_PRESENT, _ABSENT):
-            wanted = "" if arm == _PRESENT else "not "
-            test += f" and {wanted}{self._of_rows('s', (given[name] for name in self._binding.spec.primary_key))}"
+        if arm == _ABSENT:
+            test += f" and not {self._of_rows('s', (given[name] for name in self._binding.spec.primary_key))}"
         return f"(select s.* from {qualified(self._binding.schema, staged.name)} s where {test})"
 
     def _given_records(self) -> Iterator[Call]:

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
@@ -44,6 +45,8 @@ _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a
 _BATCH_NAME = re.compile(
     r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
 )
+_LEFT_OUT: list[Any] = [(), "", False, ()]
+"""What stands for the last parts of a `StagedTable` where an older structable staged without them."""
 _TEXT = 25
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
@@ -70,7 +73,8 @@ class StagedTable:
     largest: int  # bytes of the largest row
     kinds: tuple[str, ...] = ()  # of the rows, in mode changes; in mode patch the arms
     mode: str = ""  # of the job when the rows were staged; empty if an older structable did so
-    partial: bool = False  # in mode patch: whether a row does not name all the columns
+    partial: bool = False  # in mode patch: whether changes of rows do not all name the same columns
+    changed: tuple[str, ...] = ()  # in mode patch: the columns that they name; empty if an older structable staged
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -84,6 +88,7 @@ class StagedTable:
                 self.kinds,
                 self.mode,
                 self.partial,
+                self.changed,
             ]
         ).encode()
 
@@ -91,11 +96,10 @@ class StagedTable:
     def decode(cls, data: bytes, job: WriteJob) -> StagedTable:
         """Decode the result of `encode`; rejects that of another job, or of another mode."""
         try:
-            # An older structable staged without kinds, or without what follows them.
             name, table_id, columns, indexes, rows, largest, *more = json.loads(data)
             if not _is_staging(name) or not name.startswith(staging_prefix(job, int(table_id))):
                 raise ValueError(f"{name!r} is not a staging table of the job")
-            kinds, mode, partial = more if len(more) == 3 else (*(more or ((),)), "", False)
+            kinds, mode, partial, changed = more + _LEFT_OUT[len(more) :]
             staged = cls(
                 name,
                 int(table_id),
@@ -106,6 +110,7 @@ class StagedTable:
                 tuple(kinds),
                 str(mode),
                 bool(partial),
+                tuple(changed),
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise DataCorruptionError(
