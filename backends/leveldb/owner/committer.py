@@ -13,10 +13,9 @@ themselves from time to time.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from structable.backends.ordered.engine import WriteSet
@@ -72,6 +71,8 @@ class Committer:
         """Estimate of the threads that commit at once."""
         self.queue: deque[Pending] = deque()
         """Commits that wait for the right."""
+        self._gathered: SimpleQueue[bool] | None = None
+        """Wakes the thread that gathers a group, once enough have queued up."""
         self.holder = 0
         """The thread that holds the right through `exclusive`, for longer than one commit."""
 
@@ -99,6 +100,9 @@ class Committer:
         turn: SimpleQueue[bool] = SimpleQueue()
         pending.turn = turn
         self.queue.append(pending)
+        gathered = self._gathered
+        if gathered is not None and self._is_crowded():
+            gathered.put(True)
         while not pending.done:
             if self._take(False):
                 if pending.done:
@@ -136,9 +140,15 @@ class Committer:
 
     def _gather(self) -> None:
         # The threads that the last sync served are about to commit again, and a sync is worth waiting for them.
-        deadline = time.perf_counter() + _GATHER
-        while len(self.queue) < self.crowd - 1 and time.perf_counter() < deadline:
-            time.sleep(_GATHER / 8)
+        gathered: SimpleQueue[bool] = SimpleQueue()
+        self._gathered = gathered
+        if not self._is_crowded():
+            with suppress(Empty):
+                gathered.get(timeout=_GATHER)
+        self._gathered = None
+
+    def _is_crowded(self) -> bool:
+        return len(self.queue) >= self.crowd - 1
 
     def release(self) -> None:
         """Pass the right to write to the first in the queue, or set it free."""
