@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
-__all__ = ["add_rule", "ensure_rule", "has_rule", "inject_rule", "java_source"]
+__all__ = ["add_rule", "ensure_rule", "has_rule", "inject_pre_cbo_rule", "inject_rule", "java_source", "reason_of"]
 
 
 def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
@@ -44,10 +44,11 @@ def ensure_rule(
             add_rule(spark, name, java, pre_cbo=pre_cbo, last=last)
         return None if has_rule(spark, name) else "its optimizer takes no further rules"
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
-        return _reason(error)
+        return reason_of(error)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why Spark refuses a class or a rule, in one line."""
     cause = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error  # a CompileException's line
     return str(cause).strip().splitlines()[0]
 
@@ -70,7 +71,7 @@ def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None =
     loader = compiler.getClassLoader()
     inject_rule(spark, name, loader)
     if pre_cbo is not None:
-        spark._jsparkSession.extensions().injectPreCBORule(_instance(spark, f"{pre_cbo}$Builder", loader))
+        inject_pre_cbo_rule(spark, pre_cbo, loader)
     if last is not None:
         methods = spark._jsparkSession.experimental()
         added = methods.extraOptimizations().appended(_instance(spark, last, loader))
@@ -80,6 +81,11 @@ def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None =
 def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
     """Add a rule to a session's optimizer, whose class a class loader has."""
     spark._jsparkSession.extensions().injectOptimizerRule(_instance(spark, f"{name}$Builder", loader))
+
+
+def inject_pre_cbo_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
+    """Add such a rule that runs once, when the others are done, before sources take their filters."""
+    spark._jsparkSession.extensions().injectPreCBORule(_instance(spark, f"{name}$Builder", loader))
 
 
 def _instance(spark: SparkSession, name: str, loader: JavaObject) -> JavaObject:

@@ -45,13 +45,13 @@ def register(spark: SparkSession) -> None:
     """
     coordinator = coordinator_of(spark)
     isolate_scans(spark)
-    guard_writes(spark)
     session = uuid.uuid4().hex
     _sessions[session] = spark
     with session_active(spark), format_hidden(spark):
         spark.dataSource.register(bound_data_source(coordinator.client, session=session))
     let_threads_find_the_format(spark)
     offer_catalog(spark, coordinator)
+    guard_writes(spark)  # after the catalog's rules, which mark what a MERGE inserts
 
 
 def coordinator_of(spark: SparkSession) -> Coordinator:

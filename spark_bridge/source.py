@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from structable.spi import InvalidFieldError, TableSpecification
+from structable.spi import InvalidFieldError, TableSpecification, WriteMode
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.rules.jobs import requested_job
 
@@ -18,11 +19,12 @@ from .errors import one_line_errors
 from .micro_batches import require_streaming
 from .options import ReadOptions, WriteOptions
 from .reader import ChangeReader, StructableReader
+from .row_changes import CHANGES_OPTION, check_changed_rows
 from .stream_writer import StructableStreamWriter
 from .table_facts import FACTS_OPTION, facts_schema, size_schema
 from .time_zones import time_zone
 from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
-from .writer import StructableWriter
+from .writer import ChangedRowsWriter, StructableWriter
 
 if TYPE_CHECKING:
     from .stream_reader import FeedStreamReader
@@ -82,12 +84,19 @@ class StructableDataSource(DataSource):
 
     @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
+        changes = self.options.pop(CHANGES_OPTION, None) is not None
         options = WriteOptions.parse(self.options, overwrite=overwrite)
         spec = self.coordinator.describe(options.store, options.table)
         options = options.for_table(spec)
-        check_write_schema(spec, schema, options.mode)
+        if changes:
+            options = replace(options, mode=WriteMode.PATCH)
+            check_changed_rows(spec, schema)
+        else:
+            check_write_schema(spec, schema, options.mode)
         requested = requested_job(options.table, options.mode, options.job_id or f"spark-{uuid.uuid4()}")
         job = self.coordinator.begin_write(options.store, requested)
+        if changes:
+            return ChangedRowsWriter(self.coordinator, options, spec, job, None)
         return StructableWriter(self.coordinator, options, spec, job, self._zone(spec, schema))
 
     @one_line_errors()

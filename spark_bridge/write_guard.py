@@ -67,7 +67,7 @@ public final class StructableWriteGuard extends Rule {
     Object written = ((V2WriteCommand) command).table();
     if (!(written instanceof DataSourceV2Relation)) return;
     DataSourceV2Relation relation = (DataSourceV2Relation) written;
-    if (!isOf("structable.CatalogTable", relation.table())) {
+    if (!isOf("structable.CatalogTable", relation.table()) && !isOf("structable.KeyedTable", relation.table())) {
       if (!(relation.table() instanceof PythonTable) || !relation.table().name().equalsIgnoreCase(FORMAT)) return;
       if (relation.identifier().isDefined()) refuseCatalog();
     }

@@ -14,9 +14,10 @@ from structable.spi import StagedWrite, TableSpecification, WriteJob
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .options import WriteOptions
+from .row_changes import patches
 from .staging import typed_batches
 
-__all__ = ["StagedMessage", "StructableWriter"]
+__all__ = ["ChangedRowsWriter", "StagedMessage", "StructableWriter"]
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,13 @@ class StructableWriter(DataSourceArrowWriter):
             return StagedMessage(None)
         with self._options.store.connect() as storage:
             staged = storage.stage(
-                self._job, task.partitionId(), task.attemptNumber(), typed_batches(self._spec, iterator, self._zone)
+                self._job, task.partitionId(), task.attemptNumber(), self._staged(iterator)
             )
         return StagedMessage(staged)
+
+    def _staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the batches that a task stages."""
+        return typed_batches(self._spec, batches, self._zone)
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -70,3 +75,10 @@ class StructableWriter(DataSourceArrowWriter):
             # An aborted id can never be committed, and the caller chose this one to submit the job again. Staged rows
             # are not visible, and the store removes them later.
             self._coordinator.leave_write(self._options.store, self._job)
+
+
+class ChangedRowsWriter(StructableWriter):
+    """Writes the changed rows of a statement as one atomic job of mode patch."""
+
+    def _staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return patches(self._spec, batches)

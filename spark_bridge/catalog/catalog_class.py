@@ -50,7 +50,7 @@ public final class Catalog implements StagingTableCatalog {
     if (ident.namespace().length > 0) throw new NoSuchTableException(ident);
     StructType answer = new CatalogCommand(options, "load", ident.name()).run();
     if (CatalogCommand.is(CatalogCommand.told(answer), "absent")) throw new NoSuchTableException(ident);
-    return new CatalogTable(name, options, ident.name(), answer);
+    return KeyedTable.of(name, options, ident.name(), answer);
   }
 
   public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
@@ -59,7 +59,7 @@ public final class Catalog implements StagingTableCatalog {
     CatalogCommand command = new CatalogCommand(options, "create", ident.name());
     StructType answer = command.with("schema", schema(columns).json()).with(own(properties, null)).run();
     if (CatalogCommand.is(CatalogCommand.told(answer), "exists")) throw new TableAlreadyExistsException(ident);
-    return new CatalogTable(name, options, ident.name(), answer);
+    return KeyedTable.of(name, options, ident.name(), answer);
   }
 
   public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
@@ -140,7 +140,7 @@ public final class Catalog implements StagingTableCatalog {
     CatalogCommand command = new CatalogCommand(options, "add_columns", ident.name());
     StructType answer = command.with("schema", new StructType(added).json()).run();
     if (CatalogCommand.is(CatalogCommand.told(answer), "absent")) throw new NoSuchTableException(ident);
-    return new CatalogTable(name, options, ident.name(), answer);
+    return KeyedTable.of(name, options, ident.name(), answer);
   }
 
   public boolean dropTable(Identifier ident) {

@@ -128,13 +128,15 @@ def _described(spec: TableSpecification) -> StructType:
     properties = properties_of(spec)
     schema = spark_schema(spec)
     first = schema.fields[0]
-    metadata = {
+    metadata: dict[str, object] = {
         "outcome": "done",
         "names": list(properties),
         "values": list(properties.values()),
         "notRead": list(NOT_READ),
         "onlyRead": list(ONLY_READ),
     }
+    if not spec.keyless:  # an empty array has no type
+        metadata["key"] = list(spec.primary_key)
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *schema.fields[1:]])
 
 

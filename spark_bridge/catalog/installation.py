@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.format_lookup import class_loader, define_classes
-from structable.spark_bridge.optimizer_rules import has_rule, inject_rule, java_source
+from structable.spark_bridge.optimizer_rules import has_rule, inject_pre_cbo_rule, inject_rule, java_source, reason_of
 
-from . import catalog_class, command_class, read_rule, staging_class, table_class
+from . import catalog_class, change_rule, command_class, keyed_table_class, read_rule, staging_class, table_class
 from .commands import CatalogCommands
 
 __all__ = ["offer_catalog"]
@@ -20,9 +20,12 @@ _CLASSES = {
     "structable.CatalogCommand": command_class.JAVA,
     "structable.StructableConditions": "package structable;\n" + java_source(("StructableConditions",), {}),
     "structable.CatalogTable": table_class.JAVA,
+    "structable.KeyedTable": keyed_table_class.KEYED_JAVA,
+    "structable.ChangedTable": keyed_table_class.CHANGED_JAVA,
     "structable.StagedCatalogTable": staging_class.JAVA,
     "structable.Catalog": catalog_class.JAVA,
     read_rule.RULE_CLASS: read_rule.JAVA,
+    change_rule.RULE_CLASS: change_rule.JAVA,
 }
 """Each may name those before it."""
 
@@ -36,15 +39,15 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
     try:
         for name, java in _CLASSES.items():
             define_classes(spark, name, java)
-        if not has_rule(spark, read_rule.RULE_CLASS):
-            # From the loader of the other classes, which it names.
-            inject_rule(spark, read_rule.RULE_CLASS, class_loader(spark))
-            if not has_rule(spark, read_rule.RULE_CLASS):
-                raise TypeError("its optimizer takes no further rules")
+        loader = class_loader(spark)  # that of the other classes, which the rules name
+        for rule, inject in ((read_rule.RULE_CLASS, inject_rule), (change_rule.RULE_CLASS, inject_pre_cbo_rule)):
+            if not has_rule(spark, rule):
+                inject(spark, rule, loader)
+                if not has_rule(spark, rule):
+                    raise TypeError("its optimizer takes no further rules")
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
-        reason = str(error).strip().splitlines()[0]
         warnings.warn(
-            f"Spark {spark.version} takes no catalog of structable ({reason}): spark.sql.catalog.NAME cannot be "
+            f"Spark {spark.version} takes no catalog of structable ({reason_of(error)}): spark.sql.catalog.NAME cannot be "
             'structable.Catalog; use the format "structable"',
             stacklevel=3,
         )

@@ -1,10 +1,13 @@
 """The optimizer rule that makes tables of a catalog those of the format, before `scan_isolation` sees them.
 
-Thus a scan of a catalog's table is one of `format("structable")`. The same rule refuses UPDATE and MERGE and says what
-to do instead.
+Thus a scan of a catalog's table is one of `format("structable")`. The same rule refuses UPDATE and MERGE of a table
+without a key and says what to do instead, and lets a MERGE that only inserts rows refuse keys that exist.
 """
 
 from __future__ import annotations
+
+from structable.spark_bridge.row_changes import BEFORE
+from structable.spi import WriteMode
 
 __all__ = ["JAVA", "RULE_CLASS"]
 
@@ -12,11 +15,28 @@ RULE_CLASS = "structable.CatalogReads"
 JAVA = """
 package structable;
 
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Function1;
+import scala.Option;
 import scala.Product;
+import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 
@@ -28,28 +48,65 @@ public final class CatalogReads extends Rule {
   public TreeNode apply(TreeNode plan) {
     String name = plan.getClass().getSimpleName();
     if (name.equals("DeleteFromTable")) return plan;  // deletes by the catalog's table itself
-    if (name.equals("UpdateTable")) {
-      refuse(plan, "UPDATE", "INSERT INTO it the changed rows, which a SELECT of all columns makes");
-    }
-    if (name.equals("MergeIntoTable")) {
-      refuse(plan, "MERGE", "INSERT INTO it inserts rows and changes those of their keys; delete rows by DELETE FROM, "
-          + "or by df.write.format(\\"structable\\") with the option mode of value delete");
-    }
-    return plan.transformDown(new Expose());
+    if (name.equals("UpdateTable")) refuse(plan, "UPDATE");
+    if (name.equals("MergeIntoTable")) refuse(plan, "MERGE");
+    return (plan instanceof AppendData ? insertion(plan) : plan).transformDown(new Expose());
   }
 
-  private static void refuse(TreeNode plan, String statement, String instead) {
+  private static void refuse(TreeNode plan, String statement) {
     Object target = ((Product) plan).productElement(0);
     while (!isOurs(target)) {
       if (!(target instanceof TreeNode) || ((TreeNode) target).children().size() != 1) return;
       target = ((TreeNode) target).children().head();
     }
-    CatalogCommand.refuse("structable has no " + statement + ", and nothing was written to "
-        + ((DataSourceV2Relation) target).table().name() + ": " + instead);
+    CatalogCommand.refuse("there is no " + statement + " of a table without a primary key, and nothing was written to "
+        + ((DataSourceV2Relation) target).table().name() + ": INSERT INTO adds rows, and a table of write-mode "
+        + "change-log takes rows out by df.write.format(\\"structable\\") with the option mode of value changes");
   }
 
-  static boolean isOurs(Object node) {
-    return node instanceof DataSourceV2Relation && ((DataSourceV2Relation) node).table() instanceof CatalogTable;
+  static boolean isOurs(Object node) { return node instanceof DataSourceV2Relation && tableOf(node) != null; }
+
+  // The catalog's table of a relation, also of one that Spark has rewritten a statement to; or null.
+  private static CatalogTable tableOf(Object relation) {
+    Object table = ((DataSourceV2Relation) relation).table();
+    if (table instanceof RowLevelOperationTable) {
+      Object operation = ((RowLevelOperationTable) table).operation();
+      return operation instanceof KeyedTable.Operation ? ((KeyedTable.Operation) operation).table() : null;
+    }
+    return table instanceof CatalogTable ? (CatalogTable) table : null;
+  }
+
+  // Spark rewrites a MERGE that only inserts to an append of what joins no row of the very relation appended to.
+  private static TreeNode insertion(TreeNode append) {
+    Object target = ((Product) append).productElement(0);
+    if (!isOurs(target) || !(tableOf(target) instanceof KeyedTable)) return append;
+    if (!reads((TreeNode) append.children().head(), (DataSourceV2Relation) target)) return append;
+    Object[] parts = parts((Product) append);
+    parts[0] = changed((DataSourceV2Relation) target, "mode", "@INSERT@");
+    return append.makeCopy(parts);
+  }
+
+  private static boolean reads(TreeNode plan, DataSourceV2Relation target) {
+    if (plan instanceof DataSourceV2Relation) {
+      DataSourceV2Relation read = (DataSourceV2Relation) plan;
+      return ((AttributeReference) read.output().head()).exprId().equals(
+          ((AttributeReference) target.output().head()).exprId());
+    }
+    Iterator children = plan.children().iterator();
+    while (children.hasNext()) if (reads((TreeNode) children.next(), target)) return true;
+    return false;
+  }
+
+  static DataSourceV2Relation changed(DataSourceV2Relation relation, String option, String value) {
+    Object[] parts = parts(relation);
+    parts[0] = new ChangedTable(tableOf(relation), option, value);
+    return (DataSourceV2Relation) relation.makeCopy(parts);
+  }
+
+  private static Object[] parts(Product node) {
+    Object[] parts = new Object[node.productArity()];
+    for (int i = 0; i < parts.length; i++) parts[i] = node.productElement(i);
+    return parts;
   }
 
   public static final class Expose extends AbstractPartialFunction {
@@ -58,15 +115,42 @@ public final class CatalogReads extends Rule {
     public Object applyOrElse(Object node, Function1 otherwise) {
       if (!isDefinedAt(node)) return otherwise.apply(node);
       DataSourceV2Relation relation = (DataSourceV2Relation) node;
-      CatalogTable table = (CatalogTable) relation.table();
-      Object[] parts = new Object[relation.productArity()];
-      for (int i = 0; i < parts.length; i++) {
-        parts[i] = relation.productElement(i);
-        if (parts[i] == table) parts[i] = table.loaded();
-        else if (parts[i] == relation.options()) parts[i] = table.readOptions(relation.options());
+      CatalogTable table = tableOf(relation);
+      List columns = new ArrayList();
+      AttributeReference before = null;
+      Iterator output = relation.output().iterator();
+      while (output.hasNext()) {
+        AttributeReference column = (AttributeReference) output.next();
+        if (column.name().equals("@BEFORE@") && column.dataType() instanceof StructType) before = column;
+        else columns.add(column);
       }
-      return relation.makeCopy(parts);
+      Object[] parts = parts(relation);
+      for (int i = 0; i < parts.length; i++) {
+        if (parts[i] == relation.table()) parts[i] = table.loaded();
+        else if (parts[i] == relation.options()) parts[i] = table.readOptions(relation.options());
+        else if (before != null && parts[i] == relation.output()) parts[i] = sequence(columns);
+      }
+      LogicalPlan read = (LogicalPlan) relation.makeCopy(parts);
+      if (before == null) return read;
+      List shown = new ArrayList(columns);
+      shown.add(new Alias(new CreateNamedStruct(sequence(fields(columns, (StructType) before.dataType()))),
+          before.name(), before.exprId(), before.qualifier(), Option.apply(before.metadata()),
+          sequence(new ArrayList())));
+      return new Project(sequence(shown), read);
     }
+
+    private static List fields(List columns, StructType wanted) {
+      List fields = new ArrayList();
+      for (int i = 0; i < columns.size(); i++) {
+        AttributeReference column = (AttributeReference) columns.get(i);
+        if (!wanted.getFieldIndex(column.name()).isDefined()) continue;
+        fields.add(new Literal(UTF8String.fromString(column.name()), DataTypes.StringType));
+        fields.add(column);
+      }
+      return fields;
+    }
+
+    private static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
   }
 }
-"""
+""".replace("@BEFORE@", BEFORE).replace("@INSERT@", WriteMode.INSERT)

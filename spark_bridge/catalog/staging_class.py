@@ -75,7 +75,7 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
       CatalogCommand.raise(new TableAlreadyExistsException(ident));
     }
     created = !replaces;
-    table = new CatalogTable(catalog, options, ident.name(), answer);
+    table = KeyedTable.of(catalog, options, ident.name(), answer);
   }
 
   public void commitStagedChanges() {

@@ -31,18 +31,20 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-public final class CatalogTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
-  private final String catalog;
-  private final Map options;
-  private final String table;
+public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
+  final String catalog;
+  final Map options;
+  final String table;
+  final StructType answer;
+  final Metadata told;
   private final StructType schema;
-  private final Metadata told;
 
   // `answer` is Python's to the command load.
   public CatalogTable(String catalog, Map options, String table, StructType answer) {
     this.catalog = catalog;
     this.options = options;
     this.table = table;
+    this.answer = answer;
     this.told = CatalogCommand.told(answer);
     StructField[] fields = (StructField[]) answer.fields().clone();
     StructField first = fields[0];
@@ -81,7 +83,7 @@ public final class CatalogTable implements SupportsRead, SupportsWrite, Supports
 
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return loaded().newWriteBuilder(new Info(info)); }
 
-  private CaseInsensitiveStringMap writeOptions(CaseInsensitiveStringMap given) {
+  CaseInsensitiveStringMap writeOptions(CaseInsensitiveStringMap given) {
     check(given, new String[] {"url", "table"}, "written");
     Map own = new HashMap(new CaseInsensitiveStringMap(options));
     own.keySet().removeAll(Arrays.asList(told.getStringArray("onlyRead")));
@@ -120,13 +122,17 @@ public final class CatalogTable implements SupportsRead, SupportsWrite, Supports
   }
 
   public boolean canDeleteWhere(Predicate[] predicates) {
-    Predicate[] chosen = chosen(predicates);
-    if (chosen.length > 0 && new StructableConditions(schema).json(chosen) == null) {
+    if (!storeDecides(predicates)) {
       CatalogCommand.refuse("the store cannot evaluate the whole condition, and nothing was deleted from " + name()
-          + ": delete the keys that a query finds, by df.write.format(\\"structable\\") with the option "
-          + "mode of value delete");
+          + ", whose rows have no key: take out those that a query finds, by df.write.format(\\"structable\\") with "
+          + "the option mode of value changes, if its write-mode is change-log");
     }
     return true;
+  }
+
+  final boolean storeDecides(Predicate[] predicates) {
+    Predicate[] chosen = chosen(predicates);
+    return chosen.length == 0 || new StructableConditions(schema).json(chosen) != null;
   }
 
   public void deleteWhere(Predicate[] predicates) {

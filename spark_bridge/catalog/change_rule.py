@@ -1,0 +1,59 @@
+"""The optimizer rule that writes the changed rows of UPDATE, MERGE and DELETE by one write job.
+
+Spark would have a class of the store's write them on executors. The rule appends them to the table instead, with the
+columns that say what each row does, and the data source in Python makes patches of them: `row_changes`. It runs once,
+after Spark has given a DELETE whose condition the store evaluates back to the table, and before writes are built.
+"""
+
+from __future__ import annotations
+
+from structable.spark_bridge.row_changes import CHANGES_OPTION
+
+__all__ = ["JAVA", "RULE_CLASS"]
+
+RULE_CLASS = "structable.CatalogChanges"
+JAVA = """
+package structable;
+
+import java.lang.reflect.Method;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.runtime.AbstractFunction1;
+
+public final class CatalogChanges extends Rule {
+  public static final class Builder extends AbstractFunction1 {
+    public Object apply(Object session) { return new CatalogChanges(); }
+  }
+
+  public TreeNode apply(TreeNode plan) {
+    if (!(plan instanceof WriteDelta)) return plan;
+    Object target = ((WriteDelta) plan).originalTable();
+    if (!CatalogReads.isOurs(target)) return plan;
+    Object changed = CatalogReads.changed((DataSourceV2Relation) target, "@CHANGES@", "true");
+    return append(changed, plan.children().head());
+  }
+
+  // Its parameters are more in newer versions of Spark.
+  private static TreeNode append(Object relation, Object query) {
+    Method[] methods = AppendData.class.getMethods();
+    for (int i = 0; i < methods.length; i++) {
+      if (!methods[i].getName().equals("byName")) continue;
+      Class[] kinds = methods[i].getParameterTypes();
+      Object[] values = new Object[kinds.length];
+      for (int k = 0; k < kinds.length; k++) values[k] = kinds[k] == Boolean.TYPE ? Boolean.FALSE : null;
+      values[0] = relation;
+      values[1] = query;
+      values[2] = scala.collection.immutable.Map$.MODULE$.empty();
+      try {
+        return (TreeNode) methods[i].invoke(null, values);
+      } catch (ReflectiveOperationException error) {
+        CatalogCommand.raise(error);
+      }
+    }
+    return null;
+  }
+}
+""".replace("@CHANGES@", CHANGES_OPTION)
