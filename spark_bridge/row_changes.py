@@ -6,9 +6,12 @@ statement assigns key fields, the key that it had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
@@ -20,123 +23,103 @@ from structable.spi.bulk import PATCH_COLUMNS
 from .staging import typed_batches
 from .types import check_write_schema
 
-__all__ = ["BEFORE", "CHANGES_OPTION", "check_changed_rows", "patches"]
+__all__ = ["BEFORE", "CHANGES_OPTION", "ChangedRows"]
 
 CHANGES_OPTION = "structable.changes"
-"""The option of a write whose rows are changed rows."""
+"""The option of a write of changed rows, whose value is the name that `BEFORE` has."""
 BEFORE = "_before"
-"""The hidden column of a catalog's table that has the fields outside the key; in a changed row, as they were read."""
+"""The hidden column of a catalog's table that has the fields outside the key; in a changed row, as they were read.
+
+Underscores are added where a field has the name.
+"""
 
 _OPERATION = "__row_operation"
 _ORIGINAL = "__original_row_id_"
 _DELETE, _UPDATE, _INSERT = 1, 2, 3
-_ARM, _SET, _ = PATCH_COLUMNS
-_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
-def check_changed_rows(spec: TableSpecification, schema: StructType) -> None:
-    """Check that changed rows of a schema fit a table, before any of them is computed; see `check_write_schema`."""
-    rows = [column for column in schema.fields if not _is_beside(column.name)]
-    check_write_schema(spec, StructType(rows), WriteMode.PATCH)
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """The changed rows of a statement on one table; picklable."""
+
+    spec: TableSpecification
+    before: str
+    """The name that `BEFORE` has."""
+
+    def check(self, schema: StructType) -> None:
+        """Check that rows of a schema fit the table, before any of them is computed; see `check_write_schema`."""
+        own = set(self._own(schema.fieldNames()))
+        rows = StructType([column for column in schema.fields if column.name in own])
+        check_write_schema(self.spec, rows, WriteMode.PATCH)
+
+    def patches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a write job of mode patch that does what changed rows say.
+
+        A row that is updated or deleted is expected to be as it was read. One whose key is updated is deleted, and
+        inserted with its new key. An inserted row is expected not to be there.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            For a kind of row that this class does not know.
+        """
+        for batch in batches:
+            if batch.num_rows:
+                yield from self._patches(batch)
+
+    def _patches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        kinds = batch.column(_OPERATION).to_numpy(zero_copy_only=False)
+        unknown = set(kinds.tolist()) - {_DELETE, _UPDATE, _INSERT}
+        if unknown:
+            raise UnsupportedOperationError(f"Spark gives changed rows of unknown kinds: {sorted(unknown)}")
+        new = self._typed(batch.select(self._own(batch.schema.names)))
+        old = self._old_rows(batch, new)
+        names = {*new.schema.names, *old.schema.names}
+        columns = [name for name in self.spec.field_names if name in names]
+        updated = kinds == _UPDATE
+        moved = updated & _differ(new, old, self.spec.primary_key)
+        for arm, rows, chosen in (
+            (PatchArm.EXPECT, old, kinds != _INSERT),
+            (PatchArm.PRESENT, new, updated & ~moved),
+            (PatchArm.DELETE, old.select(self.spec.primary_key), (kinds == _DELETE) | moved),
+            (PatchArm.INSERT, new, (kinds == _INSERT) | moved),
+        ):
+            if chosen.any():
+                yield self._patch(columns, rows.filter(pa.array(chosen)), arm)
+
+    def _own(self, names: Iterable[str]) -> list[str]:
+        """Return the columns of the rows that are written."""
+        beside = {_OPERATION, self.before, *(_ORIGINAL + name for name in self.spec.primary_key)}
+        return [name for name in names if name not in beside]
+
+    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return next(typed_batches(self.spec, (batch,)))
+
+    def _old_rows(self, batch: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows as they were read; where a row is inserted, its key and nulls."""
+        names = batch.schema.names
+        columns = {
+            name: batch.column(_ORIGINAL + name) if _ORIGINAL + name in names else new.column(name)
+            for name in self.spec.primary_key
+        }
+        if self.before in names:
+            before = pa.RecordBatch.from_struct_array(cast("pa.StructArray", batch.column(self.before)))
+            columns.update(zip(before.schema.names, before.columns, strict=True))
+        return self._typed(pa.RecordBatch.from_pydict(columns))
+
+    def _patch(self, columns: list[str], rows: pa.RecordBatch, arm: PatchArm) -> pa.RecordBatch:
+        arrays = [
+            rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+            for field in arrow_schema(self.spec, columns)
+        ]
+        arms = pa.array([str(arm)] * rows.num_rows, pa.string())
+        return pa.RecordBatch.from_arrays([*arrays, arms], names=[*columns, PATCH_COLUMNS[0]])
 
 
-def patches(spec: TableSpecification, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a write job of mode patch that does what changed rows say.
-
-    An updated row names the fields whose values differ. One whose key differs is deleted and inserted.
-    """
-    for batch in batches:
-        yield from _patches(spec, batch)
-
-
-def _is_beside(name: str) -> bool:
-    return name in (_OPERATION, BEFORE) or name.startswith(_ORIGINAL)
-
-
-def _patches(spec: TableSpecification, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    names: list[str] = batch.schema.names
-    rows = _typed(spec, batch.select([name for name in names if not _is_beside(name)]))
-    old_keys = _old_keys(spec, batch, rows)
-    kinds = batch.column(_OPERATION)
-    if not pc.all(pc.is_in(kinds, pa.array([_DELETE, _UPDATE, _INSERT], kinds.type))).as_py():
-        raise UnsupportedOperationError(f"Spark gives rows of an unknown operation: {pc.unique(kinds).to_pylist()}")
-    updated = pc.equal(kinds, _UPDATE)
-    moved = pc.and_(updated, _differing(rows.select(spec.primary_key), old_keys))
-    kept = pc.and_not(updated, moved)
-    if pc.any(kept).as_py():
-        chosen = rows.filter(kept)
-        yield _patch(chosen, PatchArm.PRESENT, _changed(spec, chosen, batch.filter(kept)))
-    gone = pc.or_(pc.equal(kinds, _DELETE), moved)
-    if pc.any(gone).as_py():
-        yield _patch(_only_keys(rows.schema, old_keys.filter(gone)), PatchArm.DELETE)
-    new = pc.or_(pc.equal(kinds, _INSERT), moved)
-    if pc.any(new).as_py():
-        yield _patch(rows.filter(new), PatchArm.REPLACE)
-
-
-def _typed(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordBatch:
-    return next(typed_batches(spec, (batch,)))
-
-
-def _old_keys(spec: TableSpecification, batch: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the keys that rows had."""
-    schema = arrow_schema(spec, list(spec.primary_key))
-    columns: list[pa.Array[Any]] = [
-        batch.column(_ORIGINAL + field.name).cast(field.type)
-        if _ORIGINAL + field.name in batch.schema.names
-        else rows.column(field.name)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=schema.names)
-
-
-def _differing(rows: pa.RecordBatch, others: pa.RecordBatch) -> pa.Array[Any]:
+def _differ(rows: pa.RecordBatch, others: pa.RecordBatch, names: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Return for each row whether a column differs."""
-    return _any([_differ(one, other) for one, other in zip(rows.columns, others.columns, strict=True)])
-
-
-def _any(flags: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
-    found = flags[0]
-    for one in flags[1:]:
-        found = pc.or_(found, one)
-    return found
-
-
-def _differ(one: pa.Array[Any], other: pa.Array[Any]) -> pa.Array[Any]:
-    """Return for each row whether two values differ; null is equal to null, and floats are compared by their bits."""
-    if one.type in _BITS:
-        one, other = one.view(_BITS[one.type]), other.view(_BITS[one.type])
-    return pc.coalesce(pc.not_equal(one, other), pc.xor(one.is_null(), other.is_null()))
-
-
-def _changed(spec: TableSpecification, rows: pa.RecordBatch, batch: pa.RecordBatch) -> pa.Array[Any]:
-    """Return for each row which of its columns differ from what it was, as bits."""
-    import numpy as np
-
-    bits = np.zeros((rows.num_rows, rows.num_columns), dtype=bool)
-    if BEFORE in batch.schema.names:
-        struct = batch.column(BEFORE)
-        fields = [field.name for field in struct.type]
-        before = _typed(spec, pa.RecordBatch.from_arrays(struct.flatten(), names=fields))
-        for name in fields:
-            differ = _differ(rows.column(name), before.column(name))
-            bits[:, rows.schema.get_field_index(name)] = differ.to_numpy(zero_copy_only=False)
-    packed = np.packbits(bits, axis=1, bitorder="little")
-    width = pa.binary(packed.shape[1])
-    return pa.FixedSizeBinaryArray.from_buffers(
-        width, rows.num_rows, [None, pa.py_buffer(packed.tobytes())]
-    ).cast(pa.binary())
-
-
-def _only_keys(schema: pa.Schema, keys: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [
-        keys.column(field.name) if field.name in keys.schema.names else pa.nulls(keys.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _patch(rows: pa.RecordBatch, arm: PatchArm, named: pa.Array[Any] | None = None) -> pa.RecordBatch:
-    arms = pa.array([str(arm)], pa.string()).take(pa.nulls(rows.num_rows, pa.int32()).fill_null(0))
-    sets = pa.nulls(rows.num_rows, pa.binary()) if named is None else named
-    return rows.append_column(_ARM, arms).append_column(_SET, sets)
+    differ = np.zeros(rows.num_rows, dtype=bool)
+    for name in names:
+        found = pc.not_equal(rows.column(name), others.column(name)).fill_null(False)
+        differ |= found.to_numpy(zero_copy_only=False)
+    return differ

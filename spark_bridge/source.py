@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -19,12 +22,13 @@ from .errors import one_line_errors
 from .micro_batches import require_streaming
 from .options import ReadOptions, WriteOptions
 from .reader import ChangeReader, StructableReader
-from .row_changes import CHANGES_OPTION, check_changed_rows
+from .row_changes import CHANGES_OPTION, ChangedRows
+from .staging import typed_batches
 from .stream_writer import StructableStreamWriter
 from .table_facts import FACTS_OPTION, facts_schema, size_schema
 from .time_zones import time_zone
 from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
-from .writer import ChangedRowsWriter, StructableWriter
+from .writer import StructableWriter
 
 if TYPE_CHECKING:
     from .stream_reader import FeedStreamReader
@@ -84,20 +88,22 @@ class StructableDataSource(DataSource):
 
     @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
-        changes = self.options.pop(CHANGES_OPTION, None) is not None
+        before = self.options.pop(CHANGES_OPTION, None)
         options = WriteOptions.parse(self.options, overwrite=overwrite)
         spec = self.coordinator.describe(options.store, options.table)
-        options = options.for_table(spec)
-        if changes:
-            options = replace(options, mode=WriteMode.PATCH)
-            check_changed_rows(spec, schema)
-        else:
+        staged_form: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+        if before is None:
+            options = options.for_table(spec)
             check_write_schema(spec, schema, options.mode)
+            staged_form = partial(typed_batches, spec, zone=self._zone(spec, schema))
+        else:
+            options = replace(options, mode=WriteMode.PATCH)
+            changed = ChangedRows(spec, before)
+            changed.check(schema)
+            staged_form = changed.patches
         requested = requested_job(options.table, options.mode, options.job_id or f"spark-{uuid.uuid4()}")
         job = self.coordinator.begin_write(options.store, requested)
-        if changes:
-            return ChangedRowsWriter(self.coordinator, options, spec, job, None)
-        return StructableWriter(self.coordinator, options, spec, job, self._zone(spec, schema))
+        return StructableWriter(self.coordinator, options, job, staged_form)
 
     @one_line_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StructableStreamWriter:

@@ -11,6 +11,7 @@ import time
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
+    RecordChangedError,
     StagedWrite,
     Storage,
     StorageUnavailableError,
@@ -146,6 +147,8 @@ def commit_with_retries(storage: Storage, job: WriteJob, staged: list[StagedWrit
     for tries in itertools.count(1):
         try:
             return storage.commit_write(job, staged), tries
+        except RecordChangedError:
+            raise  # which another try would find again
         except (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError):
             # A committed job is never committed twice, so even an unknown outcome is safe to retry.
             if time.monotonic() + pause > deadline:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from structable.spi import StagedWrite, TableSpecification, WriteJob
+from structable.spi import StagedWrite, WriteJob
 
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .options import WriteOptions
-from .row_changes import patches
-from .staging import typed_batches
 
-__all__ = ["ChangedRowsWriter", "StagedMessage", "StructableWriter"]
+__all__ = ["StagedMessage", "StructableWriter"]
 
 
 @dataclass(frozen=True)
@@ -28,21 +26,19 @@ class StagedMessage(WriterCommitMessage):
 
 
 class StructableWriter(DataSourceArrowWriter):
-    """Writes one DataFrame as one atomic job."""
+    """Writes one DataFrame as one atomic job; `staged_form` makes of a task's batches those that it stages."""
 
     def __init__(
         self,
         coordinator: CoordinatorClient,
         options: WriteOptions,
-        spec: TableSpecification,
         job: WriteJob,
-        zone: str | None,
+        staged_form: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     ) -> None:
         self._coordinator = coordinator
         self._options = options
-        self._spec = spec
-        self._zone = zone
         self._job = job
+        self._staged_form = staged_form
 
     @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:  # type: ignore[override]
@@ -53,14 +49,8 @@ class StructableWriter(DataSourceArrowWriter):
                 pass  # Spark requires that the rows are consumed
             return StagedMessage(None)
         with self._options.store.connect() as storage:
-            staged = storage.stage(
-                self._job, task.partitionId(), task.attemptNumber(), self._staged(iterator)
-            )
+            staged = storage.stage(self._job, task.partitionId(), task.attemptNumber(), self._staged_form(iterator))
         return StagedMessage(staged)
-
-    def _staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the batches that a task stages."""
-        return typed_batches(self._spec, batches, self._zone)
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -75,10 +65,3 @@ class StructableWriter(DataSourceArrowWriter):
             # An aborted id can never be committed, and the caller chose this one to submit the job again. Staged rows
             # are not visible, and the store removes them later.
             self._coordinator.leave_write(self._options.store, self._job)
-
-
-class ChangedRowsWriter(StructableWriter):
-    """Writes the changed rows of a statement as one atomic job of mode patch."""
-
-    def _staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return patches(self._spec, batches)

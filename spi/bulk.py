@@ -55,8 +55,9 @@ class WriteMode(enum.StrEnum):
 class PatchArm(enum.StrEnum):
     """What a row of a write job of mode patch does, judged on the row of its key before the job.
 
-    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or one DELETE. A key with PRESENT alone is missing
-    if it has no row.
+    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or one DELETE, or one INSERT, which may stand
+    beside a DELETE: the row is replaced then. Any other arms beside an INSERT are a RecordExistsError. Beside all of
+    them a key may have one EXPECT. A key with no further arm than PRESENT is missing if it has no row.
     """
 
     PRESENT = "present"
@@ -67,6 +68,10 @@ class PatchArm(enum.StrEnum):
     """Put a row of the named fields in any case."""
     DELETE = "delete"
     """Delete the row, if there is one."""
+    INSERT = "insert"
+    """Put a row of the named fields, unless there is one: RecordExistsError, and the job writes nothing."""
+    EXPECT = "expect"
+    """Refuse the job unless there is a row that has these values in the named fields: RecordChangedError."""
 
 
 PATCH_COLUMNS = ("_arm", "_set", "_required")

@@ -14,6 +14,7 @@
       SchemaIncompatibleError
       TransactionError
         TransactionConflictError
+          RecordChangedError
         TransactionClosedError
         CommitOutcomeUnknownError
       StorageUnavailableError                            (also ConnectionError)
@@ -39,6 +40,7 @@ __all__ = [
     "FieldSizeLimitError",
     "InvalidFieldError",
     "InvalidSpecificationError",
+    "RecordChangedError",
     "RecordExistsError",
     "RecordNotFoundError",
     "SchemaIncompatibleError",
@@ -220,6 +222,30 @@ class TransactionError(StructableError):
 
 class TransactionConflictError(TransactionError):
     """Another transaction won; nothing of this one was committed, and it may be run again."""
+
+
+class RecordChangedError(TransactionConflictError):
+    """Rows are not as a write job of mode patch expects them; nothing was written, nor will be by another commit of it.
+
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    keys : tuple of tuple
+        The first 10 of the keys of such rows, in key order.
+    count : int
+        The number of such rows.
+    """
+
+    def __init__(self, table: str, keys: tuple[tuple[object, ...], ...], count: int) -> None:
+        shown = ", ".join(map(repr, keys)) + (", ..." if count > len(keys) else "")
+        rows = "row has" if count == 1 else "rows have"
+        super().__init__(
+            f"table {table!r}: {count:,} {rows} changed since the job read them, and nothing was written: {shown}"
+        )
+        self.table = table
+        self.keys = keys
+        self.count = count
 
 
 class TransactionClosedError(TransactionError):

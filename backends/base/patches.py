@@ -6,7 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from structable.spi import InvalidFieldError, PatchArm, TableSpecification, WriteJob
+from structable.spi import (
+    InvalidFieldError,
+    PatchArm,
+    RecordExistsError,
+    StructableError,
+    TableSpecification,
+    WriteJob,
+)
 from structable.spi.bulk import PATCH_COLUMNS
 from structable.spi.showing import shown
 
@@ -17,11 +24,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyarrow import Array, DataType, RecordBatch
 
-__all__ = ["PatchMark", "PatchMarks", "misfit", "patched_batches"]
+__all__ = ["TOGETHER", "PatchMark", "PatchMarks", "misfit", "patched_batches"]
 
 _ARM, _SET, _REQUIRED = PATCH_COLUMNS
 _ARMS = {str(arm): arm for arm in PatchArm}
-_TOGETHER = frozenset((PatchArm.PRESENT, PatchArm.ABSENT))
+TOGETHER = (frozenset((PatchArm.PRESENT, PatchArm.ABSENT)), frozenset((PatchArm.DELETE, PatchArm.INSERT)))
+"""The arms that two rows of one key may have; beside them, and beside any arm, it may have one EXPECT."""
 
 
 class PatchMark(NamedTuple):
@@ -71,14 +79,18 @@ def patched_batches(
         yield _named_only(conformed, marks), marks
 
 
-def misfit(table: str, key: tuple[object, ...], arms: Iterable[PatchArm]) -> InvalidFieldError | None:
+def misfit(table: str, key: tuple[object, ...], arms: Iterable[PatchArm]) -> StructableError | None:
     """Return the error for all arms of one key if they do not fit together."""
     given = sorted(arms)
-    if len(given) == 1 or (len(given) == 2 and _TOGETHER.issubset(given)):
+    acting = [arm for arm in given if arm is not PatchArm.EXPECT]
+    expects_once = len(given) - len(acting) <= 1
+    if expects_once and (len(acting) <= 1 or (len(acting) == 2 and frozenset(acting) in TOGETHER)):
         return None
+    if expects_once and PatchArm.INSERT in acting:
+        return RecordExistsError(table, key)
     reason = (
         f"the key {shown(key)} has the arms {', '.join(given)}; a key has at most one present and one absent, or one "
-        "replace, or one delete"
+        "replace, or one delete and one insert, and one expect"
     )
     return InvalidFieldError(table, _ARM, reason)
 

@@ -32,7 +32,8 @@ public final class CatalogChanges extends Rule {
     if (!(plan instanceof WriteDelta)) return plan;
     Object target = ((WriteDelta) plan).originalTable();
     if (!CatalogReads.isOurs(target)) return plan;
-    Object changed = CatalogReads.changed((DataSourceV2Relation) target, "@CHANGES@", "true");
+    DataSourceV2Relation relation = (DataSourceV2Relation) target;
+    Object changed = CatalogReads.changed(relation, "@CHANGES@", ((KeyedTable) relation.table()).beforeName());
     return append(changed, plan.children().head());
   }
 

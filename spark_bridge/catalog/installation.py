@@ -47,7 +47,7 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
                     raise TypeError("its optimizer takes no further rules")
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         warnings.warn(
-            f"Spark {spark.version} takes no catalog of structable ({reason_of(error)}): spark.sql.catalog.NAME cannot be "
-            'structable.Catalog; use the format "structable"',
+            f"Spark {spark.version} takes no catalog of structable ({reason_of(error)}): spark.sql.catalog.NAME "
+            'cannot be structable.Catalog; use the format "structable"',
             stacklevel=3,
         )

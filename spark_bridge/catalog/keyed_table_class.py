@@ -56,6 +56,17 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
     return before().isEmpty() ? new MetadataColumn[0] : new MetadataColumn[] {new Before()};
   }
 
+  String beforeName() {
+    String name = "@BEFORE@";
+    String[] fields = schema().fieldNames();
+    for (int i = 0; i < fields.length; i++) {
+      if (!fields[i].equalsIgnoreCase(name)) continue;
+      name += "_";
+      i = -1;
+    }
+    return name;
+  }
+
   StructType before() {
     List key = java.util.Arrays.asList(told.getStringArray("key"));
     List others = new ArrayList();
@@ -67,7 +78,7 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
   static NamedReference column(String name) { return Expressions.column("`" + name.replace("`", "``") + "`"); }
 
   final class Before implements MetadataColumn {
-    public String name() { return "@BEFORE@"; }
+    public String name() { return beforeName(); }
 
     public DataType dataType() { return before(); }
 
@@ -91,7 +102,7 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
     }
 
     public NamedReference[] requiredMetadataAttributes() {
-      return before().isEmpty() ? new NamedReference[0] : new NamedReference[] {column("@BEFORE@")};
+      return before().isEmpty() ? new NamedReference[0] : new NamedReference[] {column(beforeName())};
     }
 
     KeyedTable table() { return KeyedTable.this; }

@@ -6,7 +6,6 @@ without a key and says what to do instead, and lets a MERGE that only inserts ro
 
 from __future__ import annotations
 
-from structable.spark_bridge.row_changes import BEFORE
 from structable.spi import WriteMode
 
 __all__ = ["JAVA", "RULE_CLASS"]
@@ -21,7 +20,6 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -50,7 +48,8 @@ public final class CatalogReads extends Rule {
     if (name.equals("DeleteFromTable")) return plan;  // deletes by the catalog's table itself
     if (name.equals("UpdateTable")) refuse(plan, "UPDATE");
     if (name.equals("MergeIntoTable")) refuse(plan, "MERGE");
-    return (plan instanceof AppendData ? insertion(plan) : plan).transformDown(new Expose());
+    boolean appends = name.equals("AppendData") || name.equals("InsertOnlyMerge");
+    return (appends ? insertion(plan) : plan).transformDown(new Expose());
   }
 
   private static void refuse(TreeNode plan, String statement) {
@@ -76,7 +75,8 @@ public final class CatalogReads extends Rule {
     return table instanceof CatalogTable ? (CatalogTable) table : null;
   }
 
-  // Spark rewrites a MERGE that only inserts to an append of what joins no row of the very relation appended to.
+  // Spark rewrites a MERGE that only inserts to an append of what joins no row of the very relation appended to; since
+  // 4.2 the append has a name of its own.
   private static TreeNode insertion(TreeNode append) {
     Object target = ((Product) append).productElement(0);
     if (!isOurs(target) || !(tableOf(target) instanceof KeyedTable)) return append;
@@ -121,7 +121,7 @@ public final class CatalogReads extends Rule {
       Iterator output = relation.output().iterator();
       while (output.hasNext()) {
         AttributeReference column = (AttributeReference) output.next();
-        if (column.name().equals("@BEFORE@") && column.dataType() instanceof StructType) before = column;
+        if (table instanceof KeyedTable && column.name().equals(((KeyedTable) table).beforeName())) before = column;
         else columns.add(column);
       }
       Object[] parts = parts(relation);
@@ -153,4 +153,4 @@ public final class CatalogReads extends Rule {
     private static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
   }
 }
-""".replace("@BEFORE@", BEFORE).replace("@INSERT@", WriteMode.INSERT)
+""".replace("@INSERT@", WriteMode.INSERT)

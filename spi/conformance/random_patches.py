@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from operator import itemgetter
 
 import pytest
 
@@ -52,7 +53,9 @@ class RandomPatches(PatchCase):
         arms: list[Arm] = []
         required: list[Record] = []
         for key in chance.sample(range(20), chance.randint(0, 14)):
-            chosen = chance.choice([["present"], ["absent"], ["present", "absent"], ["replace"], ["delete"]])
+            chosen = chance.choice(
+                [["present"], ["absent"], ["present", "absent"], ["replace"], ["delete"], ["delete", "insert"]]
+            )
             for arm in chosen:
                 values = {"n": chance.randint(0, 9), "tag": chance.choice(["a", "b", None]), "note": "x", "rank": 2}
                 named = chance.sample(sorted(values), chance.randint(0, 4))
@@ -73,11 +76,11 @@ class RandomPatches(PatchCase):
 
     def apply_arms(self, model: dict[int, Record], arms: list[Arm]) -> None:
         there = set(model)
-        for arm, row in arms:
+        for arm, row in sorted(arms, key=itemgetter(0)):  # deletions before insertions
             key = row["id"]
             if arm == "delete":
                 model.pop(key, None)
-            elif arm == "replace" or (arm == "absent" and key not in there):
+            elif arm in ("replace", "insert") or (arm == "absent" and key not in there):
                 model[key] = {**item(key), **row}
             elif arm == "present" and key in there:
                 model[key] = {**model[key], **row}

@@ -37,6 +37,7 @@ from .merge_job_rules import MergeJobRules
 from .merge_rules import MergeRules
 from .net_change_rules import NetChangeRules
 from .option_rules import OptionRules
+from .patch_expectation_rules import PatchExpectationRules
 from .patch_rules import PatchRules
 from .processes import ForkCases, ProcessCases
 from .random_feeds import RandomFeeds
@@ -111,6 +112,7 @@ class BackendConformance(
     JobRules,
     StreamJobRules,
     PatchRules,
+    PatchExpectationRules,
     RandomPatches,
     OptionRules,
     MergeRules,

@@ -1,12 +1,12 @@
 """`PatchRows`: the rows of a job of mode patch: what each does is judged on the row of its key before the job.
 
-In runs, what a row does precedes its value: a byte with the number of its arm and whether it is required, and a bit for
-each column of its batch that it names, the lowest of the first byte for the first column.
+In runs, what a row does precedes its value: a byte with the number of its arm and, in its third bit, whether it is
+required, and a bit for each column of its batch that it names, the lowest of the first byte for the first column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
@@ -16,7 +16,15 @@ from structable.backends.base.patches import PatchMarks, misfit
 from structable.backends.ordered.codec.change_records import NewRecord
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi import DataCorruptionError, PatchArm, RecordNotFoundError, RowKind, WriteMode
+from structable.spi import (
+    DataCorruptionError,
+    PatchArm,
+    RecordChangedError,
+    RecordExistsError,
+    RecordNotFoundError,
+    RowKind,
+    WriteMode,
+)
 
 from .rows import Chunk, JobRows, chunked
 from .staged import StagedRow, StagedRuns
@@ -25,19 +33,24 @@ __all__ = ["PatchRows", "of_marks"]
 
 _ARMS = tuple(PatchArm)
 _NUMBERS = {arm: number for number, arm in enumerate(_ARMS)}
-_REQUIRED = len(_ARMS)
+_REQUIRED = 4
 _SHOWN_KEYS = 10
-_MOST_ARMS = 2
+_MOST_ARMS = 3
 
 
 def of_marks(pairs: Iterable[Pair], marks: PatchMarks, columns: int) -> list[Pair]:
     """Return the pairs of a run of mode patch, whose batches have so many columns."""
     size = _named_bytes(columns)
     heads = [
-        bytes([_NUMBERS[mark.arm] + _REQUIRED * mark.required]) + mark.named.to_bytes(size, "little")
+        bytes([_head(mark.arm, required=mark.required)]) + mark.named.to_bytes(size, "little")
         for mark in marks.distinct
     ]
     return [(raw_key, heads[place] + raw) for (raw_key, raw), place in zip(pairs, marks.places.tolist(), strict=True)]
+
+
+def _head(arm: PatchArm, *, required: bool) -> int:
+    rest, low = divmod(_NUMBERS[arm], _REQUIRED)
+    return low + _REQUIRED * (required + 2 * rest)
 
 
 def _named_bytes(columns: int) -> int:
@@ -68,6 +81,8 @@ class PatchRows(JobRows):
         self._skips_missing = skips_missing
         self._fit = runs.fit_indexes()
         self._first_missing: list[bytes] = []
+        self._changed = 0
+        self._first_changed: list[bytes] = []
         self._marks: dict[tuple[tuple[str, ...], bytes], _Mark] = {}
 
     def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
@@ -79,6 +94,7 @@ class PatchRows(JobRows):
 
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
         self.missing, self._first_missing = 0, []
+        self._changed, self._first_changed = 0, []
         for chunk in chunked(self._by_key(after)):
             raw_keys = [raw_key for raw_key, _ in chunk]
             olds = dict(zip(raw_keys, self._read(latest, raw_keys), strict=True))
@@ -89,9 +105,14 @@ class PatchRows(JobRows):
             made = self._chunk(writes, olds, raw_keys[-1], partial(list, records))
             if made.changes or made.appends:
                 yield made
+        if self._changed:
+            raise RecordChangedError(self._binding.spec.name, self._decoded(self._first_changed), self._changed)
         if self.missing and not self._skips_missing:
-            keys = [self._binding.keys.decode(raw_key) for raw_key in self._first_missing]
-            raise RecordNotFoundError(self._binding.spec.name, keys[0], tuple(keys), self.missing)
+            keys = self._decoded(self._first_missing)
+            raise RecordNotFoundError(self._binding.spec.name, keys[0], keys, self.missing)
+
+    def _decoded(self, raw_keys: Iterable[bytes]) -> tuple[tuple[object, ...], ...]:
+        return tuple(self._binding.keys.decode(raw_key) for raw_key in raw_keys)
 
     def _by_key(self, after: bytes) -> Iterator[tuple[bytes, list[_Patch]]]:
         for raw_key, rows in groupby(self._runs.rows(), itemgetter(0)):
@@ -114,23 +135,41 @@ class PatchRows(JobRows):
             error = misfit(binding.spec.name, binding.keys.decode(raw_key), [patch.mark.arm for patch in patches])
             if error is not None:
                 raise error
+        if (expected := arms.pop(PatchArm.EXPECT, None)) is not None and not self._is_as(old, expected):
+            self._changed += 1
+            if len(self._first_changed) < _SHOWN_KEYS:
+                self._first_changed.append(raw_key)
         if old is None:
-            self._note_missing(raw_key, patches)
+            self._note_missing(raw_key, arms)
+        if PatchArm.INSERT in arms and PatchArm.DELETE in arms:
+            arms = {PatchArm.REPLACE: arms[PatchArm.INSERT]}
         if (present := arms.get(PatchArm.PRESENT)) is not None and old is not None:
-            self._put(raw_key, self._changed(raw_key, old, present), RowKind.UPDATE_AFTER, writes, records)
+            self._put(raw_key, self._updated(raw_key, old, present), RowKind.UPDATE_AFTER, writes, records)
         elif (absent := arms.get(PatchArm.ABSENT)) is not None and old is None:
             self._put(raw_key, self._row(raw_key, absent), RowKind.INSERT, writes, records)
         elif (replaced := arms.get(PatchArm.REPLACE)) is not None:
             self._put(raw_key, self._row(raw_key, replaced), RowKind.UPDATE_AFTER, writes, records)
+        elif (inserted := arms.get(PatchArm.INSERT)) is not None:
+            if old is not None:
+                raise RecordExistsError(binding.spec.name, binding.keys.decode(raw_key))
+            self._put(raw_key, self._row(raw_key, inserted), RowKind.INSERT, writes, records)
         elif PatchArm.DELETE in arms:
             if old is not None:
                 writes[raw_key] = None
             records.append((RowKind.DELETE, raw_key, binding.raw_nulls))
 
-    def _note_missing(self, raw_key: bytes, patches: Sequence[_Patch]) -> None:
+    def _is_as(self, old: bytes | None, expected: _Patch) -> bool:
+        """Tell whether there is a row that has the values of the named fields."""
+        if old is None:
+            return False
+        decode = self._binding.rows.decode_values
+        values, wanted = decode(old), decode(expected.raw)
+        return all(_same(values[position], wanted[position]) for position in expected.mark.positions)
+
+    def _note_missing(self, raw_key: bytes, arms: Mapping[PatchArm, _Patch]) -> None:
         """Count a key without a row, if it must have one."""
-        alone = len(patches) == 1 and patches[0].mark.arm is PatchArm.PRESENT
-        if alone or any(patch.mark.required for patch in patches):
+        alone = list(arms) == [PatchArm.PRESENT]
+        if alone or any(patch.mark.required for patch in arms.values()):
             self.missing += 1
             if len(self._first_missing) < _SHOWN_KEYS:
                 self._first_missing.append(raw_key)
@@ -141,7 +180,7 @@ class PatchRows(JobRows):
         writes[raw_key] = raw
         records.append((kind, raw_key, raw))
 
-    def _changed(self, raw_key: bytes, old: bytes, patch: _Patch) -> bytes:
+    def _updated(self, raw_key: bytes, old: bytes, patch: _Patch) -> bytes:
         decode = self._binding.rows.decode_values
         values, given = list(decode(old)), decode(patch.raw)
         for position in patch.mark.positions:
@@ -164,12 +203,15 @@ class PatchRows(JobRows):
 
     def _mark(self, columns: tuple[str, ...], head: bytes) -> _Mark:
         try:
-            required, number = divmod(head[0], _REQUIRED)
-            arm = _ARMS[number]
-            if required > 1:
-                raise IndexError
+            marks, low = divmod(head[0], _REQUIRED)
+            rest, required = divmod(marks, 2)
+            arm = _ARMS[low + _REQUIRED * rest]
         except IndexError:
             raise DataCorruptionError(f"a staged row begins with {head[:1].hex()}, which is no arm") from None
         named, positions = int.from_bytes(head[1:], "little"), self._binding.value_positions
         names = [name for place, name in enumerate(columns) if named >> place & 1]
         return _Mark(arm, bool(required), tuple(positions[name] for name in names if name in positions))
+
+
+def _same(one: object, other: object) -> bool:
+    return one == other or (one != one and other != other)  # NaN

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from structable.backends.base.patches import misfit
+from structable.backends.base.patches import TOGETHER, misfit
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.record_statements import GIVEN, RECORDED, record_staged
@@ -12,7 +12,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.merging import column
 from structable.backends.postgresql.sql.names import qualified
 from structable.backends.postgresql.sql.types import stored_type
-from structable.spi import PatchArm, RecordNotFoundError, RowKind, WriteMode
+from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 
 from .marks import ARMS
 from .staged_merge import StagedMerge
@@ -20,7 +20,7 @@ from .staging import StagedTable, staged_columns
 
 __all__ = ["StagedPatch"]
 
-_PRESENT, _ABSENT, _REPLACE, _DELETE = (ARMS.index(arm) for arm in PatchArm)
+_PRESENT, _ABSENT, _REPLACE, _DELETE, _INSERT, _EXPECT = (ARMS.index(arm) for arm in PatchArm)
 _SHOWN = 10
 _STATISTICS = 10
 """Of the tables that a commit makes: a tenth of the usual sample tells enough of them."""
@@ -49,13 +49,17 @@ class StagedPatch:
         ------
         InvalidFieldError
             If arms of one key do not fit together.
+        RecordChangedError, RecordExistsError
+            If a row is not as expected, or there is one of a key to insert.
         RecordNotFoundError
             If keys are missing and the job does not skip them.
         """
         self._find_keys()
         self._refuse_misfits()
+        self._refuse_changed()
         # Puts come after changes, so that no row that was put is changed.
         self._find_rows()
+        self._refuse_existing()
         missing = self._missing()
         if missing and not skips:
             self._refuse_missing(missing)
@@ -79,7 +83,9 @@ class StagedPatch:
         self._run(
             f"set local default_statistics_target = {_STATISTICS}",
             f"create unlogged table {self._keys} with (autovacuum_enabled = false) as "
-            f"select {', '.join(self._key)}, count(*) as n, bit_or(1 << arm) as arms, bool_or(required) as required "
+            f"select {', '.join(self._key)}, count(*) filter (where arm not in ({_DELETE}, {_EXPECT})) "
+            f"+ bool_or(arm = {_DELETE})::integer as n, bool_or(arm = {_EXPECT}) as expected, "
+            f"coalesce(bit_or(1 << arm) filter (where arm <> {_EXPECT}), 0) as arms, bool_or(required) as required "
             f"from ({self._all_arms()}) s group by {', '.join(self._key)}",
             f"analyze {self._keys}",
         )
@@ -88,36 +94,82 @@ class StagedPatch:
         parts = []
         for one in self._staged:
             given, (arm, required, _) = _columns(one)
-            values = []
-            for name, field in zip(self._key, self._binding.spec.key_fields, strict=True):
-                collated = ' collate "C"' if stored_type(field).name == "text" else ""
-                values.append(f"{given[field.name]}{collated} as {name}")
             source = qualified(self._binding.schema, one.name)
-            parts.append(f"select {', '.join(values)}, {arm}::integer as arm, {required} as required from {source}")
+            parts.append(f"select {self._keys_of(given)}, {arm}::integer as arm, {required} as required from {source}")
         return " union all ".join(parts)
 
+    def _keys_of(self, given: Mapping[str, str]) -> str:
+        """Return the columns that a staging table has of the key, under the names of the key."""
+        values = []
+        for name, field in zip(self._key, self._binding.spec.key_fields, strict=True):
+            collated = ' collate "C"' if stored_type(field).name == "text" else ""
+            values.append(f"{given[field.name]}{collated} as {name}")
+        return ", ".join(values)
+
     def _refuse_misfits(self) -> None:
-        both = 1 << _PRESENT | 1 << _ABSENT
+        both = ", ".join(str(sum(1 << ARMS.index(arm) for arm in arms)) for arms in TOGETHER)
         key = ", ".join(self._key)
-        wrong = f"select {key} from {self._keys} where n > 1 and not (n = 2 and arms = {both}) order by {key} limit 1"
+        wrong = f"select {key} from {self._keys} where n > 1 and not (n = 2 and arms in ({both})) order by {key} limit 1"
         found = self._ask(f"select {key}, arm from ({self._all_arms()}) s join ({wrong}) w using ({key})")
         if found:
             error = misfit(self._binding.spec.name, found[0][:-1], [ARMS[int(str(row[-1]))] for row in found])
             assert error is not None
             raise error
 
+    def _refuse_changed(self) -> None:
+        """Lock the rows that are expected, waiting for other writers; refuse the job if one is not there, or not so."""
+        parts = []
+        for one in self._staged:
+            if self._has(one, _EXPECT):
+                given, (arm, _, named) = _columns(one)
+                same = [f"t.{column(name)} = s.{given[name]}" for name in self._binding.spec.primary_key]
+                for place, name in enumerate(one.columns):
+                    if name not in self._binding.spec.primary_key:
+                        unnamed = f"s.{named} is not null and get_bit(s.{named}, {place}) = 0"
+                        same.append(f"({unnamed} or t.{column(name)} is not distinct from s.{given[name]})")
+                as_expected = f"exists (select from {self._binding.qualified} t where {' and '.join(same)})"
+                source = qualified(self._binding.schema, one.name)
+                parts.append(
+                    f"select distinct {self._keys_of(given)} from {source} s "
+                    f"where s.{arm} = {_EXPECT} and not {as_expected}"
+                )
+        if not parts:
+            return
+        self._ask(f"with locked as ({self._rows_of_keys('1', 'k.expected')}) select count(*) from locked")
+        changed = f"({' union '.join(parts)}) c"
+        count = int(str(self._ask(f"select count(*) from {changed}")[0][0]))
+        if count:
+            raise RecordChangedError(self._binding.spec.name, self._first(changed), count)
+
+    def _refuse_existing(self) -> None:
+        """Refuse the job if there is a row of a key that it inserts, and does not delete."""
+        inserted = f"{self._keys} k where k.arms = {1 << _INSERT} and {self._of_rows('k', self._key)}"
+        for key in self._first(inserted):
+            raise RecordExistsError(self._binding.spec.name, key)
+
+    def _first(self, rows: str) -> tuple[tuple[object, ...], ...]:
+        """Return the first keys of some rows."""
+        key = ", ".join(self._key)
+        return tuple(self._ask(f"select {key} from {rows} order by {key} limit {_SHOWN}"))
+
+    def _rows_of_keys(self, values: str, test: str) -> str:
+        """Return the query that locks the rows of some keys, waiting for other writers."""
+        names = [column(name) for name in self._binding.spec.primary_key]
+        same = " and ".join(f"t.{name} = k.{one}" for name, one in zip(names, self._key, strict=True))
+        return (
+            f"select {values} from {self._binding.qualified} t where exists "
+            f"(select from {self._keys} k where {same} and {test}) and {self._binding.token} for update"
+        )
+
     def _find_rows(self) -> None:
         """Change the rows of arms `present`, lock those of other keys, and keep the keys of both; waits for writers."""
         names = [column(name) for name in self._binding.spec.primary_key]
-        same = " and ".join(f"t.{name} = k.{one}" for name, one in zip(names, self._key, strict=True))
         values = ", ".join(f"t.{name} as {one}" for name, one in zip(names, self._key, strict=True))
         key = ", ".join(self._key)
         self._run(
             f"create unlogged table {self._there} with (autovacuum_enabled = false) as "
             f"select {key} from {self._keys} with no data",
-            f"insert into {self._there} select {values} from {self._binding.qualified} t where exists "
-            f"(select from {self._keys} k where {same} and k.arms & {1 << _PRESENT} = 0) and {self._binding.token} "
-            "for update",
+            f"insert into {self._there} {self._rows_of_keys(values, f'k.arms & {1 << _PRESENT} = 0')}",
             *(
                 f"with changed as ({one.write(each_key_once=False)} returning {one.key_written()}) "
                 f"insert into {self._there} select * from changed"
@@ -133,14 +185,13 @@ class StagedPatch:
 
     def _lacking(self) -> str:
         alone = f"k.arms = {1 << _PRESENT}"
-        return f"from {self._keys} k where (k.required or {alone}) and not {self._of_rows('k', self._key)}"
+        return f"{self._keys} k where (k.required or {alone}) and not {self._of_rows('k', self._key)}"
 
     def _missing(self) -> int:
-        return int(str(self._ask(f"select count(*) {self._lacking()}")[0][0]))
+        return int(str(self._ask(f"select count(*) from {self._lacking()}")[0][0]))
 
     def _refuse_missing(self, count: int) -> None:
-        key = ", ".join(self._key)
-        keys = tuple(self._ask(f"select {key} {self._lacking()} order by {key} limit {_SHOWN}"))
+        keys = self._first(self._lacking())
         raise RecordNotFoundError(self._binding.spec.name, keys[0], keys, count)
 
     # Writing
@@ -164,9 +215,17 @@ class StagedPatch:
         )
         if self._binding.takes_input:
             self._connection.pipeline((RECORDED,))
+        self._run(
+            *(
+                self._merge(one, _INSERT, WriteMode.INSERT).write(each_key_once=False)
+                for one in self._staged
+                if self._has(one, _INSERT)
+            )
+        )
 
     def _has(self, staged: StagedTable, arm: int) -> bool:
-        return str(ARMS[arm]) in staged.kinds
+        """Tell whether a staging table may have rows that act as an arm; an insertion beside a deletion replaces."""
+        return str(ARMS[arm]) in staged.kinds or (arm == _REPLACE and str(PatchArm.INSERT) in staged.kinds)
 
     def _merge(self, staged: StagedTable, arm: int, mode: WriteMode) -> StagedMerge:
         return StagedMerge(self._binding, mode, staged, self._source(staged, arm))
@@ -174,9 +233,16 @@ class StagedPatch:
     def _source(self, staged: StagedTable, arm: int) -> str:
         """Return the rows of an arm that take effect, as a query."""
         given, (mark, _, _) = _columns(staged)
+        names = [given[name] for name in self._binding.spec.primary_key]
+        same = " and ".join(f"k.{one} = s.{name}" for one, name in zip(self._key, names, strict=True))
+        moved = f"exists (select from {self._keys} k where {same} and k.arms = {1 << _DELETE | 1 << _INSERT})"
         test = f"s.{mark} = {arm}"
         if arm == _ABSENT:
-            test += f" and not {self._of_rows('s', (given[name] for name in self._binding.spec.primary_key))}"
+            test += f" and not {self._of_rows('s', names)}"
+        elif arm == _REPLACE and str(PatchArm.INSERT) in staged.kinds:
+            test = f"({test} or (s.{mark} = {_INSERT} and {moved}))"
+        elif arm in (_DELETE, _INSERT):
+            test += f" and not {moved}"
         return f"(select s.* from {qualified(self._binding.schema, staged.name)} s where {test})"
 
     def _given_records(self) -> Iterator[Call]:
@@ -184,15 +250,14 @@ class StagedPatch:
         if not self._binding.takes_input:
             return
         yield GIVEN
-        kinds = ((_REPLACE, RowKind.UPDATE_AFTER), (_DELETE, RowKind.DELETE))
-        for arm, kind in kinds:
-            for one in self._staged:
-                if self._has(one, arm):
-                    given, _ = _columns(one)
-                    if arm == _DELETE:
-                        given = {name: given[name] for name in self._binding.spec.primary_key}
-                    source = self._source(one, arm)
-                    yield command(record_staged(self._binding, given, source, kind=kind, ordered=False))
+        for one in self._staged:
+            if self._has(one, _REPLACE):
+                yield self._recorded(_columns(one)[0], self._source(one, _REPLACE), RowKind.UPDATE_AFTER)
+        deleted = f"(select * from {self._keys} k where k.arms = {1 << _DELETE})"
+        yield self._recorded(dict(zip(self._binding.spec.primary_key, self._key, strict=True)), deleted, RowKind.DELETE)
+
+    def _recorded(self, given: dict[str, str], source: str, kind: RowKind) -> Call:
+        return command(record_staged(self._binding, given, source, kind=kind, ordered=False))
 
 
 def _columns(staged: StagedTable) -> tuple[dict[str, str], list[str]]:
