@@ -55,9 +55,10 @@ class WriteMode(enum.StrEnum):
 class PatchArm(enum.StrEnum):
     """What a row of a write job of mode patch does, judged on the row of its key before the job.
 
-    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or one DELETE, or one INSERT, which may stand
-    beside a DELETE: the row is replaced then. Any other arms beside an INSERT are a RecordExistsError. Beside all of
-    them a key may have one EXPECT. A key with no further arm than PRESENT is missing if it has no row.
+    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or DELETE, or one INSERT, which may stand beside
+    DELETE: the row is replaced then. Any other arms beside an INSERT are a RecordExistsError. Beside all of them a key
+    may have EXPECT. DELETE and EXPECT may be repeated. A key with no arm but PRESENT and EXPECT is missing if it has no
+    row.
     """
 
     PRESENT = "present"

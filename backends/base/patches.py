@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyarrow import Array, DataType, RecordBatch
 
-__all__ = ["TOGETHER", "PatchMark", "PatchMarks", "misfit", "patched_batches"]
+__all__ = ["REPEATABLE", "TOGETHER", "PatchMark", "PatchMarks", "misfit", "patched_batches"]
 
 _ARM, _SET, _REQUIRED = PATCH_COLUMNS
 _ARMS = {str(arm): arm for arm in PatchArm}
 TOGETHER = (frozenset((PatchArm.PRESENT, PatchArm.ABSENT)), frozenset((PatchArm.DELETE, PatchArm.INSERT)))
-"""The arms that two rows of one key may have; beside them, and beside any arm, it may have one EXPECT."""
+"""The different arms that a key may have, beside EXPECT."""
+REPEATABLE = frozenset((PatchArm.DELETE, PatchArm.EXPECT))
+"""The arms that a key may have several times."""
 
 
 class PatchMark(NamedTuple):
@@ -81,16 +83,16 @@ def patched_batches(
 
 def misfit(table: str, key: tuple[object, ...], arms: Iterable[PatchArm]) -> StructableError | None:
     """Return the error for all arms of one key if they do not fit together."""
-    given = sorted(arms)
-    acting = [arm for arm in given if arm is not PatchArm.EXPECT]
-    expects_once = len(given) - len(acting) <= 1
-    if expects_once and (len(acting) <= 1 or (len(acting) == 2 and frozenset(acting) in TOGETHER)):
+    given = list(arms)
+    once = [arm for arm in given if arm not in REPEATABLE]
+    acting = sorted([*once, *{PatchArm.DELETE}.intersection(given)])
+    if len(acting) <= 1 or (len(acting) == 2 and frozenset(acting) in TOGETHER):
         return None
-    if expects_once and PatchArm.INSERT in acting:
+    if PatchArm.INSERT in acting:
         return RecordExistsError(table, key)
     reason = (
-        f"the key {shown(key)} has the arms {', '.join(given)}; a key has at most one present and one absent, or one "
-        "replace, or one delete and one insert, and one expect"
+        f"the key {shown(key)} has the arms {', '.join(acting)}; a key has at most one present and one absent, or one "
+        "replace, or a delete and one insert"
     )
     return InvalidFieldError(table, _ARM, reason)
 

@@ -10,7 +10,6 @@ import pytest
 
 from structable.spi import (
     CommitResult,
-    InvalidFieldError,
     RecordChangedError,
     RecordExistsError,
     RecordNotFoundError,
@@ -125,11 +124,21 @@ class PatchExpectationRules(PatchCase):
         assert storage.commit_write(job, [storage.stage(job, 0, 0, parts)])
         assert storage.table("types").count() == 0
 
-    def test_expectations_that_do_not_fit(self, storage: Storage, streamed: StructuredTable) -> None:
-        """A key has one `expect` at most: else `InvalidFieldError`."""
-        with pytest.raises(InvalidFieldError, match="expect"):
-            self.patch(storage, ("expect", {"id": 1, "n": 1}), ("expect", {"id": 1, "tag": "a"}))
-        assert plain(streamed.scan()) == BEFORE
+    def test_repeated_arms(self, storage: Storage, streamed: StructuredTable) -> None:
+        """`delete` and `expect` may be repeated, from any partition, and each expectation counts."""
+        for tags, passes in ((("a", "a", "b"), False), (("a", "a", "a"), True)):
+            job = self.patch_job(storage)
+            parts: list[list[Arm]] = [[("delete", {"id": 1}), ("expect", {"id": 1, "tag": tag})] * 2 for tag in tags]
+            parts[0].append(("insert", {"id": 1, "n": 5}))
+            parts[1].append(("present", {"id": 2, "n": 7}))
+            staged = [storage.stage(job, place, 0, [patch_batch(ITEMS, part)]) for place, part in enumerate(parts)]
+            if passes:
+                assert storage.commit_write(job, staged)
+            else:
+                with pytest.raises(RecordChangedError) as caught:
+                    storage.commit_write(job, staged)
+                assert caught.value.keys == ((1,),)
+        assert plain(streamed.scan()) == [item(1, n=5), item(2, n=7, tag="a")]
 
     def test_expectations_are_judged_at_the_commit(self, storage: Storage, streamed: StructuredTable) -> None:
         """A row that changed after `stage` is not as expected, and one that changed back is."""
@@ -165,10 +174,12 @@ class PatchExpectationRules(PatchCase):
             ("delete", {"id": 1}),
             ("insert", {"id": 1, "n": 7}),
             ("insert", {"id": 3, "n": 9}),
+            *[("delete", {"id": 2})] * 2,
         )
         found = sorted(images(read_between(storage, "items", since)), key=str)
         before = [("-U", BEFORE[0])] if producer == "lookup" else []
-        assert found == sorted([*before, ("+U", item(1, n=7)), ("+I", item(3, n=9))], key=str)
+        gone = ("-D", BEFORE[1] if producer == "lookup" else item(2))
+        assert found == sorted([*before, ("+U", item(1, n=7)), ("+I", item(3, n=9)), gone], key=str)
 
     def test_refusals_of_another_process(self, storage: Storage, streamed: StructuredTable, peer: Client) -> None:
         """The keys of changed rows reach the caller, wherever the commit is done."""

@@ -68,7 +68,6 @@ class PatchRules(PatchCase):
             ["present", "present"],
             ["absent", "absent"],
             ["replace", "replace"],
-            ["delete", "delete"],
             ["replace", "delete"],
             ["present", "delete"],
             ["absent", "replace"],

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from structable.backends.base.patches import PatchMarks, misfit
+from structable.backends.base.patches import REPEATABLE, PatchMarks, misfit
 from structable.backends.ordered.codec.change_records import NewRecord
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.backends.ordered.schema.binding import TableBinding
@@ -35,7 +35,7 @@ _ARMS = tuple(PatchArm)
 _NUMBERS = {arm: number for number, arm in enumerate(_ARMS)}
 _REQUIRED = 4
 _SHOWN_KEYS = 10
-_MOST_ARMS = 3
+_MOST_ARMS = 2
 
 
 def of_marks(pairs: Iterable[Pair], marks: PatchMarks, columns: int) -> list[Pair]:
@@ -117,8 +117,18 @@ class PatchRows(JobRows):
     def _by_key(self, after: bytes) -> Iterator[tuple[bytes, list[_Patch]]]:
         for raw_key, rows in groupby(self._runs.rows(), itemgetter(0)):
             if raw_key > after:
-                # One more than fit together tells that they do not.
-                yield raw_key, [self._patch(row) for row in islice(rows, _MOST_ARMS + 1)]
+                yield raw_key, self._different(map(self._patch, rows))
+
+    def _different(self, patches: Iterable[_Patch]) -> list[_Patch]:
+        """Return the rows of a key without repeated ones of arms that may be; at most one more than fit together."""
+        found: dict[_Patch, None] = {}
+        others: list[_Patch] = []
+        for patch in patches:
+            if patch.mark.arm in REPEATABLE:
+                found[patch] = None
+            elif len(others) <= _MOST_ARMS:
+                others.append(patch)
+        return [*found, *others]
 
     def _apply(
         self,
@@ -135,7 +145,8 @@ class PatchRows(JobRows):
             error = misfit(binding.spec.name, binding.keys.decode(raw_key), [patch.mark.arm for patch in patches])
             if error is not None:
                 raise error
-        if (expected := arms.pop(PatchArm.EXPECT, None)) is not None and not self._is_as(old, expected):
+        arms.pop(PatchArm.EXPECT, None)
+        if not all(self._is_as(old, patch) for patch in patches if patch.mark.arm is PatchArm.EXPECT):
             self._changed += 1
             if len(self._first_changed) < _SHOWN_KEYS:
                 self._first_changed.append(raw_key)
