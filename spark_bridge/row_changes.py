@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from structable.spi import PatchArm, TableSpecification, UnsupportedOperationError, WriteMode
+from structable.spi import PatchArm, TableSpecification, TransactionConflictError, UnsupportedOperationError, WriteMode
 from structable.spi.arrow import arrow_schema
 from structable.spi.bulk import PATCH_COLUMNS
 
@@ -26,12 +26,9 @@ from .types import check_write_schema
 __all__ = ["BEFORE", "CHANGES_OPTION", "ChangedRows"]
 
 CHANGES_OPTION = "structable.changes"
-"""The option of a write of changed rows, whose value is the name that `BEFORE` has."""
+"""The option of a write of changed rows."""
 BEFORE = "_before"
-"""The hidden column of a catalog's table that has the fields outside the key; in a changed row, as they were read.
-
-Underscores are added where a field has the name.
-"""
+"""The hidden column of a catalog's table that has the fields outside the key; in a changed row, as they were read."""
 
 _OPERATION = "__row_operation"
 _ORIGINAL = "__original_row_id_"
@@ -43,13 +40,24 @@ class ChangedRows:
     """The changed rows of a statement on one table; picklable."""
 
     spec: TableSpecification
-    before: str
-    """The name that `BEFORE` has."""
 
     def check(self, schema: StructType) -> None:
-        """Check that rows of a schema fit the table, before any of them is computed; see `check_write_schema`."""
+        """Check that rows of a schema fit the table, before any of them is computed; see `check_write_schema`.
+
+        Raises
+        ------
+        TransactionConflictError
+            If the table has other fields than when the statement was planned.
+        """
         own = set(self._own(schema.fieldNames()))
         rows = StructType([column for column in schema.fields if column.name in own])
+        before = [column.dataType for column in schema.fields if column.name == BEFORE]
+        carried = [name for kind in before if isinstance(kind, StructType) for name in kind.fieldNames()]
+        if {*self.spec.primary_key, *carried} != set(self.spec.field_names):
+            raise TransactionConflictError(
+                f"table {self.spec.name!r} was changed after the statement was planned, and nothing was written; run "
+                "the statement again"
+            )
         check_write_schema(self.spec, rows, WriteMode.PATCH)
 
     def patches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -89,8 +97,7 @@ class ChangedRows:
 
     def _own(self, names: Iterable[str]) -> list[str]:
         """Return the columns of the rows that are written."""
-        beside = {_OPERATION, self.before, *(_ORIGINAL + name for name in self.spec.primary_key)}
-        return [name for name in names if name not in beside]
+        return [name for name in names if not name.startswith("_")]  # with which no field's name begins
 
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return next(typed_batches(self.spec, (batch,)))
@@ -102,8 +109,8 @@ class ChangedRows:
             name: batch.column(_ORIGINAL + name) if _ORIGINAL + name in names else new.column(name)
             for name in self.spec.primary_key
         }
-        if self.before in names:
-            before = pa.RecordBatch.from_struct_array(cast("pa.StructArray", batch.column(self.before)))
+        if BEFORE in names:
+            before = pa.RecordBatch.from_struct_array(cast("pa.StructArray", batch.column(BEFORE)))
             columns.update(zip(before.schema.names, before.columns, strict=True))
         return self._typed(pa.RecordBatch.from_pydict(columns))
 

@@ -88,19 +88,19 @@ class StructableDataSource(DataSource):
 
     @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
-        before = self.options.pop(CHANGES_OPTION, None)
+        changes = self.options.pop(CHANGES_OPTION, None) is not None
         options = WriteOptions.parse(self.options, overwrite=overwrite)
         spec = self.coordinator.describe(options.store, options.table)
         staged_form: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-        if before is None:
+        if changes:
+            options = replace(options, mode=WriteMode.PATCH)
+            changed = ChangedRows(spec)
+            changed.check(schema)
+            staged_form = changed.patches
+        else:
             options = options.for_table(spec)
             check_write_schema(spec, schema, options.mode)
             staged_form = partial(typed_batches, spec, zone=self._zone(spec, schema))
-        else:
-            options = replace(options, mode=WriteMode.PATCH)
-            changed = ChangedRows(spec, before)
-            changed.check(schema)
-            staged_form = changed.patches
         requested = requested_job(options.table, options.mode, options.job_id or f"spark-{uuid.uuid4()}")
         job = self.coordinator.begin_write(options.store, requested)
         return StructableWriter(self.coordinator, options, job, staged_form)

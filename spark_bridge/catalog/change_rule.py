@@ -32,8 +32,7 @@ public final class CatalogChanges extends Rule {
     if (!(plan instanceof WriteDelta)) return plan;
     Object target = ((WriteDelta) plan).originalTable();
     if (!CatalogReads.isOurs(target)) return plan;
-    DataSourceV2Relation relation = (DataSourceV2Relation) target;
-    Object changed = CatalogReads.changed(relation, "@CHANGES@", ((KeyedTable) relation.table()).beforeName());
+    Object changed = CatalogReads.changed((DataSourceV2Relation) target, "@CHANGES@", "true");
     return append(changed, plan.children().head());
   }
 

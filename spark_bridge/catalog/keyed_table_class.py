@@ -56,17 +56,6 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
     return before().isEmpty() ? new MetadataColumn[0] : new MetadataColumn[] {new Before()};
   }
 
-  String beforeName() {
-    String name = "@BEFORE@";
-    String[] fields = schema().fieldNames();
-    for (int i = 0; i < fields.length; i++) {
-      if (!fields[i].equalsIgnoreCase(name)) continue;
-      name += "_";
-      i = -1;
-    }
-    return name;
-  }
-
   StructType before() {
     List key = java.util.Arrays.asList(told.getStringArray("key"));
     List others = new ArrayList();
@@ -78,7 +67,7 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
   static NamedReference column(String name) { return Expressions.column("`" + name.replace("`", "``") + "`"); }
 
   final class Before implements MetadataColumn {
-    public String name() { return beforeName(); }
+    public String name() { return "@BEFORE@"; }
 
     public DataType dataType() { return before(); }
 
@@ -102,7 +91,7 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
     }
 
     public NamedReference[] requiredMetadataAttributes() {
-      return before().isEmpty() ? new NamedReference[0] : new NamedReference[] {column(beforeName())};
+      return before().isEmpty() ? new NamedReference[0] : new NamedReference[] {column("@BEFORE@")};
     }
 
     KeyedTable table() { return KeyedTable.this; }

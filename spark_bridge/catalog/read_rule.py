@@ -6,6 +6,7 @@ without a key and says what to do instead, and lets a MERGE that only inserts ro
 
 from __future__ import annotations
 
+from structable.spark_bridge.row_changes import BEFORE
 from structable.spi import WriteMode
 
 __all__ = ["JAVA", "RULE_CLASS"]
@@ -121,7 +122,7 @@ public final class CatalogReads extends Rule {
       Iterator output = relation.output().iterator();
       while (output.hasNext()) {
         AttributeReference column = (AttributeReference) output.next();
-        if (table instanceof KeyedTable && column.name().equals(((KeyedTable) table).beforeName())) before = column;
+        if (column.name().equals("@BEFORE@")) before = column;
         else columns.add(column);
       }
       Object[] parts = parts(relation);
@@ -153,4 +154,4 @@ public final class CatalogReads extends Rule {
     private static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
   }
 }
-""".replace("@INSERT@", WriteMode.INSERT)
+""".replace("@BEFORE@", BEFORE).replace("@INSERT@", WriteMode.INSERT)

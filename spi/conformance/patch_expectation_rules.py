@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -158,6 +160,29 @@ class PatchExpectationRules(PatchCase):
             self.patch(storage, ("expect", {"id": 9}), ("present", {"id": 9, "n": 1}))
         with pytest.raises(RecordNotFoundError):
             self.patch(storage, ("expect", {"id": 1}), ("present", {"id": 9, "n": 1}))
+
+    def test_no_update_is_lost(self, storage: Storage, streamed: StructuredTable, storage_url: str) -> None:
+        """Jobs that expect the value which they raise, beside increments of services, add up."""
+        rounds = max(4, self.stress_rounds // 10)
+
+        def raise_by_jobs() -> int:
+            raised = 0
+            for _ in range(rounds):
+                n: Any = plain(streamed.scan(limit=1))[0]["n"]
+                with contextlib.suppress(TransactionConflictError):
+                    self.patch(storage, ("expect", {"id": 1, "n": n}), ("present", {"id": 1, "n": n + 1}))
+                    raised += 1
+            return raised
+
+        def raise_by_increments() -> int:
+            for _ in range(rounds):
+                storage.run(lambda transaction: transaction.table("items").increment((1,), "n", 1))
+            return rounds
+
+        with ThreadPoolExecutor(3) as pool:
+            calls = [pool.submit(one) for one in (raise_by_jobs, raise_by_jobs, raise_by_increments)]
+            raised = sum(call.result() for call in calls)
+        assert streamed.read((1,)) == item(1, n=1 + raised, tag="a", note="x")
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feed_of_insertions(self, storage: Storage, producer: str) -> None:

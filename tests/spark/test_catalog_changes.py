@@ -311,23 +311,50 @@ def test_a_delete_of_rows_that_a_query_finds(spark: SparkSession, pages: str, st
     assert stored(storage) == []
 
 
-def test_unusual_tables(spark: SparkSession, catalog: str, storage: Storage) -> None:
-    """Names of any kind, fields that have names of Spark's or of the hidden column, and none outside the key."""
-    storage.admin.create(
-        TableSpecification(
-            "odd",
-            [Field.string("a.b"), Field.string("_before"), Field.int("it`s"), Field.int("K"), Field.float("_before_")],
-            ["a.b", "K"],
-        )
-    )
-    storage.table("odd").upsert({"a.b": "x", "K": 1, "_before": "old", "it`s": 1, "_before_": float("nan")})
-    spark.sql(f"UPDATE {catalog}.odd SET `_before` = concat(`_before`, '!'), `it``s` = `it``s` + k, k = 2")
-    assert repr(stored(storage, "odd")) == "[('x', 'old!', 2, 2, nan)]"
-    storage.admin.create(TableSpecification("keys", [Field.int("a"), Field.int("b")], ["a", "b"]))
-    spark.sql(f"INSERT INTO {catalog}.keys VALUES (1, 1), (1, 2), (2, 1)")
-    spark.sql(f"UPDATE {catalog}.keys SET b = b + 1 WHERE a * 1 = 1")
-    spark.sql(f"DELETE FROM {catalog}.keys WHERE a * 1 = 2")
-    assert stored(storage, "keys") == [(1, 2), (1, 3)]
+def test_a_delete_by_values_of_no_field(spark: SparkSession, catalog: str, storage: Storage) -> None:
+    storage.admin.create(EVERYTHING)
+    earlier = "local > TIMESTAMP_NTZ '-0044-03-15 00:00:00'"
+    for condition in ("text = 'a\\u0000'", "day < DATE '+12000-01-01'", earlier):
+        storage.table("everything").upsert_many(ROWS[:3])
+        spark.sql(f"DELETE FROM {catalog}.everything WHERE {condition}")
+        assert (storage.table("everything").count() == 0) == (condition != "text = 'a\\u0000'")
+
+
+def test_a_delete_that_the_store_evaluates_reads_nothing(spark: SparkSession, pages: str, storage: Storage) -> None:
+    with planned_scans(spark) as planned:
+        spark.sql(f"DELETE FROM {pages} WHERE k = 1 OR v = 'b'")
+        assert planned == []
+        spark.sql(f"DELETE FROM {pages} WHERE upper(v) = 'C'")
+        assert len(planned) == 1
+
+
+@both_stores
+def test_a_merge_that_only_deletes_may_match_twice(spark: SparkSession, pages: str, storage: Storage) -> None:
+    spark.sql(f"""
+        MERGE INTO {pages} AS t USING {source("(2L), (2L), (1L)", "k")} ON t.k = s.k WHEN MATCHED THEN DELETE
+    """)
+    assert stored(storage) == BEFORE[2:]
+
+
+def test_a_table_that_changes_while_a_statement_is_planned_is_refused(
+    spark: SparkSession, pages: str, storage: Storage
+) -> None:
+    wider = PAGES.evolve(fields=[*PAGES.fields, Field.int("more")])
+    with (
+        planned_scans(spark, lambda: storage.admin.create_or_update(wider)),
+        pytest.raises(AnalysisException, match="changed"),
+    ):
+        spark.sql(f"UPDATE {pages} SET n = 0")
+    assert stored(storage) == [(*row, None) for row in BEFORE]
+
+
+def test_tables_of_keys_alone(spark: SparkSession, catalog: str, storage: Storage) -> None:
+    storage.admin.create(TableSpecification("pairs", [Field.int("A"), Field.float("b")], ["A", "b"]))
+    spark.sql(f"INSERT INTO {catalog}.pairs VALUES (1, 1), (1, 2), (2, 'NaN')")
+    spark.sql(f"UPDATE {catalog}.pairs SET b = b + 1 WHERE a * 1 = 1")
+    spark.sql(f"UPDATE {catalog}.pairs SET a = 3 WHERE isnan(b)")
+    spark.sql(f"DELETE FROM {catalog}.pairs WHERE a * 1 = 1 AND b < 3")
+    assert repr(stored(storage, "pairs")) == "[(1, 3.0), (3, nan)]"
 
 
 def test_a_cached_table_is_read_anew_after_an_update(spark: SparkSession, pages: str) -> None:

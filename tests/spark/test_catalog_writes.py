@@ -210,15 +210,6 @@ def _chosen(row: dict[str, Value], field: str) -> bool:
     return row["flag"] is True if field == "flag" else (row["name"], row["number"]) == ("a", 1)
 
 
-def test_a_delete_that_the_store_cannot_evaluate_is_refused(spark: SparkSession, pages: str, storage: Storage) -> None:
-    for condition in ("upper(v) = 'A'", "k = 1 AND n + k = 2", "k = n", "v LIKE '%a'"):
-        with pytest.raises(AnalysisException, match="cannot evaluate the whole condition, and nothing was deleted"):
-            spark.sql(f"DELETE FROM {pages} WHERE {condition}")
-    with pytest.raises(AnalysisException, match=r"(?i)subquer"):
-        spark.sql(f"DELETE FROM {pages} WHERE k IN (SELECT k FROM {pages})")
-    assert len(stored(storage)) == 2
-
-
 @every_store
 def test_truncate_and_delete_of_all_rows(spark: SparkSession, pages: str, storage: Storage) -> None:
     spark.sql(f"TRUNCATE TABLE {pages}")
@@ -242,31 +233,6 @@ def test_tables_without_a_key(spark: SparkSession, catalog: str, storage: Storag
             spark.sql(statement.format(catalog))
     spark.sql(f"TRUNCATE TABLE {catalog}.bag")
     assert (stored(storage, "log"), stored(storage, "bag")) == ([("a",), ("a",)], [])
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        (
-            "UPDATE {0} SET v = 'x'",
-            "has no UPDATE, and nothing was written to .*pages: INSERT INTO it the changed rows",
-        ),
-        ("UPDATE {0} AS p SET v = 'x' WHERE p.k = 1", "has no UPDATE"),
-        ("MERGE INTO {0} AS t USING {0} AS s ON t.k = s.k WHEN MATCHED THEN DELETE", "has no MERGE.*DELETE FROM"),
-        (
-            "MERGE INTO {0} AS t USING {0} AS s ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = 'x' "
-            "WHEN NOT MATCHED THEN INSERT *",
-            "has no MERGE.*INSERT INTO it inserts rows",
-        ),
-    ],
-)
-def test_update_and_merge_are_refused(
-    spark: SparkSession, pages: str, storage: Storage, statement: str, message: str
-) -> None:
-    with pytest.raises(AnalysisException, match=message) as caught:
-        spark.sql(statement.format(pages))
-    assert caught.value.getCondition() == "UNSUPPORTED_FEATURE.TABLE_OPERATION"
-    assert stored(storage) == [(1, "a", 1), (2, "b", 2)]
 
 
 def test_streams_are_refused(spark: SparkSession, pages: str) -> None:
@@ -308,11 +274,3 @@ def test_a_cached_table_is_read_anew_after_a_write(spark: SparkSession, pages: s
         assert rows(spark, f"SELECT count(*) FROM {pages}") == [(3,)]
     finally:
         spark.sql(f"UNCACHE TABLE {pages}")
-
-
-def test_a_delete_by_values_of_no_field_is_refused(spark: SparkSession, catalog: str, storage: Storage) -> None:
-    storage.admin.create(EVERYTHING)
-    earlier = "local > TIMESTAMP_NTZ '-0044-03-15 00:00:00'"
-    for condition in ("day < DATE '+12000-01-01'", earlier, "text = 'a\\u0000'"):
-        with pytest.raises(AnalysisException, match="cannot evaluate the whole condition, and nothing was deleted"):
-            spark.sql(f"DELETE FROM {catalog}.everything WHERE {condition}")

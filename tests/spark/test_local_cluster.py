@@ -202,10 +202,30 @@ def overwrite(url: str, hint: str = "") -> None:
     save(url, f"SELECT {hint} k, 'new' AS v, n, pad FROM app.items WHERE k >= 1500", "items", "overwrite")
 
 
+def update(url: str, hint: str = "") -> None:
+    run_sql(url, f"UPDATE app.items SET n = (SELECT {hint} max(k) FROM app.items), k = k + 1 WHERE k + 0 >= 3000")
+
+
+def merge(url: str, hint: str = "") -> None:
+    run_sql(
+        url,
+        f"""
+        MERGE INTO app.items t USING (SELECT {hint} k + 1000 AS k, n FROM app.items) s ON t.k = s.k
+        WHEN MATCHED THEN UPDATE SET v = 'new' WHEN NOT MATCHED THEN INSERT (k, n) VALUES (s.k, s.n)
+        WHEN NOT MATCHED BY SOURCE THEN DELETE
+        """,
+    )
+
+
 WRITES: dict[Callable[..., None], dict[str, list[tuple[Value, ...]]]] = {
     insert: {"items": ROWS[:1000] + [(k + 1000, "new", n, pad) for k, _, n, pad in ROWS]},
     create_as: {"items": ROWS, "made": [(k, n) for k, _, n, _ in ROWS]},
     overwrite: {"items": [(k, "new", n, pad) for k, _, n, pad in ROWS[1500:]]},
+    update: {"items": ROWS[:3000] + [(k + 1, v, COUNT - 1, pad) for k, v, _, pad in ROWS[3000:]]},
+    merge: {
+        "items": [(k, "new", n, pad) for k, _, n, pad in ROWS[1000:]]
+        + [(k + 1000, None, n, None) for k, _, n, _ in ROWS[3000:]]
+    },
 }
 """Writes of rows that they read themselves, and the tables afterwards."""
 
@@ -234,9 +254,9 @@ def test_a_write_whose_task_is_killed_is_made_once(
 
 @pytest.mark.parametrize(
     ("url", "write"),
-    [("leveldb", overwrite), ("postgresql", insert), ("hbase", create_as)],
+    [("leveldb", overwrite), ("postgresql", insert), ("hbase", create_as), ("leveldb", merge)],
     indirect=["url"],
-    ids=["leveldb", "postgresql", "hbase"],
+    ids=["leveldb", "postgresql", "hbase", "merge"],
 )
 def test_a_write_whose_task_is_killed_each_time_is_not_made(
     cluster: Cluster, url: str, storage: Storage, nothing_left: Callable[[], None], write: Callable[..., None]
