@@ -22,6 +22,8 @@ from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,
     PatchArm,
+    RecordChangedError,
+    RecordExistsError,
     RecordNotFoundError,
     Row,
     RowIterator,
@@ -166,6 +168,8 @@ def use_patch(stores: Stores, spec: TableSpecification, chance: random.Random, h
             result = storage.commit_write(job, staged)
         except RecordNotFoundError as error:
             return error.count, [list(map(repr, key)) for key in error.keys]
+        except (InvalidFieldError, RecordChangedError, RecordExistsError):
+            return "refused"  # of several faults any may be reported
         return result.applied, result.missing, bool(storage.commit_write(job, staged))
 
     compare(

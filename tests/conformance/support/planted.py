@@ -373,9 +373,20 @@ class PatchesPutAnyway(PlantedStorage):
     def _changed(self, batch: Any) -> Any:
         if not isinstance(batch, pa.RecordBatch) or "_arm" not in batch.schema.names:
             return batch
-        arms = ["replace" if arm == "absent" else arm for arm in batch.column("_arm").to_pylist()]
         place = batch.schema.names.index("_arm")
-        return batch.set_column(place, "_arm", pa.array(arms, batch.schema.field("_arm").type))
+        arms = self._arms(batch.column("_arm").to_pylist())
+        changed = batch.set_column(place, "_arm", pa.array(arms, batch.schema.field("_arm").type))
+        return changed.filter(pa.array([arm is not None for arm in arms]))
+
+    def _arms(self, given: list[Any]) -> list[str | None]:
+        return ["replace" if arm == "absent" else arm for arm in given]
+
+
+class PatchesExpectNothing(PatchesPutAnyway):
+    """An arm `expect` is left out, and an arm `insert` replaces rows."""
+
+    def _arms(self, given: list[Any]) -> list[str | None]:
+        return [{"expect": None, "insert": "replace"}.get(arm, arm) for arm in given]
 
 
 class UpdatesSeeNothing(PlantedStorage):
@@ -775,6 +786,7 @@ BUGS: dict[str, type[PlantedStorage]] = {
     "deaf-streams": DeafStreams,
     "forgetful-streams": ForgetfulStreams,
     "patches-put-anyway": PatchesPutAnyway,
+    "patches-expect-nothing": PatchesExpectNothing,
     "updates-see-nothing": UpdatesSeeNothing,
     "ignores-engines": IgnoresEngines,
     "retracts-delete": RetractsDelete,
