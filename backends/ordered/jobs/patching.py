@@ -171,8 +171,8 @@ class PatchRows(JobRows):
 
     def _is_as(self, old: bytes | None, expected: _Patch) -> bool:
         """Tell whether there is a row that has the values of the named fields."""
-        if old is None:
-            return False
+        if old is None or old == expected.raw:
+            return old is not None
         decode = self._binding.rows.decode_values
         values, wanted = decode(old), decode(expected.raw)
         return all(_same(values[position], wanted[position]) for position in expected.mark.positions)
@@ -192,6 +192,8 @@ class PatchRows(JobRows):
         records.append((kind, raw_key, raw))
 
     def _updated(self, raw_key: bytes, old: bytes, patch: _Patch) -> bytes:
+        if len(patch.mark.positions) == len(self._binding.value_positions):
+            return self._row(raw_key, patch)
         decode = self._binding.rows.decode_values
         values, given = list(decode(old)), decode(patch.raw)
         for position in patch.mark.positions:
