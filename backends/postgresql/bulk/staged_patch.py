@@ -109,7 +109,9 @@ class StagedPatch:
     def _refuse_misfits(self) -> None:
         both = ", ".join(str(sum(1 << ARMS.index(arm) for arm in arms)) for arms in TOGETHER)
         key = ", ".join(self._key)
-        wrong = f"select {key} from {self._keys} where n > 1 and not (n = 2 and arms in ({both})) order by {key} limit 1"
+        wrong = (
+            f"select {key} from {self._keys} where n > 1 and not (n = 2 and arms in ({both})) order by {key} limit 1"
+        )
         found = self._ask(f"select {key}, arm from ({self._all_arms()}) s join ({wrong}) w using ({key})")
         if found:
             error = misfit(self._binding.spec.name, found[0][:-1], [ARMS[int(str(row[-1]))] for row in found])
