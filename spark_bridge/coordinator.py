@@ -32,8 +32,9 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .channel import Channel, Listener, receive, send
+from .channel import Address, Channel, Listener, receive, send
 from .coordinator_client import AGAIN, FIRST_SNAPSHOT, HELD, CoordinatorClient
+from .driver_questions import DriverQuestions
 from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_snapshot, plan_changes
 from .held_plans import Executions, HeldPlan, Reader
@@ -107,6 +108,9 @@ class Coordinator:
             "abort_batch": jobs.abort_batch,
             "leave_write": jobs.leave,
         }
+        self._questions = Listener("127.0.0.1", secret, DriverQuestions(self.client, self.operations).serve)
+        self.questions: Address = "127.0.0.1", self._questions.port
+        """Where the driver's JVM asks `driver_questions`."""
         threading.Thread(target=self._watch, name="structable-coordinator-watch", daemon=True).start()
         atexit.register(self.close)
 
@@ -122,6 +126,7 @@ class Coordinator:
         atexit.unregister(self.close)
         self._planners.close()
         self._readers.close()
+        self._questions.close()
         with self._lock:
             plans = list(self.held.values())
             self.held.clear()

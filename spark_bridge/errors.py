@@ -12,7 +12,10 @@ from structable.spi import StructableError, TransactionClosedError
 
 from .options import ReadOptions
 
-__all__ = ["one_line_errors", "quiet_when_abandoned", "snapshot_closed"]
+__all__ = ["CONTRACT_ERRORS", "one_line_errors", "quiet_when_abandoned", "snapshot_closed"]
+
+CONTRACT_ERRORS = (StructableError, ValueError)
+"""What users are told in one line."""
 
 
 def snapshot_closed(options: ReadOptions) -> TransactionClosedError:
@@ -35,7 +38,7 @@ def one_line_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (StructableError, ValueError):
+    except CONTRACT_ERRORS:
         # Spark reads this setting of its own when it reports the error. Nothing else runs in this process afterwards.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,16 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
-__all__ = ["add_rule", "ensure_rule", "has_rule", "inject_pre_cbo_rule", "inject_rule", "java_source", "reason_of"]
+__all__ = [
+    "add_rule",
+    "ensure_rule",
+    "has_rule",
+    "inject_pre_cbo_rule",
+    "inject_rule",
+    "instance_of",
+    "java_source",
+    "reason_of",
+]
 
 
 def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
@@ -31,17 +40,24 @@ def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
 
 
 def ensure_rule(
-    spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None, last: str | None = None
+    spark: SparkSession,
+    name: str,
+    java: str,
+    *,
+    pre_cbo: str | None = None,
+    last: str | None = None,
+    prepare: Callable[[JavaObject], None] | None = None,
 ) -> str | None:
     """Add a rule to the optimizer of a session and those derived from it; return the reason if that fails.
 
     The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
     its code generation, compiles its source `java`; it knows no generics. The class `pre_cbo` in it is a rule that runs
     once, when the others are done, before sources take their filters; `last`, which has no builder, is one for the end.
+    `prepare` gets the class loader of the rules before they are added.
     """
     try:
         if not has_rule(spark, name):
-            add_rule(spark, name, java, pre_cbo=pre_cbo, last=last)
+            add_rule(spark, name, java, pre_cbo=pre_cbo, last=last, prepare=prepare)
         return None if has_rule(spark, name) else "its optimizer takes no further rules"
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         return reason_of(error)
@@ -60,7 +76,15 @@ def has_rule(spark: SparkSession, name: str) -> bool:
     return name in str(rules)
 
 
-def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None = None, last: str | None = None) -> None:
+def add_rule(
+    spark: SparkSession,
+    name: str,
+    java: str,
+    *,
+    pre_cbo: str | None = None,
+    last: str | None = None,
+    prepare: Callable[[JavaObject], None] | None = None,
+) -> None:
     """Add a rule to a session's optimizer, as `ensure_rule` describes it."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
@@ -69,26 +93,29 @@ def add_rule(spark: SparkSession, name: str, java: str, *, pre_cbo: str | None =
     compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
     compiler.cook(java)
     loader = compiler.getClassLoader()
+    if prepare is not None:
+        prepare(loader)
     inject_rule(spark, name, loader)
     if pre_cbo is not None:
         inject_pre_cbo_rule(spark, pre_cbo, loader)
     if last is not None:
         methods = spark._jsparkSession.experimental()
-        added = methods.extraOptimizations().appended(_instance(spark, last, loader))
+        added = methods.extraOptimizations().appended(instance_of(spark, last, loader))
         getattr(methods, "extraOptimizations_$eq")(added)
 
 
 def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
     """Add a rule to a session's optimizer, whose class a class loader has."""
-    spark._jsparkSession.extensions().injectOptimizerRule(_instance(spark, f"{name}$Builder", loader))
+    spark._jsparkSession.extensions().injectOptimizerRule(instance_of(spark, f"{name}$Builder", loader))
 
 
 def inject_pre_cbo_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
     """Add such a rule that runs once, when the others are done, before sources take their filters."""
-    spark._jsparkSession.extensions().injectPreCBORule(_instance(spark, f"{name}$Builder", loader))
+    spark._jsparkSession.extensions().injectPreCBORule(instance_of(spark, f"{name}$Builder", loader))
 
 
-def _instance(spark: SparkSession, name: str, loader: JavaObject) -> JavaObject:
+def instance_of(spark: SparkSession, name: str, loader: JavaObject) -> JavaObject:
+    """Return a new instance of a class that a class loader has."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     lang = gateway.jvm.java.lang

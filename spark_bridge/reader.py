@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,8 +27,9 @@ from .replanning import Rerun, digest_of, pickled_scan
 from .scan_requests import Aggregate, ScanRequest
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, spark_schema
 from .unscaled_decimals import unscaled_batch
+from .worker_sockets import acknowledge
 
-__all__ = ["ChangeReader", "SplitPartition", "StructableReader"]
+__all__ = ["ChangeReader", "ReadPartition", "SplitPartition", "StructableReader"]
 
 
 class SplitPartition(spark.InputPartition):
@@ -67,8 +69,16 @@ class StructableReader(spark.DataSourceReader):
             self._options = replace(options, splits=1)
         self._scan = pickled_scan(self._options, self._columns, self._where)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        acknowledge()
+
     @one_line_errors()
     def partitions(self) -> list[spark.InputPartition]:
+        return self.planned()
+
+    def planned(self) -> list[spark.InputPartition]:
+        """Take a snapshot, and return its partitions."""
         execution, digest = self._request.execution, digest_of(self._scan)
         planned = self._coordinator.plan(self._options, self._columns, self._where, execution, digest)
         freeze_imports()
@@ -184,6 +194,10 @@ class ChangeReader(spark.DataSourceReader):
 
     @one_line_errors()
     def partitions(self) -> list[spark.InputPartition]:
+        return self.planned()
+
+    def planned(self) -> list[spark.InputPartition]:
+        """Fix the range, and return its partitions."""
         zone = ScanRequest.of(self._schema).zone
         splits = self._coordinator.plan_changes(self._options, self._columns, zone)
         freeze_imports()
@@ -196,3 +210,16 @@ class ChangeReader(spark.DataSourceReader):
             for batch in self._options.store.read_split(partition.splits[0]):
                 freeze_imports()
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+
+class ReadPartition:
+    """The function by which a task reads its partition, the one value of its input."""
+
+    def __init__(self, reader: spark.DataSourceReader) -> None:
+        self._reader = reader
+        self.__module__ = "pyspark.sql.worker.plan_data_source_read"  # profiled as other data sources
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        [partition] = [batch.column(0)[0].as_py() for batch in batches]
+        rows: Iterator[pa.RecordBatch] = self._reader.read(pickle.loads(partition))
+        return rows

@@ -44,7 +44,7 @@ def register(spark: SparkSession) -> None:
         For a session of Spark Connect, whose driver is another process.
     """
     coordinator = coordinator_of(spark)
-    isolate_scans(spark)
+    isolate_scans(spark, coordinator)
     session = uuid.uuid4().hex
     _sessions[session] = spark
     with session_active(spark), format_hidden(spark):

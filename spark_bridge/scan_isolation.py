@@ -20,15 +20,21 @@ The classes are in the folder `java`.
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from .optimizer_rules import ensure_rule, java_source
+from .coordinator import Coordinator
+from .optimizer_rules import ensure_rule, instance_of, java_source
 from .scan_requests import REQUEST_KEYS
 from .table_facts import FACTS_OPTION
 
-__all__ = ["isolate_scans"]
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
 
+__all__ = ["COORDINATOR_CLASS", "isolate_scans"]
+
+COORDINATOR_CLASS = "StructableCoordinator"
 _RULE_CLASS = "StructableScanIsolation"
 _FILTER_RULE_CLASS = "StructableRuntimeFilters"
 _DECIMAL_RULE_CLASS = "StructableDecimals"
@@ -40,17 +46,24 @@ _CLASSES = (
     "StructableScanBuilder",
     "StructableScan",
     "StructableConditions",
+    COORDINATOR_CLASS,
 )
 
 
-def isolate_scans(spark: SparkSession) -> None:
+def isolate_scans(spark: SparkSession, coordinator: Coordinator) -> None:
     """Give each scan of the format a separate reader, in this session and those derived from it.
 
     If that does not work, nothing is pushed down. A warning is issued, and results are still right: Spark evaluates all
     filters itself, reads all columns, and scans of one `load()` share a snapshot.
     """
     java = java_source(_CLASSES, {**REQUEST_KEYS, "FACTS": FACTS_OPTION})
-    reason = ensure_rule(spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_DECIMAL_RULE_CLASS)
+
+    def prepare(loader: JavaObject) -> None:
+        instance_of(spark, COORDINATOR_CLASS, loader).listensAt(*coordinator.questions, coordinator.client.secret)
+
+    reason = ensure_rule(
+        spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_DECIMAL_RULE_CLASS, prepare=prepare
+    )
     if reason is not None:
         warnings.warn(
             f"Spark {spark.version} does not keep the scans of a DataFrame apart ({reason}): no filters are pushed "

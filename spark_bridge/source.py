@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -33,7 +33,7 @@ from .writer import StructableWriter
 if TYPE_CHECKING:
     from .stream_reader import FeedStreamReader
 
-__all__ = ["StructableDataSource", "bound_data_source"]
+__all__ = ["StructableDataSource", "answered_schema", "batch_reader", "bound_data_source"]
 
 
 class StructableDataSource(DataSource):
@@ -50,32 +50,11 @@ class StructableDataSource(DataSource):
 
     @one_line_errors()
     def schema(self) -> StructType:
-        if asks_catalog(self.options):
-            return answer_catalog(self.coordinator, self.options)
-        question = self.options.pop(FACTS_OPTION, None)
-        options = ReadOptions.parse(self.options)
-        if question is not None:
-            return self._answer(options, question)
-        made = spark_schema if options.feed is None else feed_schema
-        return made(self.coordinator.describe(options.store, options.table), options.columns)
-
-    def _answer(self, options: ReadOptions, question: str) -> StructType:
-        spec = self.coordinator.describe(options.store, options.table)
-        if question == "table":
-            return facts_schema(spec, options)
-        measured = options.statistics and options.feed is None
-        return size_schema(
-            spec, options, self.coordinator.statistics(options.store, options.table) if measured else None
-        )
+        return answered_schema(self.coordinator, self.options)
 
     @one_line_errors()
     def reader(self, schema: StructType) -> StructableReader | ChangeReader:
-        options = ReadOptions.parse(self.options, streaming=False)
-        _check_columns(options, schema)
-        spec = self.coordinator.describe(options.store, options.table)
-        if options.feed is not None:
-            return ChangeReader(self.coordinator, options, spec, schema)
-        return StructableReader(self.coordinator, options, spec, schema)
+        return batch_reader(self.coordinator, self.options, schema)
 
     @one_line_errors()
     def streamReader(self, schema: StructType) -> FeedStreamReader:
@@ -126,6 +105,31 @@ class StructableDataSource(DataSource):
             reason = f"is date in the DataFrame, and {error}; cast it: .cast('timestamp')"
             raise InvalidFieldError(spec.name, ", ".join(days), reason) from None
         return zone
+
+
+def answered_schema(coordinator: CoordinatorClient, given: MutableMapping[str, str]) -> StructType:
+    """Return the schema of a data source with some options, which may be a question of the JVM."""
+    if asks_catalog(given):
+        return answer_catalog(coordinator, given)
+    question = given.pop(FACTS_OPTION, None)
+    options = ReadOptions.parse(given)
+    spec = coordinator.describe(options.store, options.table)
+    if question is None:
+        return (spark_schema if options.feed is None else feed_schema)(spec, options.columns)
+    if question == "table":
+        return facts_schema(spec, options)
+    measured = options.statistics and options.feed is None
+    return size_schema(spec, options, coordinator.statistics(options.store, options.table) if measured else None)
+
+
+def batch_reader(
+    coordinator: CoordinatorClient, given: Mapping[str, str], schema: StructType
+) -> StructableReader | ChangeReader:
+    """Return the reader of a query, for a schema that says what it asks for."""
+    options = ReadOptions.parse(given, streaming=False)
+    _check_columns(options, schema)
+    spec = coordinator.describe(options.store, options.table)
+    return (StructableReader if options.feed is None else ChangeReader)(coordinator, options, spec, schema)
 
 
 def _check_columns(options: ReadOptions, schema: StructType) -> None:

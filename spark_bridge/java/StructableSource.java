@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
@@ -22,6 +23,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** The data source in Python of one load(), as its scans see it. */
 public final class StructableSource {
@@ -81,6 +83,8 @@ public final class StructableSource {
   private StructType ask(String question) {
     Map all = new HashMap(options.asCaseSensitiveMap());
     all.put("@FACTS@", question);
+    StructType known = StructableCoordinator.schema(all);
+    if (known != null) return known;
     PythonDataSourceV2 asked = new PythonDataSourceV2();
     asked.setShortName(StructableScanIsolation.FORMAT);
     Option before = StructableScanIsolation.enter(session);
@@ -127,7 +131,7 @@ public final class StructableSource {
   }
 
   /** A scan that plans nothing, for what Spark describes. */
-  Scan described(StructType columns) { return builder(columns).build(); }
+  Scan described(StructType columns) { return scan(provider(shared), columns); }
 
   // Runs in the driver as part of the execution whose tasks will read, if there is one: `rdd` plans without.
   Batch plan(StructType columns, MetadataBuilder request) {
@@ -138,10 +142,17 @@ public final class StructableSource {
     StructField[] fields = (StructField[]) columns.fields().clone();
     StructField first = fields[0];
     fields[0] = new StructField(first.name(), first.dataType(), first.nullable(), request.build());
-    return builder(new StructType(fields)).build().toBatch();
+    StructType asked = new StructType(fields);
+    List planned = StructableCoordinator.plan(options.asCaseSensitiveMap(), asked);
+    PythonDataSourceV2 provider = provider(shared);
+    if (planned == null) return scan(provider, asked).toBatch();
+    List partitions = planned.subList(1, planned.size());
+    provider.setReadInfo(new PythonDataSourceReadInfo(
+        (byte[]) planned.get(0), CollectionConverters.asScala(partitions).toList()));
+    return scan(provider, columns).toBatch();
   }
 
-  private PythonScanBuilder builder(StructType columns) {
-    return new PythonScanBuilder(provider(shared), StructableScanIsolation.FORMAT, columns, options);
+  private Scan scan(PythonDataSourceV2 provider, StructType columns) {
+    return new PythonScanBuilder(provider, StructableScanIsolation.FORMAT, columns, options).build();
   }
 }

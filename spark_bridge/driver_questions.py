@@ -1,0 +1,71 @@
+"""What the driver's JVM asks the coordinator, in place of a Python process that Spark would start to ask it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
+
+from .channel import MOST_BYTES, Channel
+from .coordinator_client import CoordinatorClient
+from .errors import CONTRACT_ERRORS
+from .reader import ReadPartition
+from .source import answered_schema, batch_reader
+
+__all__ = ["DriverQuestions"]
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalClient(CoordinatorClient):
+    """Reaches the coordinator within its process; what is pickled reaches it from elsewhere."""
+
+    operations: Mapping[str, Callable[..., object]] = field(default_factory=dict, repr=False)
+
+    def _ask(self, operation: str, *arguments: object) -> object:
+        return self.operations[operation](*arguments)
+
+    def __reduce__(self) -> tuple[type[CoordinatorClient], tuple[object, ...]]:
+        return CoordinatorClient, (self.planners, self.readers, self.secret)
+
+
+class DriverQuestions:
+    """Answers questions in JSON: a `question`, with the `names` and `values` of a data source's options.
+
+    `schema` asks for the data source's schema, and `plan` for the function that reads a `schema` and its partitions, as
+    pickles. An answer is the number of its messages, and then these: an error or nothing, and what was asked for.
+    """
+
+    def __init__(self, client: CoordinatorClient, operations: Mapping[str, Callable[..., object]]) -> None:
+        self._coordinator = _LocalClient(client.planners, client.readers, client.secret, operations)
+
+    def serve(self, channel: Channel) -> None:
+        """Answer the question that comes over a channel."""
+        asked = json.loads(channel.recv_bytes(MOST_BYTES))
+        try:
+            messages = [b"", *self._answered(asked)]
+        except Exception as error:  # the client raises it
+            messages = [_shown(error).encode()]
+        channel.send_bytes(str(len(messages)).encode())
+        for message in messages:
+            channel.send_bytes(message)
+
+    def _answered(self, asked: Mapping[str, Any]) -> list[bytes]:
+        options = CaseInsensitiveDict(zip(asked["names"], asked["values"], strict=True))
+        if asked["question"] == "schema":
+            return [answered_schema(self._coordinator, options).json().encode()]
+        schema = StructType.fromJson(json.loads(asked["schema"]))
+        reader = batch_reader(self._coordinator, options, schema)
+        partitions = reader.planned()
+        return [pickle.dumps((ReadPartition(reader), schema)), *map(pickle.dumps, partitions)]
+
+
+def _shown(error: Exception) -> str:
+    """Return an error as a Python process of Spark's reports it."""
+    expected = isinstance(error, CONTRACT_ERRORS)
+    return "".join((traceback.format_exception_only if expected else traceback.format_exception)(error))
