@@ -32,7 +32,7 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .channel import Address, Channel, Listener, receive, send
+from .channel import Channel, Listener, receive, send
 from .coordinator_client import AGAIN, FIRST_SNAPSHOT, HELD, CoordinatorClient
 from .driver_questions import DriverQuestions
 from .errors import snapshot_closed
@@ -109,8 +109,8 @@ class Coordinator:
             "leave_write": jobs.leave,
         }
         self._questions = Listener("127.0.0.1", secret, DriverQuestions(self.client, self.operations).serve)
-        self.questions: Address = "127.0.0.1", self._questions.port
-        """Where the driver's JVM asks `driver_questions`."""
+        self.driver_address = "127.0.0.1", self._questions.port, secret
+        """Host, port and secret for `driver_questions` of the driver's JVM."""
         threading.Thread(target=self._watch, name="structable-coordinator-watch", daemon=True).start()
         atexit.register(self.close)
 

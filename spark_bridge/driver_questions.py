@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from .channel import MOST_BYTES, Channel
 from .coordinator_client import CoordinatorClient
@@ -62,7 +62,8 @@ class DriverQuestions:
         schema = StructType.fromJson(json.loads(asked["schema"]))
         reader = batch_reader(self._coordinator, options, schema)
         partitions = reader.planned()
-        return [pickle.dumps((ReadPartition(reader), schema)), *map(pickle.dumps, partitions)]
+        plain = StructType([StructField(field.name, field.dataType, field.nullable) for field in schema.fields])
+        return [pickle.dumps((ReadPartition(reader), plain)), *map(pickle.dumps, partitions)]
 
 
 def _shown(error: Exception) -> str:

@@ -55,19 +55,23 @@ class StructableReader(spark.DataSourceReader):
     ) -> None:
         self._coordinator = coordinator
         self._options = options
-        self._request = ScanRequest.of(schema)
+        request = ScanRequest.of(schema)
         read = schema
-        if self._request.aggregates:
-            read = _aggregated_columns(spec, schema, self._request.aggregates)
-        elif self._request.scaled is not None:
-            read = self._request.scaled
+        if request.aggregates:
+            read = _aggregated_columns(spec, schema, request.aggregates)
+        elif request.scaled is not None:
+            read = request.scaled
         self._columns = check_read_schema(spec, read)
         self._stored = arrow_schema(spec, self._columns)
-        self._schema = schema
-        self._where = None if self._request.where is None else parse_filter(spec, self._request.where)
-        if self._request.whole:
+        self._given = arrow_schema_of(schema)
+        self._where = None if request.where is None else parse_filter(spec, request.where)
+        self._request = replace(request, where=None)
+        if request.whole:
             self._options = replace(options, splits=1)
         self._scan = pickled_scan(self._options, self._columns, self._where)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_where": None}  # tasks have it in the scan, and their splits
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -118,7 +122,7 @@ class StructableReader(spark.DataSourceReader):
         return PlannedScan(partition.plan_id, partition.splits, ordered=partition.ordered)
 
     def _results(self, split: ScanSplit, request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema_of(self._schema)
+        schema = self._given
         batches = self._checked(_frozen(self._options.store.read_split(split)))
         if request.aggregates:
             yield aggregated(batches, request.aggregates, schema)
@@ -215,11 +219,10 @@ class ChangeReader(spark.DataSourceReader):
 class ReadPartition:
     """The function by which a task reads its partition, the one value of its input."""
 
-    def __init__(self, reader: spark.DataSourceReader) -> None:
+    def __init__(self, reader: StructableReader | ChangeReader) -> None:
         self._reader = reader
         self.__module__ = "pyspark.sql.worker.plan_data_source_read"  # profiled as other data sources
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         [partition] = [batch.column(0)[0].as_py() for batch in batches]
-        rows: Iterator[pa.RecordBatch] = self._reader.read(pickle.loads(partition))
-        return rows
+        return self._reader.read(pickle.loads(partition))

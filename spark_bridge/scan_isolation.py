@@ -59,7 +59,7 @@ def isolate_scans(spark: SparkSession, coordinator: Coordinator) -> None:
     java = java_source(_CLASSES, {**REQUEST_KEYS, "FACTS": FACTS_OPTION})
 
     def prepare(loader: JavaObject) -> None:
-        instance_of(spark, COORDINATOR_CLASS, loader).listensAt(*coordinator.questions, coordinator.client.secret)
+        instance_of(spark, COORDINATOR_CLASS, loader).listensAt(*coordinator.driver_address)
 
     reason = ensure_rule(
         spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_DECIMAL_RULE_CLASS, prepare=prepare

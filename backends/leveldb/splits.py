@@ -14,8 +14,6 @@ import fcntl
 import logging
 import os
 import shutil
-import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +21,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from structable.backends.base.lingering import Lingering
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
@@ -48,7 +47,6 @@ __all__ = [
 ]
 
 _OPTIONS = DatabaseOptions(write_buffer=1 << 20, block_cache=8 << 20)
-_IDLE_SECONDS = 5.0
 _UNFINISHED_SECONDS = 600.0
 _log = logging.getLogger("structable.leveldb")
 
@@ -208,11 +206,10 @@ def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, 
 @contextlib.contextmanager
 def _opened(state_path: Path, aside: Folder | None) -> Iterator[Database]:
     try:
-        reader = _READERS.open(state_path, aside)
-        try:
+        if not state_path.exists():
+            raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
+        with _READERS.using(state_path, partial(_Reader, state_path, aside)) as reader:
             yield reader.database
-        finally:
-            _READERS.leave(reader)
     except (StructableError, OSError) as error:
         if state_path.exists():
             if isinstance(error, StructableError):
@@ -301,8 +298,6 @@ class _Reader:
     """A copy of a checkpoint, open in this process."""
 
     def __init__(self, state: Path, aside: Folder | None) -> None:
-        self.users = 0
-        self.left = 0.0
         if aside is None:
             self.path = state.parent / f"reader-{uuid.uuid4().hex}"
             self._remove: Callable[[], None] = partial(shutil.rmtree, self.path, ignore_errors=True)
@@ -324,67 +319,12 @@ class _Reader:
         self._remove()
 
 
-class _Readers:
-    """The open copies of this process: shared by the splits of a plan, and closed after a while without use."""
-
-    def __init__(self) -> None:
-        # The garbage collector may release a plan, and so drop its copy, in a thread that holds the lock.
-        self._lock = threading.RLock()
-        self._open: dict[Path, _Reader] = {}
-        self._timer: threading.Timer | None = None
-
-    def open(self, state: Path, aside: Folder | None) -> _Reader:
-        with self._lock:
-            if not state.exists():
-                raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
-            reader = self._open.get(state)
-            if reader is None:
-                reader = self._open[state] = _Reader(state, aside)
-            reader.users += 1
-            return reader
-
-    def leave(self, reader: _Reader) -> None:
-        with self._lock:
-            reader.users -= 1
-            reader.left = time.monotonic()
-            if not reader.users and self._timer is None:
-                self._wake_up()
-
-    def drop(self, state: Path) -> None:
-        with self._lock:
-            reader = self._open.get(state)
-            if reader is not None and not reader.users:
-                del self._open[state]
-                reader.close()
-
-    def _wake_up(self) -> None:
-        if sys.is_finalizing():
-            # The interpreter closes generators as it ends; a thread started now never runs, and `start` would wait
-            # for it forever.
-            return
-        timer = threading.Timer(_IDLE_SECONDS, self._close_idle)
-        timer.daemon = True
-        with contextlib.suppress(RuntimeError):  # out of threads: the next reader that leaves tries again
-            timer.start()
-            self._timer = timer
-
-    def _close_idle(self) -> None:
-        oldest = time.monotonic() - _IDLE_SECONDS / 2
-        with self._lock:
-            self._timer = None
-            for state, reader in list(self._open.items()):
-                if not reader.users and reader.left < oldest and self._open.pop(state, None) is not None:
-                    reader.close()
-            if any(not reader.users for reader in self._open.values()):
-                self._wake_up()
-
-    def after_fork(self) -> None:
-        for reader in self._open.values():
-            reader.database.abandon()
-        self.__init__()  # type: ignore[misc]
+def _abandon(reader: _Reader) -> None:
+    reader.database.abandon()
 
 
-_READERS = _Readers()
+_READERS: Lingering[Path, _Reader] = Lingering(_Reader.close, _abandon)
+"""The copies of this process, by their checkpoints: shared by the splits of a plan."""
 _HOLDS: set[int] = set()
 
 

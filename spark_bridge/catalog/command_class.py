@@ -1,4 +1,4 @@
-"""The class `structable.CatalogCommand`: a request of the JVM, which the data source in Python answers."""
+"""The class `structable.CatalogCommand`: a request of the JVM, which the coordinator or the data source answers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import java.util.Iterator;
 import java.util.Map;
 import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
@@ -50,6 +51,10 @@ public final class CatalogCommand {
     Map all = new HashMap(options);
     all.put("@REQUEST@", request.build().json());
     try {
+      if (SparkSession.active().sessionState().dataSourceManager().dataSourceExists("structable")) {
+        StructType known = StructableCoordinator.schema(all);
+        if (known != null) return known;
+      }
       return provider().inferSchema(new CaseInsensitiveStringMap(all));
     } catch (Exception error) {
       String message = String.valueOf(error.getMessage());

@@ -9,14 +9,24 @@ from pyspark.sql import SparkSession
 
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.format_lookup import class_loader, define_classes
-from structable.spark_bridge.optimizer_rules import has_rule, inject_pre_cbo_rule, inject_rule, java_source, reason_of
+from structable.spark_bridge.optimizer_rules import (
+    has_rule,
+    inject_pre_cbo_rule,
+    inject_rule,
+    instance_of,
+    java_source,
+    reason_of,
+)
+from structable.spark_bridge.scan_isolation import COORDINATOR_CLASS
 
 from . import catalog_class, change_rule, command_class, keyed_table_class, read_rule, staging_class, table_class
 from .commands import CatalogCommands
 
 __all__ = ["offer_catalog"]
 
+_COORDINATOR_CLASS = f"structable.{COORDINATOR_CLASS}"
 _CLASSES = {
+    _COORDINATOR_CLASS: "package structable;\n" + java_source((COORDINATOR_CLASS,), {}),
     "structable.CatalogCommand": command_class.JAVA,
     "structable.StructableConditions": "package structable;\n" + java_source(("StructableConditions",), {}),
     "structable.CatalogTable": table_class.JAVA,
@@ -40,6 +50,7 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
         for name, java in _CLASSES.items():
             define_classes(spark, name, java)
         loader = class_loader(spark)  # that of the other classes, which the rules name
+        instance_of(spark, _COORDINATOR_CLASS, loader).listensAt(*coordinator.driver_address)
         for rule, inject in ((read_rule.RULE_CLASS, inject_rule), (change_rule.RULE_CLASS, inject_pre_cbo_rule)):
             if not has_rule(spark, rule):
                 inject(spark, rule, loader)

@@ -56,7 +56,7 @@ public final class StructableCoordinator {
 
   /** The function that reads a partition, and then the partitions, in Python's form; null as for `schema`. */
   static List plan(Map options, StructType schema) {
-    return answer(asked("plan", options).putString("schema", schema.json()), "plan", "read");
+    return answer(asked("plan", options).putString("schema", schema.json()), "initialize", "reader");
   }
 
   private static MetadataBuilder asked(String question, Map options) {

@@ -175,7 +175,7 @@ def test_forked_child_neither_holds_nor_releases_a_plan(folder: Path) -> None:
 
 
 def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structable.backends.leveldb.splits._IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("structable.backends.base.lingering.IDLE_SECONDS", 0.1)
     fill(engine, 1_000)
     plan = engine.plan_splits(SPACE, END, 1)
     scan = engine.read_split(plan.states[0])

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+import os
 import pickle
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from structable.backends.base import lingering
+from structable.backends.postgresql.bulk import split_reading
 from structable.backends.postgresql.bulk.split_state import SplitState
 from structable.spi import (
     Field,
@@ -503,3 +506,41 @@ def test_split_read_by_the_url_without_a_server_says_so(storage: Storage, way: s
     fill(storage, 10)
     with storage.plan_scan("values") as plan, pytest.raises(StorageUnavailableError, match="cannot connect to"):
         list(read_split("postgresql://127.0.0.1:1/nowhere", plan.splits[0]))
+
+
+def test_connection_of_a_split_read_by_the_url_is_kept_for_a_while(
+    storage: Storage, postgresql_schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(storage, 10)
+    name = f"{postgresql_schema.name[:40]} kept"
+    with (
+        psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection,
+        storage.plan_scan("values") as plan,
+    ):
+
+        def processes() -> list[tuple[object, ...]]:
+            own = "select pid, xact_start from pg_stat_activity where application_name = %s"
+            return connection.execute(own, [name]).fetchall()
+
+        def rows() -> int:
+            return sum(one.num_rows for one in read_split(postgresql_schema.url, plan.splits[0], application_name=name))
+
+        monkeypatch.setattr(lingering, "IDLE_SECONDS", 60.0)
+        assert rows() == 10
+        [first] = processes()
+        assert first[1] is None
+        assert rows() == 10
+        assert processes() == [first]
+        child = os.fork()
+        if not child:
+            try:
+                assert rows() == 10
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert rows() == 10
+        assert first in processes()
+        monkeypatch.setattr(lingering, "IDLE_SECONDS", 0.1)
+        split_reading._READERS._close_idle()
+        until(lambda: not processes())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
+from structable.backends.base.lingering import Lingering
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.connection_factory import ConnectionFactory
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
@@ -119,10 +122,23 @@ def _with_cause(
     return error
 
 
+_Place: TypeAlias = tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]
+
+
+def _forget(reader: SplitReader) -> None:
+    """Leave the connections to the process that forked this one; psycopg closes none of another process."""
+
+
+_READERS: Lingering[_Place, SplitReader] = Lingering(SplitReader.close, _forget)
+os.register_at_fork(after_in_child=_READERS.after_fork)
+
+
 def read_one_split(factory: ConnectionFactory, split: ScanSplit) -> Iterator[RecordBatch]:
-    """Yield the rows of a split over a connection of its own; see `SplitReader.read`."""
-    reader = SplitReader(factory, most=1, most_idle=0)
-    try:
+    """Yield the rows of a split of another process's plan; see `SplitReader.read`.
+
+    The connection stays open for some seconds, for the next split that this process reads: a task of some rows takes
+    less than a connection.
+    """
+    place = frozenset(factory.parameters.items()), frozenset(factory.settings.items())
+    with _READERS.using(place, partial(SplitReader, factory, most_idle=1)) as reader:
         yield from reader.read(split)
-    finally:
-        reader.close()

@@ -1,0 +1,133 @@
+"""The driver's JVM asks the coordinator for schemas and plans, without a Python process of Spark's between them."""
+
+import json
+import secrets
+import socket
+from multiprocessing import AuthenticationError
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from structable.spark_bridge import registration
+from structable.spark_bridge.channel import Channel, open_channel
+from structable.spark_bridge.coordinator import Coordinator
+from structable.spark_bridge.scan_requests import REQUEST_KEYS
+from structable.spark_bridge.types import spark_schema
+from structable.spark_bridge.worker_sockets import acknowledge
+from structable.spi import Storage
+from tests.spark.conftest import Tables
+from tests.spark.support.catalogs import catalog_of
+from tests.spark.support.samples import RUNS, create_runs
+
+KEYS = 2_000
+
+
+@pytest.fixture
+def planners(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return the requests of Python processes, as they come."""
+    asked: list[object] = []
+    listener = registration.coordinators[spark.sparkContext]._planners
+    serve = listener._serve
+
+    def counted(channel: Channel) -> None:
+        asked.append(channel)
+        serve(channel)
+
+    monkeypatch.setattr(listener, "_serve", counted)
+    return asked
+
+
+@pytest.fixture
+def silent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the coordinator answer no question of the JVM."""
+    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_serve", lambda channel: None)
+
+
+def test_a_query_starts_no_planning_process(tables: Tables, storage: Storage, planners: list[object]) -> None:
+    create_runs(storage, 10)
+    frame = tables.read("runs")
+    planners.clear()
+    joined = frame.where("started > 3").join(frame.where("status = 'OK'"), ["app", "started"])
+    assert joined.count() == frame.where("started > 3 and status = 'OK'").count()
+    assert not planners
+
+
+def test_a_catalog_starts_no_planning_process(
+    spark: SparkSession, storage: Storage, url: str, planners: list[object]
+) -> None:
+    create_runs(storage, 10)
+    with catalog_of(spark, url) as name:
+        assert spark.sql(f"select count(*) from {name}.runs where started > 7").collect()[0][0] == 2
+    assert not planners
+
+
+@pytest.mark.usefixtures("silent")
+def test_without_an_answer_a_python_process_plans(tables: Tables, storage: Storage, planners: list[object]) -> None:
+    create_runs(storage, 10)
+    assert tables.read("runs").where("started > 7").count() == 2
+    assert planners
+
+
+@pytest.mark.parametrize("silent_coordinator", [False, True])
+def test_errors_of_planning_are_the_same(
+    request: pytest.FixtureRequest, tables: Tables, storage: Storage, silent_coordinator: bool
+) -> None:
+    create_runs(storage, 10)
+    frame = tables.read("runs")
+    assert frame.count() == 10
+    storage.admin.drop("runs")
+    if silent_coordinator:
+        request.getfixturevalue("silent")
+    with pytest.raises(AnalysisException) as caught:
+        frame.collect()
+    assert caught.value.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
+    assert "Failed to initialize Python data source reader" in str(caught.value)
+    assert "TableNotFoundError: table 'runs' does not exist" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_task_carries_the_keys_of_a_filter_once(spark: SparkSession, tables: Tables, storage: Storage) -> None:
+    create_runs(storage, 10)
+    texts = [f"status of many letters {number}" for number in range(KEYS)]
+    first, *others = spark_schema(RUNS).fields
+    where = json.dumps(["in", "status", texts])
+    schema = StructType([StructField(first.name, first.dataType, False, {REQUEST_KEYS["WHERE"]: where}), *others])
+    options = {"url": tables.url, "table": "runs"}
+    coordinator = registration.coordinators[spark.sparkContext]
+    _, function, *_ = answer(
+        coordinator, question="plan", names=[*options], values=[*options.values()], schema=schema.json()
+    )
+    assert function.count(texts[-1].encode()) == 1
+
+
+def answer(coordinator: Coordinator, **question: object) -> list[bytes]:
+    """Return the messages of the answer to a question."""
+    host, port, secret = coordinator.driver_address
+    with open_channel((host, port), secret) as channel:
+        channel.send_bytes(json.dumps(question).encode())
+        return [channel.recv_bytes() for _ in range(int(channel.recv_bytes()))]
+
+
+def test_a_stranger_gets_no_answer(spark: SparkSession) -> None:
+    host, port, _ = registration.coordinators[spark.sparkContext].driver_address
+    with pytest.raises((AuthenticationError, OSError, EOFError)):
+        open_channel((host, port), secrets.token_bytes(32))
+
+
+def test_a_task_acknowledges_what_it_has_received() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
+    pair = socket.socketpair()
+    with one, other, pair[0], pair[1]:
+        assert not one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        acknowledge()
+        for connection in (one, other):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+        one.sendall(b"still open")
+        assert other.recv(20) == b"still open"
+        pair[0].sendall(b"too")
+        assert pair[1].recv(20) == b"too"
