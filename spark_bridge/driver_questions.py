@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import traceback
@@ -46,14 +47,17 @@ class DriverQuestions:
 
     def serve(self, channel: Channel) -> None:
         """Answer the question that comes over a channel."""
-        asked = json.loads(channel.recv_bytes(MOST_BYTES))
+        try:
+            asked = json.loads(channel.recv_bytes(MOST_BYTES))
+        except (EOFError, OSError):
+            return  # the client ended before it asked
         try:
             messages = [b"", *self._answered(asked)]
         except Exception as error:  # the client raises it
             messages = [_shown(error).encode()]
-        channel.send_bytes(str(len(messages)).encode())
-        for message in messages:
-            channel.send_bytes(message)
+        with contextlib.suppress(OSError):  # the client ended; its plan expires with the lease
+            for message in (str(len(messages)).encode(), *messages):
+                channel.send_bytes(message)
 
     def _answered(self, asked: Mapping[str, Any]) -> list[bytes]:
         options = CaseInsensitiveDict(zip(asked["names"], asked["values"], strict=True))

@@ -116,6 +116,22 @@ def test_a_stranger_gets_no_answer(spark: SparkSession) -> None:
         open_channel((host, port), secrets.token_bytes(32))
 
 
+def test_clients_that_end_are_no_errors(
+    tables: Tables, storage: Storage, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_runs(storage, 10)
+    coordinator = registration.coordinators[spark.sparkContext]
+    host, port, secret = coordinator.driver_address
+    open_channel((host, port), secret).close()
+    with open_channel((host, port), secret) as channel:
+        names, values = ["url", "table"], [tables.url, "absent" * 100_000]
+        channel.send_bytes(json.dumps({"question": "schema", "names": names, "values": values}).encode())
+    options = {"names": ["url", "table"], "values": [tables.url, "runs"]}
+    messages = answer(coordinator, question="schema", **options)
+    assert (messages[0], StructType.fromJson(json.loads(messages[1]))) == (b"", spark_schema(RUNS))
+    assert not caplog.records
+
+
 def test_a_task_acknowledges_what_it_has_received() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
